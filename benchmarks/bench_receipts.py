@@ -30,7 +30,7 @@ def compare(steps: int) -> None:
     from sample_receipts import made, section
 
     from samerun.record.receipt import receipt_file
-    from samerun.record.receipt.step_table import DIGEST_BYTES, EVIDENCE, VALUES, build_table
+    from samerun.record.receipt.step_table import DIGEST_BYTES, EVIDENCE, VALUES, build_step_table
 
     with tempfile.TemporaryDirectory() as folder:
         for name in "ab":
@@ -40,7 +40,7 @@ def compare(steps: int) -> None:
                 rows: Any = np.arange(words, dtype="<u8")
                 if name == "b" and columns == VALUES:
                     rows[-1] += 1
-                tables.append(build_table(columns, rows.tobytes()))
+                tables.append(build_step_table(columns, rows.tobytes()))
             one = section()
             vars(one).update(values=tables[0], evidence=tables[1])
             begin = time.perf_counter()

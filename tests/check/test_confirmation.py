@@ -42,7 +42,7 @@ class Program:
         folder.mkdir()
         if among_forks:
             (folder / "forked").touch()
-        value = plan.watch.pin_value if plan.watch.pins else None
+        value = plan.watch.pin_variant if plan.watch.pins else None
         result = BEHAVIOURS[self.behaviour[among_forks]](value)
         return SimpleNamespace(folder=folder, exit_code=0, forked=among_forks, result=result)
 

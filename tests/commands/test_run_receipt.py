@@ -18,7 +18,7 @@ from check_command import samerun, wait_for
 from repository_paths import ROOT
 
 from samerun.record.receipt import index, receipt_file, receipt_json
-from samerun.record.receipt.assemble import add_digest
+from samerun.record.receipt.assemble import with_reproducible_digest
 from samerun.record.receipt.diff import load_run
 from samerun.record.trace.reader import Trace
 
@@ -208,7 +208,7 @@ def test_verify_says_different_and_what_cannot_be_met(place: Path, tmp_path: Pat
 
 
 def hostile(place: Path, tmp_path: Path, **changes: Any) -> str:
-    receipt = add_digest({**receipt_file.read(place / "a.json"), **changes})
+    receipt = with_reproducible_digest({**receipt_file.read(place / "a.json"), **changes})
     (tmp_path / "hostile.json").write_text(receipt_json.encode_canonical(receipt))
     shutil.copy(place / "train.py", tmp_path)
     code, record, said = verify(tmp_path, "--yes", "hostile.json")
@@ -244,9 +244,9 @@ def test_a_hostile_command_is_refused(form: str, words: list[str], place: Path, 
 
 
 def test_recorded_variables_that_are_code_are_not_taken_over() -> None:
-    from samerun.record.receipt.recorded_command import select_safe_variables
+    from samerun.record.receipt.recorded_command import select_restorable_variables
 
-    assert select_safe_variables({"LD_PRELOAD": "x.so", "OMP_NUM_THREADS": "2", "MKL_CBWR": "$(x)"}) == {
+    assert select_restorable_variables({"LD_PRELOAD": "x.so", "OMP_NUM_THREADS": "2", "MKL_CBWR": "$(x)"}) == {
         "OMP_NUM_THREADS": "2"
     }
 
@@ -419,7 +419,7 @@ def interrupted_in_a_folder(plain: Path, times: int) -> None:
             process.wait(timeout=60)
         there = {each.name: each.read_bytes() for each in folder.glob("[!.]*.json")}
         assert {name: there.get(name) for name in complete} == complete
-        listed = index.list_receipts(folder) if folder.exists() else []
+        listed = index.update_and_list_receipts(folder) if folder.exists() else []
         assert [one.problem for one in listed] == [""] * len(there)
         for name in there:
             side = load_run(folder / name)

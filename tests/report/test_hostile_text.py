@@ -21,7 +21,7 @@ from sample_receipts import FACTS, made, section
 from samerun.base.errors import CheckpointError
 from samerun.base.text import make_printable, printable_line
 from samerun.record.receipt import receipt_file, receipt_json
-from samerun.record.receipt.assemble import add_digest
+from samerun.record.receipt.assemble import with_reproducible_digest
 from samerun.record.receipt.receipt_json import compile_schema
 
 SAMERUN = str(Path(sys.executable).with_name("samerun"))
@@ -75,7 +75,9 @@ def test_every_field_of_a_receipt(tmp_path: Path) -> None:
                 continue
             everything = with_text(everything, path, text)
         for name, receipt in (("a.json", good), ("b.json", everything)):
-            (tmp_path / name).write_text(receipt_json.encode_canonical(add_digest(receipt)), encoding="ascii")
+            (tmp_path / name).write_text(
+                receipt_json.encode_canonical(with_reproducible_digest(receipt)), encoding="ascii"
+            )
         assert "DIFFERENT" in run("diff", "a.json", "b.json", folder=tmp_path)
         run("verify", "b.json", folder=tmp_path)
         run("verify", "--command", "b.json", folder=tmp_path)

@@ -52,7 +52,7 @@ def list_or_compare_receipts(
 ) -> int:
     """List or compare the receipts of a folder; returns the exit code."""
     from samerun.record.receipt import remote
-    from samerun.record.receipt.index import list_receipts
+    from samerun.record.receipt.index import update_and_list_receipts
     from samerun.report.progress import CountProgress
 
     require_result_writable("--json", json_to)
@@ -61,10 +61,10 @@ def list_or_compare_receipts(
         CountProgress("looking at files", quiet) as scan_progress,
         CountProgress("reading receipts", quiet) as progress,
     ):
-        if remote.is_address(folder):
+        if remote.is_remote_address(folder):
             found = remote.list_remote_receipts(folder, text, wanted, progress)
         else:
-            found = list_receipts(Path(folder), text, wanted, progress, scan_progress)
+            found = update_and_list_receipts(Path(folder), text, wanted, progress, scan_progress)
     if last or compare:
         found = [one for one in found if not one.problem]
         if len(found) < (wanted or 0):

@@ -114,13 +114,13 @@ def _resolve_receipt_destination(text: str, target: Target) -> Path | str:
     """The file that is meant, or the address. Raises SamerunError before anything runs, where it could not be
     written later."""
     from samerun.record.receipt import remote
-    from samerun.record.receipt.index import new_receipt_name, new_receipt_path
-    from samerun.record.receipt.remote import is_address
+    from samerun.record.receipt.index import make_receipt_name, prepare_receipt_path
+    from samerun.record.receipt.remote import is_remote_address
 
-    if is_address(text):
-        return f"{text.rstrip('/')}/{new_receipt_name(target.shown)}" if remote.is_remote_folder(text) else text
+    if is_remote_address(text):
+        return f"{text.rstrip('/')}/{make_receipt_name(target.shown)}" if remote.is_remote_folder(text) else text
     if text.endswith(os.sep) or os.path.isdir(text):
-        file = new_receipt_path(Path(text), target.shown)
+        file = prepare_receipt_path(Path(text), target.shown)
         require_result_writable("--receipt", str(file))
         return file
     refuse_special_file(Path(text))
@@ -130,9 +130,9 @@ def _resolve_receipt_destination(text: str, target: Target) -> Path | str:
 
 
 def _require_loadable_key(key_file: str) -> None:
-    from samerun.record.receipt.receipt_file import load_private_key
+    from samerun.record.receipt.receipt_file import load_ed25519_private_key
 
-    load_private_key(Path(key_file))
+    load_ed25519_private_key(Path(key_file))
 
 
 def run_program_with_receipt(
@@ -143,7 +143,7 @@ def run_program_with_receipt(
     from samerun.base.supervise import exit_like_program
     from samerun.control.determinism.survey import collect_facts_outside_program
     from samerun.record.receipt.remote import upload_on_exit
-    from samerun.record.receipt.watched_run import RunRequest, run_watched
+    from samerun.record.receipt.watched_run import RunRequest, run_and_write_receipt
 
     sys.stdout.flush()
     sys.stderr.flush()
@@ -151,7 +151,7 @@ def run_program_with_receipt(
     request = RunRequest(target, form, __version__, held, environment, collect_facts_outside_program(), trace, redact)
     try:
         with upload_on_exit(to) if isinstance(to, str) else nullcontext(to) as file:
-            ended, _ = run_watched(request, file, Path(key) if key is not None else None)
+            ended, _ = run_and_write_receipt(request, file, Path(key) if key is not None else None)
     except SamerunError as error:
         echo_printable(f"samerun: {error}", err=True)
         sys.exit(2)

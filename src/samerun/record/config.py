@@ -93,8 +93,8 @@ class WatchConfig:
     """Save the data that a run takes in, or replay those of another run."""
     pins: tuple[str, ...] = ()
     """Sources that get fixed values: see samerun.record.pins."""
-    pin_value: int = 0
-    """Which of their fixed values those sources have: see samerun.record.pins.choose_pin_value."""
+    pin_variant: int = 0
+    """Which of their fixed values those sources have: see samerun.record.pins.set_pin_variant."""
     trace_lines: bool = False
     """Trace the user's own lines and record the values of their variables."""
     capture: TensorCapture | None = None
@@ -150,7 +150,7 @@ def to_original_path(file: str, copied_folder: tuple[str, str] | None) -> str:
     return copied_folder[1] + file[len(copied_folder[0]) :]
 
 
-def load_watch_config(environment: dict[str, str] | None = None) -> WatchConfig | None:
+def try_load_watch_config(environment: dict[str, str] | None = None) -> WatchConfig | None:
     """The configuration this process was started with, or None if it is not watched."""
     path = (os.environ if environment is None else environment).get(CONFIG_VARIABLE)
     if not path:
@@ -163,6 +163,13 @@ def load_watch_config(environment: dict[str, str] | None = None) -> WatchConfig 
 
 
 __all__ = [
-    "CONFIG_VARIABLE", "ROLE_VARIABLE", "STARTED_FILE", "DataReplay", "KeptStates", "TensorCapture", "WatchConfig",
-    "load_watch_config", "to_original_path",
+    "CONFIG_VARIABLE",
+    "ROLE_VARIABLE",
+    "STARTED_FILE",
+    "DataReplay",
+    "KeptStates",
+    "TensorCapture",
+    "WatchConfig",
+    "to_original_path",
+    "try_load_watch_config",
 ]  # fmt: skip

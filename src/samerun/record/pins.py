@@ -53,10 +53,10 @@ CLOCK_TICK_SECONDS = 0.0005
 SLOWEST_CLOCK_TICK_SECONDS = 1.0
 
 _value = 0
-"""Which of their fixed values the pinned sources have in this process: see `choose_pin_value`."""
+"""Which of their fixed values the pinned sources have in this process: see `set_pin_variant`."""
 
 
-def choose_pin_value(value: int) -> None:
+def set_pin_variant(value: int) -> None:
     """Pin every source to another of its fixed values.
 
     This is the control of a pinning experiment: a difference that follows the value of the pin is caused by the
@@ -77,14 +77,14 @@ def pinned_clock_reading(ticks: int, tick: float) -> float:
     return PINNED_CLOCK_START + (ticks + uneven) * tick * (1 + 0.3 * _value)
 
 
-def pinned_byte_stream(name: str) -> Callable[[int], bytes]:
+def make_pinned_byte_reader(name: str) -> Callable[[int], bytes]:
     """A function that returns the next `size` bytes of the fixed stream of a source."""
     counter = itertools.count()
 
     def next_bytes(size: int) -> bytes:
         out = b""
         while len(out) < size:
-            out += xxh3_128_digest(f"{_hash_key(name)}.{next(counter)}".encode())
+            out += xxh3_128_digest(f"{_append_pin_variant(name)}.{next(counter)}".encode())
         return out[:size]
 
     return next_bytes
@@ -92,8 +92,8 @@ def pinned_byte_stream(name: str) -> Callable[[int], bytes]:
 
 def pinned_seed(name: str, bits: int = 32) -> int:
     """A seed that depends only on the name of the source and the pin value."""
-    return xxh3_64_intdigest(f"samerun pin {_hash_key(name)}".encode()) >> (64 - bits)
+    return xxh3_64_intdigest(f"samerun pin {_append_pin_variant(name)}".encode()) >> (64 - bits)
 
 
-def _hash_key(name: str) -> str:
+def _append_pin_variant(name: str) -> str:
     return f"{name} {_value}" if _value else name

@@ -165,7 +165,7 @@ def test_settings_of_single_ranks_are_told() -> None:
     facts = {1: FACTS, 2: {**FACTS, "knobs": {"threads": 4, "mkl_cbwr": None}}}
     receipt = made(section("rank0"), replace(section("rank1"), pid=2), facts=None).receipt
     assert receipt["others"] == {}
-    from samerun.record.receipt.assemble import _collect_rank_differences
+    from samerun.record.receipt.assemble import _collect_differing_rank_facts
 
     told = [section("rank0"), replace(section("rank1"), pid=2)]
-    assert _collect_rank_differences(told, facts, FACTS) == {"rank1": {"knobs": {"threads": 4}}}
+    assert _collect_differing_rank_facts(told, facts, FACTS) == {"rank1": {"knobs": {"threads": 4}}}

@@ -13,7 +13,7 @@ import torch
 
 from samerun.control.rng.isolation import isolate_rng
 from samerun.record.watching.replay import collect_batch_tensors, replace_batch_tensors
-from samerun.record.watching.training_states import PARTS, TrainingObjects
+from samerun.record.watching.training_states import PARTS, NonParameterStates
 
 GENERATORS: dict[str, Any] = {
     "python": lambda: random.Random(3),
@@ -41,18 +41,18 @@ def through_a_file(states: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("name", GENERATORS)
 def test_a_generator_of_the_programs_own_goes_on(name: str) -> None:
     generator = GENERATORS[name]()
-    held = TrainingObjects(torch, [generator])
+    held = NonParameterStates(torch, [generator])
     drawn(generator)
     states = through_a_file(held.read_states())
     expected = drawn(generator)
     other = GENERATORS[name]()
-    assert TrainingObjects(torch, [other]).restore(states, ("own",)) == ["own"]
+    assert NonParameterStates(torch, [other]).restore(states, ("own",)) == ["own"]
     assert drawn(other) == expected != drawn(GENERATORS[name]())
 
 
 def test_the_global_generators_go_on_each_by_itself() -> None:
     with isolate_rng():
-        held = TrainingObjects(torch, [])
+        held = NonParameterStates(torch, [])
         states = through_a_file(held.read_states())
 
         def draw() -> list[float]:
@@ -65,12 +65,12 @@ def test_the_global_generators_go_on_each_by_itself() -> None:
             assert [one == other for one, other in zip(again, first, strict=True)] == [n == at for n in range(3)]
 
 
-def training() -> tuple[TrainingObjects, Any, Any, Any]:
+def training() -> tuple[NonParameterStates, Any, Any, Any]:
     weight = torch.nn.Parameter(torch.ones(3))
     optimizer = torch.optim.SGD([weight], lr=0.1, momentum=0.9)
     scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, [2, 4])
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=1)
-    held = TrainingObjects(torch, [])
+    held = NonParameterStates(torch, [])
     held.optimizers, held.schedulers, held.scalers = [optimizer], [scheduler], [scaler]
     return held, optimizer, scheduler, scaler
 

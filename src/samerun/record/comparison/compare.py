@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from samerun.record.comparison.alignment import Difference, StreamComparison, classify_difference, read_event
+from samerun.record.comparison.alignment import Difference, StreamComparison, classify_value_difference, read_event
 from samerun.record.comparison.streams import (
     ONLY_SAMPLE_ROWS,
     Array,
@@ -49,17 +49,18 @@ def find_first_difference(a: RunTraces, b: RunTraces, scope: tuple[str, ...] = (
         difference = compare_traces(trace_a, trace_b, scope)
         if difference is not None:
             return difference
-    return missing or (None if scope else _compare_with_empty_run(a, b, roles))
+    return missing or (None if scope else _find_difference_from_empty_run(a, b, roles))
 
 
-def _compare_with_empty_run(a: RunTraces, b: RunTraces, roles: list[str]) -> Difference | None:
+def _find_difference_from_empty_run(a: RunTraces, b: RunTraces, roles: list[str]) -> Difference | None:
     """The first operator of one run if the other has no operators at all.
 
     Extra operators are normally skipped because everything around them is equal. Here nothing surrounds them, so two
     runs of which one computes nothing would count as the same.
     """
     first_a, first_b = (
-        next((first for role in roles if (first := _find_first_operator(run.traces.get(role)))), None) for run in (a, b)
+        next((first for role in roles if (first := _find_first_operator_with_role(run.traces.get(role)))), None)
+        for run in (a, b)
     )
     present = first_a or first_b
     if present is None or (first_a and first_b):
@@ -70,7 +71,7 @@ def _compare_with_empty_run(a: RunTraces, b: RunTraces, roles: list[str]) -> Dif
     return Difference("operator", role, "main", None, event, 1, 0, "b", (event,), 1)
 
 
-def _find_first_operator(trace: Trace | None) -> tuple[str, Event] | None:
+def _find_first_operator_with_role(trace: Trace | None) -> tuple[str, Event] | None:
     """(role, event) of the first operator in a trace."""
     at = 0
     for chunk in trace.chunks() if trace is not None else ():
@@ -147,12 +148,12 @@ def compare_pool_threads(
     if not alike.any():
         return Difference("operator", a.role, role, event, None, step, 0, "a")
     other = read_event(b, int(ib[only_b[np.flatnonzero(alike)[0]]]))
-    return Difference(classify_difference(event, other), a.role, role, event, other, step, 0)
+    return Difference(classify_value_difference(event, other), a.role, role, event, other, step, 0)
 
 
 def compare_sample_rows(a: Trace, b: Trace) -> Difference | None:
     """The first operator, of those that both runs have, whose results for single samples differ."""
-    rows_a, rows_b = read_sample_rows(a), read_sample_rows(b)
+    rows_a, rows_b = read_sample_row_events(a), read_sample_row_events(b)
     for key, event in rows_a.items():
         other = rows_b.get(key)
         if other is not None and event.outputs != other.outputs:
@@ -160,7 +161,7 @@ def compare_sample_rows(a: Trace, b: Trace) -> Difference | None:
     return None
 
 
-def read_sample_rows(trace: Trace) -> dict[tuple[object, ...], Event]:
+def read_sample_row_events(trace: Trace) -> dict[tuple[object, ...], Event]:
     """Operator, source location and number of the pass over the data -> event with the digest of its rows."""
     rows: dict[tuple[object, ...], Event] = {}
     for event in select_events(trace, (f.ROWS,)):
@@ -234,14 +235,14 @@ def find_clues(a: RunTraces, b: RunTraces, role: str, before: int | None, before
         if trace_a is None or trace_b is None:
             continue
         limit = before if each == role else None
-        groups_a = group_events_by_source(select_events(trace_a, HOST_EVENT_KINDS, limit))
-        groups_b = group_events_by_source(select_events(trace_b, HOST_EVENT_KINDS))
+        groups_a = group_events_by_name_and_location(select_events(trace_a, HOST_EVENT_KINDS, limit))
+        groups_b = group_events_by_name_and_location(select_events(trace_b, HOST_EVENT_KINDS))
         clues_of_process: list[Clue] = []
         for key, events in groups_a.items():
             others = groups_b.get(key, [])
             for number, event in enumerate(events):
                 pair = others[number] if number < len(others) else None
-                if pair is None or event.unseeded or is_evidence(event, pair):
+                if pair is None or event.unseeded or is_evidence_pair(event, pair):
                     clues_of_process.append(Clue(each, event, pair))
                     break
         for key, events in groups_b.items():
@@ -252,7 +253,7 @@ def find_clues(a: RunTraces, b: RunTraces, role: str, before: int | None, before
     return clues
 
 
-def group_events_by_source(events: list[Event]) -> dict[tuple[object, ...], list[Event]]:
+def group_events_by_name_and_location(events: list[Event]) -> dict[tuple[object, ...], list[Event]]:
     """Events by thread, kind, name and source location; by their text too, unless it is a path that may differ."""
     groups: dict[tuple[object, ...], list[Event]] = defaultdict(list)
     for event in events:
@@ -261,7 +262,7 @@ def group_events_by_source(events: list[Event]) -> dict[tuple[object, ...], list
     return groups
 
 
-def is_evidence(a: Event, b: Event) -> bool:
+def is_evidence_pair(a: Event, b: Event) -> bool:
     """Whether two paired events are evidence: a file read under another path is not, nor are uninitialised bytes."""
     if a.kind in READ_KINDS:
         return a.outputs != b.outputs and a.text == b.text

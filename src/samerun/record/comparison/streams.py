@@ -166,14 +166,14 @@ class ValueStream:
         self.events, self.indices = self.events[count:], self.indices[count:]
         self.start += count
 
-    def bytes_at(self, at: int, count: int) -> bytes:
+    def bytes_of_events(self, at: int, count: int) -> bytes:
         """The comparable bytes of `count` buffered events from number `at` on."""
         begin = (self.start + at) * f.EVENT_BYTES
         return self.raw[begin : begin + count * f.EVENT_BYTES]
 
     def head_bytes(self, count: int) -> bytes:
         """The comparable bytes of the first buffered events."""
-        return self.bytes_at(0, count)
+        return self.bytes_of_events(0, count)
 
     def kinds_of_first(self, count: int) -> bytes:
         """The kinds of the first buffered events, one byte each."""
@@ -206,9 +206,9 @@ class ThreadStreams:
         if self._threads is None or self._threads <= self.MAX_THREADS_READ_SEPARATELY:
             threads = None if self._threads is None else numbers
             return iter_compared_chunks(self._trace, self._numbering, self._is_run_b, threads)
-        return iter([self._select_from_memory(numbers)])
+        return iter([self._select_threads_from_memory(numbers)])
 
-    def _select_from_memory(self, numbers: list[int]) -> tuple[Array, Array]:
+    def _select_threads_from_memory(self, numbers: list[int]) -> tuple[Array, Array]:
         if self._by_thread is None:
             parts = list(iter_compared_chunks(self._trace, self._numbering, self._is_run_b, None))
             events = np.concatenate([np.empty(0, EVENT_DTYPE), *(each for each, _ in parts)])

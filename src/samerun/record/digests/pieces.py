@@ -24,7 +24,7 @@ _classes: dict[int, Any] = {}
 _in_child = False
 
 
-def buffer_class(size: int) -> Any:
+def ctypes_buffer_class(size: int) -> Any:
     """The ctypes class for so many bytes. Kept: making one takes 20 us and leaves a reference cycle to collect."""
     found = _classes.get(size)
     if found is None:
@@ -43,8 +43,8 @@ def digest_each_piece(address: int, size: int) -> bytes:
     """16 bytes for each piece. They do not depend on the seed: any view of the same memory may use them again."""
     if _library_function is None:
         return digest_each_piece_in_python(address, size)
-    out = buffer_class(size // PIECE * 16)()
-    team, threads = _borrow_openmp_team()
+    out = ctypes_buffer_class(size // PIECE * 16)()
+    team, threads = _find_borrowable_openmp_team()
     _library_function(address, size, PIECE, 0, out, team, threads)
     return bytes(out)
 
@@ -54,7 +54,7 @@ def digest_each_piece_in_python(address: int, size: int) -> bytes:
     starts = range(0, size - PIECE + 1, PIECE)
     ends = [*starts[1:], size]
     parts = [
-        xxh3_128_digest(buffer_class(end - start).from_address(address + start))
+        xxh3_128_digest(ctypes_buffer_class(end - start).from_address(address + start))
         for start, end in zip(starts, ends, strict=True)
     ]
     return b"".join(parts)
@@ -90,7 +90,7 @@ class IncrementalDigest:
         return xxh3_128_digest(b"".join([*self._digests, self._piece.digest()]), self._seed)
 
 
-def load_piece_digest_function() -> Any:
+def try_load_piece_digest_function() -> Any:
     """The C function that digests pieces; None if it was not built."""
     library = load_built_library(__file__, "_digest")
     try:
@@ -106,21 +106,21 @@ def load_piece_digest_function() -> Any:
     return function
 
 
-_library_function = load_piece_digest_function()
+_library_function = try_load_piece_digest_function()
 
 
-def _borrow_openmp_team() -> tuple[Any, int]:
+def _find_borrowable_openmp_team() -> tuple[Any, int]:
     """torch's OpenMP threads and their number, if they may be borrowed; else (None, 1)."""
     torch = sys.modules.get("torch")
     if torch is None or not native.may_use_torch_threads():
         return None, 1
-    team = _find_gomp_parallel()
+    team = _find_gomp_and_set_thread_numbering()
     return (None, 1) if team is None else (team, torch.get_num_threads())
 
 
-def native_function_addresses() -> tuple[int, int]:
+def piece_digest_and_gomp_addresses() -> tuple[int, int]:
     """Where the C function and torch's `GOMP_parallel` lie, for other C code; 0 for what there is not."""
-    team = _find_gomp_parallel()
+    team = _find_gomp_and_set_thread_numbering()
     return (
         ctypes.cast(_library_function, ctypes.c_void_p).value or 0 if _library_function is not None else 0,
         team.value or 0 if team is not None else 0,
@@ -128,7 +128,7 @@ def native_function_addresses() -> tuple[int, int]:
 
 
 @cache
-def _find_gomp_parallel() -> Any:
+def _find_gomp_and_set_thread_numbering() -> Any:
     """torch's `GOMP_parallel`, once the C library was told how the threads of such a team are numbered."""
     number = native.omp_get_thread_num_address()
     if number is None:

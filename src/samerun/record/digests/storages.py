@@ -102,7 +102,7 @@ class StorageDigests:
                 free(record.weak_ref)
         self._drop_above = max(128, 2 * len(self.records))
 
-    def note_collective_write(self, tensor: Any, may_return_early: bool) -> None:
+    def mark_written_by_collective(self, tensor: Any, may_return_early: bool) -> None:
         """A collective writes to a tensor, and may go on doing so after it has returned.
 
         Work.wait() calls no operator, so nobody knows when the value is complete: the memory counts as undefined until
@@ -114,7 +114,7 @@ class StorageDigests:
         record.forget_values()
         record.last_writer = COLLECTIVE if may_return_early else -1
 
-    def note_unwritten_copy(self, tensor: Any, place: int, thread: int) -> bytes:
+    def mark_copy_of_uninitialized(self, tensor: Any, place: int, thread: int) -> bytes:
         """Note a copy of memory that was not completely written: the copy is as undefined as its source."""
         record = self.find_or_add_record(tensor, True)
         record.uninitialised, record.made_at, record.last_writer = True, place, thread
@@ -150,12 +150,12 @@ class StorageDigests:
             return d.digest(tensor)
         contiguous = tensor.is_contiguous()
         if not record.trusted:
-            return self._digest_untrusted(tensor, record, contiguous)
+            return self._digest_untrusted_memory(tensor, record, contiguous)
         if contiguous:
             key = (tensor.storage_offset(), tensor.shape, tensor.dtype)
             found = record.view_digests.get(key)
             if found is None:
-                found = record.view_digests[key] = digest_dense_view(tensor, record)
+                found = record.view_digests[key] = digest_contiguous_view(tensor, record)
             return found
         if record.content_digest is None or record.uninitialised:
             return d.digest(tensor)
@@ -165,10 +165,10 @@ class StorageDigests:
             found = record.view_digests[view] = xxh3_128_digest(record.content_digest + str(view).encode())
         return found
 
-    def _digest_untrusted(self, tensor: Any, record: StorageRecord, contiguous: bool) -> bytes:
+    def _digest_untrusted_memory(self, tensor: Any, record: StorageRecord, contiguous: bool) -> bytes:
         size = tensor.numel() * tensor.element_size()
         if size <= SMALL_BYTES:
-            return digest_dense_view(tensor, record) if contiguous else d.digest(tensor)
+            return digest_contiguous_view(tensor, record) if contiguous else d.digest(tensor)
         if record.read_epoch != self.epoch:
             record.read_epoch = self.epoch
             record.view_digests.clear()
@@ -182,7 +182,7 @@ class StorageDigests:
         """Digest an operator's output in new memory, and keep the digest."""
         record.last_writer = thread
         if tensor.is_contiguous() and not (tensor.is_neg() or tensor.is_conj()):
-            found = digest_dense_view(tensor, record)
+            found = digest_contiguous_view(tensor, record)
             record.view_digests[(tensor.storage_offset(), tensor.shape, tensor.dtype)] = found
             record.content_digest = found
         else:
@@ -191,7 +191,7 @@ class StorageDigests:
             record.content_digest = xxh3_128_digest(found + str(tensor.stride()).encode())
         return found
 
-    def note_scratch_output(self, tensor: Any) -> None:
+    def mark_scratch_as_always_equal(self, tensor: Any) -> None:
         """Note scratch space: its unused bytes are never written, so it counts as equal whatever it holds."""
         record = self.find_or_add_record(tensor, True)
         if d.is_readable(tensor) and tensor.is_contiguous():
@@ -202,7 +202,7 @@ class StorageDigests:
         """Digest a tensor that an operator wrote into, and drop the digests of all other views of its memory."""
         plain = tensor.is_contiguous() and not (tensor.is_neg() or tensor.is_conj())
         record.view_digests.clear()
-        found = digest_dense_view(tensor, record) if plain else d.digest(tensor)
+        found = digest_contiguous_view(tensor, record) if plain else d.digest(tensor)
         record.last_writer = thread
         whole = tensor.nbytes == tensor.untyped_storage().nbytes()
         key: tuple[Any, ...] = (tensor.storage_offset(), tensor.shape, tensor.dtype)
@@ -218,13 +218,13 @@ class StorageDigests:
         return found
 
 
-def digest_dense_view(tensor: Any, record: StorageRecord) -> bytes:
+def digest_contiguous_view(tensor: Any, record: StorageRecord) -> bytes:
     """Digest of a contiguous tensor that is no lazy conjugate or negative. Pieces of large memory are kept (0010)."""
-    if not record.on_cpu or not d.lies_in_storage(tensor):
+    if not record.on_cpu or not d.fits_in_storage(tensor):
         return d.digest(tensor)
     seed, size = d.shape_seed(tensor.dtype, tensor.shape), tensor.nbytes
     if size < LARGE or not record.trusted:
-        return d.digest_dense_tensor(tensor, seed)
+        return d.digest_contiguous_cpu_tensor(tensor, seed)
     at = (tensor.data_ptr(), size)
     pieces = record.view_digests.get(at)
     if pieces is None:

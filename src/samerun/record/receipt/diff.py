@@ -18,14 +18,14 @@ from samerun.record.receipt.assemble import NewReceipt, shown_path
 from samerun.record.receipt.environment_diff import (
     EnvironmentDifference,
     find_environment_differences,
-    find_initial_state_differences,
+    iter_initial_state_differences,
 )  # fmt: skip
 from samerun.record.receipt.receipt_file import read, traces_path
 from samerun.record.receipt.step_table import (
     StepTable,
     find_first_differing_step,
     iter_tables_in_file_order,
-    read_tables,
+    read_step_tables,
 )
 from samerun.record.trace.run import Event, RunTraces
 
@@ -77,8 +77,8 @@ def compare_results(a: dict[str, Any], b: dict[str, Any], tables_a: Tables, tabl
             continue
         left, right = tables_a[role, "values"], tables_b[role, "values"]
         steps += min(left.count, right.count)
-        found += _compare_steps(role, left, right)
-        found += _compare_marks(role, one["marks"], other["marks"])
+        found += _find_first_step_difference(role, left, right)
+        found += _find_first_mark_difference(role, one["marks"], other["marks"])
         found += _compare_final_results(role, one, other)
         at = find_first_differing_step(tables_a[role, "evidence"], tables_b[role, "evidence"])
         if at is not None:
@@ -89,7 +89,7 @@ def compare_results(a: dict[str, Any], b: dict[str, Any], tables_a: Tables, tabl
     return ResultComparison(first, steps, min(before, key=lambda e: e[1]) if before else None, tuple(found[1:]))
 
 
-def _compare_steps(role: str, a: StepTable, b: StepTable) -> list[ResultDifference]:
+def _find_first_step_difference(role: str, a: StepTable, b: StepTable) -> list[ResultDifference]:
     at = find_first_differing_step(a, b)
     if at is not None:
         return [ResultDifference("steps", role, at[0] + 1, at[1], 2 * at[0] + 2)]
@@ -99,7 +99,7 @@ def _compare_steps(role: str, a: StepTable, b: StepTable) -> list[ResultDifferen
     return []
 
 
-def _compare_marks(role: str, a: list[dict[str, Any]], b: list[dict[str, Any]]) -> list[ResultDifference]:
+def _find_first_mark_difference(role: str, a: list[dict[str, Any]], b: list[dict[str, Any]]) -> list[ResultDifference]:
     for number in range(max(len(a), len(b))):
         one = a[number] if number < len(a) else None
         other = b[number] if number < len(b) else None
@@ -156,7 +156,7 @@ def load_run(path: Path, name: str = "") -> ComparedRun:
         return ComparedRun(name, None, {}, path)
     receipt = read(path)
     traces = traces_path(path, receipt["digest"])
-    return ComparedRun(name, receipt, read_tables(path, receipt), traces if traces.is_dir() else None)
+    return ComparedRun(name, receipt, read_step_tables(path, receipt), traces if traces.is_dir() else None)
 
 
 def wrap_new_run(name: str, made: NewReceipt) -> ComparedRun:
@@ -192,14 +192,16 @@ def diff_runs(a: ComparedRun, b: ComparedRun, ignore: Iterable[str] = ()) -> dic
         notes.append(f"As far as both go nothing differs, but the record of {' and '.join(cut_off)} is not whole.")
     at_start: list[EnvironmentDifference] = []
     if verdict == DIFFERENT:
-        at_start = list(find_initial_state_differences(left, right, _generators_differing_at_step_1(compared)))
+        at_start = list(iter_initial_state_differences(left, right, _generators_differing_at_step_1(compared)))
     return {
         "verdict": verdict,
         "a": a.name,
         "b": b.name,
         "steps": compared.steps,
-        "first_difference": None if first is None or verdict == TROUBLE else _build_first_record(first, a, b),
-        "generators_differ_earlier": _build_earlier_record(compared) if verdict == DIFFERENT else None,
+        "first_difference": None
+        if first is None or verdict == TROUBLE
+        else _build_first_difference_record(first, a, b),
+        "generators_differ_earlier": _build_earlier_evidence_record(compared) if verdict == DIFFERENT else None,
         "others": [_build_result_record(each) for each in compared.others] if verdict == DIFFERENT else [],
         "surroundings": [asdict(each) for each in (*at_start, *find_environment_differences(left, right))],
         "notes": notes,
@@ -247,7 +249,7 @@ def _generators_differing_at_step_1(compared: ResultComparison) -> tuple[str, ..
     return compared.earlier[2] if compared.earlier is not None and compared.earlier[1] == 1 else ()
 
 
-def _build_earlier_record(compared: ResultComparison) -> dict[str, Any] | None:
+def _build_earlier_evidence_record(compared: ResultComparison) -> dict[str, Any] | None:
     if compared.earlier is None:
         return None
     process, step, columns = compared.earlier
@@ -258,7 +260,7 @@ def _build_result_record(first: ResultDifference) -> dict[str, Any]:
     return {"what": first.what, "process": first.process, "step": first.step, "names": list(first.names)}
 
 
-def _build_first_record(first: ResultDifference, a: ComparedRun, b: ComparedRun) -> dict[str, Any]:
+def _build_first_difference_record(first: ResultDifference, a: ComparedRun, b: ComparedRun) -> dict[str, Any]:
     return {**_build_result_record(first), "operator": _build_operator_record(_find_first_operator_difference(a, b))}
 
 
@@ -286,7 +288,7 @@ def _diff_traces(a: ComparedRun, b: ComparedRun) -> dict[str, Any]:
         "verdict": SAME if found is None else DIFFERENT,
         "a": a.name,
         "b": b.name,
-        "steps": min(run.step_count() for run in runs),
+        "steps": min(run.max_step_count() for run in runs),
         "first_difference": told,
         "generators_differ_earlier": None,
         "others": [],

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from samerun.record.receipt.code_version import digest_source_file, read_code_version
-from samerun.record.receipt.recorded_command import select_safe_variables
-from samerun.record.receipt.redact import redact_as_recorded
+from samerun.record.receipt.recorded_command import select_restorable_variables
+from samerun.record.receipt.redact import redact_like_recorded
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def _is_implied(path: str, found: dict[str, EnvironmentDifference]) -> bool:
 def _iter_all_differences(a: dict[str, Any], b: dict[str, Any]) -> Iterator[EnvironmentDifference]:
     for key in ("samerun", "seed", "streams", "others", "command"):
         if a[key] != b[key]:
-            yield _make_difference(key, _join_words(a[key]), _join_words(b[key]))
+            yield _make_difference(key, _join_command_words(a[key]), _join_command_words(b[key]))
     for key in ("packages", "variables", "knobs"):
         yield from _iter_differing_entries(key, a[key], b[key])
     sources = a["code"]["sources"]
@@ -148,7 +148,10 @@ def _iter_all_differences(a: dict[str, Any], b: dict[str, Any]) -> Iterator[Envi
         if names:
             group = rules if key == "untracked" else "code"
             yield _make_difference(
-                f"code.{key}", _select_entries(left, names), _select_entries(right, names), rules=group
+                f"code.{key}",
+                _select_entries_or_missing(left, names),
+                _select_entries_or_missing(right, names),
+                rules=group,
             )
     held_a, held_b = a["held"], b["held"]
     if held_a is None or held_b is None:
@@ -167,7 +170,7 @@ def _iter_all_differences(a: dict[str, Any], b: dict[str, Any]) -> Iterator[Envi
         yield from _iter_process_differences(role, a["processes"][role], b["processes"][role], same_key)
 
 
-def _join_words(value: Any) -> Any:
+def _join_command_words(value: Any) -> Any:
     return " ".join(value["words"]) if isinstance(value, dict) and "words" in value else value
 
 
@@ -185,13 +188,16 @@ def _iter_process_differences(
         left, right = ({str(e[by]): e["digest"] for e in one[key]} for one in (a, b))
         names = [name for name in sorted(set(left) | set(right)) if left.get(name) != right.get(name)]
         if names:
-            yield _make_difference(f"processes/{role}/{key}", *(_select_entries(side, names) for side in (left, right)))
+            yield _make_difference(
+                f"processes/{role}/{key}", *(_select_entries_or_missing(side, names) for side in (left, right))
+            )
     names = [n for n in sorted(set(a["environment"]) | set(b["environment"]))
              if (a["environment"].get(n) != b["environment"].get(n) if same_key
                  else (n in a["environment"]) != (n in b["environment"]))]  # fmt: skip
     if names:
         yield _make_difference(
-            f"processes/{role}/environment", *(_select_entries(side["environment"], names) for side in (a, b))
+            f"processes/{role}/environment",
+            *(_select_entries_or_missing(side["environment"], names) for side in (a, b)),
         )
     if a["seeds"] != b["seeds"]:
         one, other = ([_describe_seed(e) for e in side["seeds"]] for side in (a, b))
@@ -203,7 +209,7 @@ def _iter_process_differences(
         )
 
 
-def _select_entries(entries: dict[str, str], names: list[str]) -> dict[str, str]:
+def _select_entries_or_missing(entries: dict[str, str], names: list[str]) -> dict[str, str]:
     return {name: entries.get(name, MISSING) for name in names}
 
 
@@ -218,7 +224,7 @@ def _make_difference(path: str, a: Any, b: Any, *, rules: str = "") -> Environme
     return EnvironmentDifference(path, a, b, rule.rank, rule.changes)
 
 
-def find_initial_state_differences(
+def iter_initial_state_differences(
     a: dict[str, Any], b: dict[str, Any], drawn_from: tuple[str, ...]
 ) -> Iterator[EnvironmentDifference]:
     """What already differed when the `samerun.receipt` blocks began: models, and the generators in `drawn_from`."""
@@ -232,7 +238,7 @@ def find_initial_state_differences(
     states = [start["generators"] for start in starts]
     names = [name for name in drawn_from if states[0].get(name) != states[1].get(name)]
     if names:
-        yield _make_difference("start.generators", *(_select_entries(side, names) for side in states))
+        yield _make_difference("start.generators", *(_select_entries_or_missing(side, names) for side in states))
 
 
 TIERS = {
@@ -266,8 +272,8 @@ def find_unmet_conditions(receipt: dict[str, Any], facts_here: dict[str, Any]) -
     working directory.
     """
     machine = {k: v for k, v in receipt["machine"].items() if k != "torch"}
-    variables = redact_as_recorded(
-        {**facts_here["variables"], **select_safe_variables(receipt["variables"])}, receipt["variables"]
+    variables = redact_like_recorded(
+        {**facts_here["variables"], **select_restorable_variables(receipt["variables"])}, receipt["variables"]
     )
     held = ("PYTHONHASHSEED", "CUBLAS_WORKSPACE_CONFIG", "TORCH_DISABLE_NATIVE_JIT") if receipt["held"] else ()
     here = {
@@ -276,20 +282,20 @@ def find_unmet_conditions(receipt: dict[str, Any], facts_here: dict[str, Any]) -
         "packages": facts_here["packages"],
         "variables": {**variables, **{n: receipt["variables"][n] for n in held if n in receipt["variables"]}},
         "code": {
-            **_read_code_as_recorded(receipt["code"]),
-            "sources": _digest_recorded_sources(receipt["code"]["sources"]),
+            **_read_recorded_code_parts_here(receipt["code"]),
+            "sources": _digest_recorded_sources_here(receipt["code"]["sources"]),
         },
     }
     return [asdict(one) for one in find_environment_differences({**receipt, "machine": machine}, here)]
 
 
-def _read_code_as_recorded(recorded: dict[str, Any]) -> dict[str, Any]:
+def _read_recorded_code_parts_here(recorded: dict[str, Any]) -> dict[str, Any]:
     """The code version here, for the parts that the receipt records."""
     found = read_code_version(Path.cwd())
     return {key: found[key] if recorded[key] is not None else None for key in ("commit", "diff", "untracked")}
 
 
-def _digest_recorded_sources(recorded: dict[str, str]) -> dict[str, str]:
+def _digest_recorded_sources_here(recorded: dict[str, str]) -> dict[str, str]:
     here = Path.cwd().resolve()
     found = {}
     for name, digest in recorded.items():

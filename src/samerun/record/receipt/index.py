@@ -33,7 +33,7 @@ from typing import Any
 
 from samerun.base.errors import SamerunError
 from samerun.base.native import load_built_library
-from samerun.record.receipt.receipt_summary import ReceiptSummary, read_summaries, to_storable_text
+from samerun.record.receipt.receipt_summary import ReceiptSummary, read_summaries, to_sqlite_text
 
 SETTLED_NS = 2_000_000_000
 """A file changed this recently may change again without a new timestamp: the coarsest file systems have a resolution
@@ -47,17 +47,17 @@ Progress = Callable[[int, int], None]
 """Called with the number done and the total."""
 
 
-def scan_folder(folder: Path, progress: Progress | None = None) -> set[str]:
+def scan_file_states(folder: Path, progress: Progress | None = None) -> set[str]:
     """The states of the files of a folder that may be receipts. Raises SamerunError if the folder cannot be read."""
     try:
-        scan = _scan_folder_in_c if _load_folder_library() is not None else scan_folder_in_python
+        scan = _scan_file_states_in_c if _load_folder_library() is not None else scan_file_states_in_python
         return scan(folder, progress)
     except OSError as error:
         raise SamerunError(f"{folder} cannot be read: {error.strerror}.", hint="Name a folder of receipts.") from error
 
 
-def scan_folder_in_python(folder: Path, progress: Progress | None = None) -> set[str]:
-    """What `scan_folder` does if the C library was not built. Raises OSError."""
+def scan_file_states_in_python(folder: Path, progress: Progress | None = None) -> set[str]:
+    """What `scan_file_states` does if the C library was not built. Raises OSError."""
     found = set()
     with os.scandir(folder) as items:
         names = [item.name for item in items if item.name.endswith(".json") and item.name[0] != "."]
@@ -77,19 +77,19 @@ def scan_folder_in_python(folder: Path, progress: Progress | None = None) -> set
     return found
 
 
-def _scan_folder_in_c(folder: Path, progress: Progress | None) -> set[str]:
+def _scan_file_states_in_c(folder: Path, progress: Progress | None) -> set[str]:
     library: Any = _load_folder_library()
     found = set[str]()
     fd, names, used = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_size_t()
     results = ctypes.byref(fd), ctypes.byref(names), ctypes.byref(used)
-    _raise_errno(library.samerun_folder_open(os.fsencode(folder), *results))
+    _raise_if_errno(library.samerun_folder_open(os.fsencode(folder), *results))
     try:
         at, wrote, room = ctypes.c_size_t(), ctypes.c_size_t(), ctypes.create_string_buffer(BUFFER_BYTES)
         arguments = ctypes.byref(at), FILES_PER_CALL, room, ctypes.c_size_t(BUFFER_BYTES), ctypes.byref(wrote)
         count = ctypes.string_at(names, used.value).count(0) if used.value else 0
         done = 0
         while at.value < used.value:
-            _raise_errno(library.samerun_folder_stat(fd, names, used, *arguments))
+            _raise_if_errno(library.samerun_folder_stat(fd, names, used, *arguments))
             found.update(os.fsdecode(ctypes.string_at(room, wrote.value)).split("\0")[:-1])
             done = min(done + FILES_PER_CALL, count)
             if progress is not None:
@@ -99,7 +99,7 @@ def _scan_folder_in_c(folder: Path, progress: Progress | None) -> set[str]:
     return found
 
 
-def _raise_errno(error: int) -> None:
+def _raise_if_errno(error: int) -> None:
     if error:
         raise OSError(error, os.strerror(error))
 
@@ -110,15 +110,15 @@ def _load_folder_library() -> ctypes.CDLL | None:
     return library if hasattr(library, "samerun_folder_stat") else None
 
 
-def split_state(state: str) -> tuple[str, int, int, int]:
+def split_file_state(state: str) -> tuple[str, int, int, int]:
     """Name, mtime (ns), size (bytes) and ctime (ns)."""
     name, written, size, changed = state.split("/")
     return name, int(written), int(size), int(changed)
 
 
-def is_settled(state: str, looked_at_ns: int) -> bool:
+def is_file_state_settled(state: str, looked_at_ns: int) -> bool:
     """Whether any change after `looked_at_ns` (ns since 1970) is certain to give another state."""
-    _, written, _, changed = split_state(state)
+    _, written, _, changed = split_file_state(state)
     # on other systems ctime is the time of creation
     return looked_at_ns - (changed if os.name == "posix" else written) > SETTLED_NS
 
@@ -132,7 +132,7 @@ class ForeignIndexError(Exception):
     """Something other than our index lies at its path."""
 
 
-def create_index_folder(path: Path) -> bool:
+def ensure_index_folder(path: Path) -> bool:
     """Create the folder of the index; False if its path is not a directory. Raises OSError."""
     try:
         path.parent.mkdir()
@@ -204,16 +204,16 @@ _SCHEMA = (_TABLE, _NEWEST, _STATES)
 _PUT = f"INSERT OR REPLACE INTO receipts VALUES ({', '.join('?' * (len(_COLUMNS) + 1))})"
 
 
-def new_receipt_path(folder: Path, command: tuple[str, ...]) -> Path:
+def prepare_receipt_path(folder: Path, command: tuple[str, ...]) -> Path:
     """The path of a new receipt in a folder. Creates the folder."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SamerunError(f"--receipt {folder}: {error.strerror}.", hint="Name a folder that can be made.") from error
-    return folder.resolve() / new_receipt_name(command)
+    return folder.resolve() / make_receipt_name(command)
 
 
-def new_receipt_name(command: tuple[str, ...]) -> str:
+def make_receipt_name(command: tuple[str, ...]) -> str:
     """A file name of time, program, host and process id. Containers that share a folder often share process ids."""
     program = next((word for word in command if not word.startswith("-")), "run")
     stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", os.path.basename(program).removesuffix(".py"))[:40] or "run"
@@ -221,7 +221,7 @@ def new_receipt_name(command: tuple[str, ...]) -> str:
     return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{stem}-{host}-{os.getpid()}.json"
 
 
-def list_receipts(
+def update_and_list_receipts(
     folder: Path,
     command: str = "",
     newest: int | None = None,
@@ -248,7 +248,7 @@ def list_receipts(
 
     path = folder / INDEX_PATH
     try:
-        if create_index_folder(path):
+        if ensure_index_folder(path):
             try:
                 return update_and_query(_open_index(path))
             except sqlite3.OperationalError:
@@ -261,7 +261,7 @@ def list_receipts(
             raise SamerunError(f"{path} cannot be used: {error}.", hint="Is another program holding it?") from error
     except (sqlite3.DatabaseError, OSError, ForeignIndexError):
         pass
-    return update_and_query(_open_in_memory(path))
+    return update_and_query(_open_copy_in_memory(path))
 
 
 def update_index(
@@ -269,12 +269,12 @@ def update_index(
 ) -> None:
     """Look at every file of the folder, read those that are new or changed, delete the rows of those that are gone."""
     looked = time.time_ns()
-    present = scan_folder(folder, scan_progress)
+    present = scan_file_states(folder, scan_progress)
     indexed = _read_indexed_states(index)
-    fresh = {to_storable_text(split_state(state)[0]): state for state in sorted(present - indexed)}
-    _delete_rows(index, indexed - present, fresh)
+    fresh = {to_sqlite_text(split_file_state(state)[0]): state for state in sorted(present - indexed)}
+    _delete_rows_of_gone_files(index, indexed - present, fresh)
     read = 0
-    for some in read_summaries(folder, [split_state(state)[:3] for state in fresh.values()]):
+    for some in read_summaries(folder, [split_file_state(state)[:3] for state in fresh.values()]):
         rows = [(*vars(one).values(), _state_to_store(fresh[one.file], looked)) for one in some]
         with _immediate_transaction(
             index
@@ -286,10 +286,10 @@ def update_index(
 
 
 def _state_to_store(state: str, looked: int) -> str:
-    return to_storable_text(state) if is_settled(state, looked) else MAY_CHANGE_UNNOTICED
+    return to_sqlite_text(state) if is_file_state_settled(state, looked) else MAY_CHANGE_UNNOTICED
 
 
-def _delete_rows(index: sqlite3.Connection, states: set[str], fresh: Container[str]) -> None:
+def _delete_rows_of_gone_files(index: sqlite3.Connection, states: set[str], fresh: Container[str]) -> None:
     """Delete the rows of files that are gone. Rows of changed files are replaced when those have been read."""
     gone = [(state.split("/")[0], state) for state in states - {MAY_CHANGE_UNNOTICED}]
     if MAY_CHANGE_UNNOTICED in states:
@@ -317,7 +317,7 @@ def _immediate_transaction(index: sqlite3.Connection) -> Iterator[None]:
     index.execute("COMMIT")
 
 
-def _open_in_memory(path: Path) -> sqlite3.Connection:
+def _open_copy_in_memory(path: Path) -> sqlite3.Connection:
     """An index in memory, filled from the one on disk if that can be read. Nothing is written."""
     found = sqlite3.connect(":memory:", isolation_level=None)
     try:

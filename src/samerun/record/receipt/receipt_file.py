@@ -16,7 +16,7 @@ from samerun.base.errors import SamerunError
 from samerun.base.files import fsync_folder, open_regular_file, write_file_atomically
 from samerun.base.text import printable_line
 from samerun.record.receipt import receipt_json, step_table
-from samerun.record.receipt.assemble import NewReceipt, add_digest
+from samerun.record.receipt.assemble import NewReceipt, with_reproducible_digest
 from samerun.record.receipt.receipt_json import Check, compile_schema
 
 MODE = 0o600
@@ -36,7 +36,7 @@ def write(path: Path, made: NewReceipt, traces: Path | None = None) -> None:
     digest = made.receipt["digest"]
     try:
         if made.steps_file_content is not None:
-            write_file_atomically(step_table.steps_path(path, digest), made.steps_file_content, mode=MODE)
+            write_file_atomically(step_table.steps_file_path(path, digest), made.steps_file_content, mode=MODE)
         if traces is not None:
             _move_traces(traces, traces_path(path, digest))
         write_file_atomically(path, receipt_json.encode_canonical(made.receipt).encode("ascii"), mode=MODE)
@@ -44,7 +44,7 @@ def write(path: Path, made: NewReceipt, traces: Path | None = None) -> None:
         raise SamerunError(
             f"The receipt cannot be written: {path}: {error.strerror}.", hint="Name a file in a folder that can."
         ) from error
-    _remove_outdated_files(path, digest)
+    _remove_files_of_earlier_receipts(path, digest)
 
 
 def traces_path(receipt: Path, digest: str) -> Path:
@@ -58,17 +58,17 @@ def read(path: Path) -> dict[str, Any]:
     Raises SamerunError for anything else: missing, too large, nested too deeply, not a receipt, another schema, or
     modified. Nothing in it is executed, and no file that it names is opened.
     """
-    value = receipt_json.read_untrusted_file(path)
-    require_receipt(value, str(path))
+    value = receipt_json.read_untrusted_json(path)
+    require_valid_receipt(value, str(path))
     receipt: dict[str, Any] = value
-    if add_digest(receipt)["digest"] != receipt["digest"]:
+    if with_reproducible_digest(receipt)["digest"] != receipt["digest"]:
         raise SamerunError(
             f"{path} was changed after it was written: its digest is another one.", hint="Use the original."
         )
     return receipt
 
 
-def require_receipt(value: Any, name: str) -> None:
+def require_valid_receipt(value: Any, name: str) -> None:
     """Raises SamerunError unless the value is a receipt that conforms to the schema."""
     if not isinstance(value, dict) or value.get("kind") != "samerun receipt":
         raise SamerunError(f"{name} is not a samerun receipt.", hint="A receipt is written by samerun run --receipt.")
@@ -120,7 +120,7 @@ def _move_traces(traces: Path, target: Path) -> None:
     fsync_folder(target.parent)
 
 
-def _remove_outdated_files(path: Path, digest: str) -> None:
+def _remove_files_of_earlier_receipts(path: Path, digest: str) -> None:
     """Remove the files of earlier receipts of this name. Only names of our own pattern are touched."""
     for each in path.parent.glob(f"{_escape_glob(path.name)}.{'[0-9a-f]' * 16}.*"):
         if each.name.split(".")[-2] == digest[:16]:
@@ -139,7 +139,7 @@ SIGNATURE_CONTEXT = b"samerun receipt 1\n"
 """Domain separation: prefixed to the digest, so that the signature is valid for receipts only."""
 
 
-def _import_ed25519() -> Any:
+def _require_ed25519() -> Any:
     try:
         from cryptography.hazmat.primitives.asymmetric import ed25519
     except ImportError as error:
@@ -149,9 +149,9 @@ def _import_ed25519() -> Any:
     return ed25519
 
 
-def load_private_key(path: Path) -> Any:
+def load_ed25519_private_key(path: Path) -> Any:
     """Read an Ed25519 private key in PEM without a passphrase. Raises SamerunError for anything else."""
-    ed25519 = _import_ed25519()
+    ed25519 = _require_ed25519()
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     hint = "Make one: openssl genpkey -algorithm ed25519 -out key.pem"
@@ -176,7 +176,7 @@ def load_private_key(path: Path) -> Any:
 
 def sign_digest(digest: str, key_path: Path) -> dict[str, str]:
     """The signature of a receipt's digest, in the form of the receipt."""
-    key = load_private_key(key_path)
+    key = load_ed25519_private_key(key_path)
     return {
         "algorithm": "ed25519",
         "public_key": key.public_key().public_bytes_raw().hex(),
@@ -195,7 +195,7 @@ def verify_signature(receipt: dict[str, Any], required_key: str | None = None) -
         if required_key is not None:
             raise SamerunError("The receipt is not signed.", hint=f"It has to be signed by {required_key}.")
         return None
-    ed25519 = _import_ed25519()
+    ed25519 = _require_ed25519()
     from cryptography.exceptions import InvalidSignature
 
     public = signature["public_key"]

@@ -38,7 +38,7 @@ def encode_canonical(value: Any) -> str:
 _ENCODER = json.JSONEncoder(sort_keys=True, indent=1, ensure_ascii=True, allow_nan=False)
 
 
-def digest_value(value: Any) -> str:
+def digest_canonical_json(value: Any) -> str:
     """64 hex digits: BLAKE2b-256 of the canonical text, which is encoded and hashed in pieces."""
     hasher, part, size = blake2b(digest_size=32), list[str](), 0
     for piece in _ENCODER.iterencode(value):
@@ -51,7 +51,7 @@ def digest_value(value: Any) -> str:
     return hasher.hexdigest()
 
 
-def read_untrusted_file(path: Path) -> Any:
+def read_untrusted_json(path: Path) -> Any:
     """The value in a file. Raises SamerunError for anything but plain JSON of bounded size and depth."""
     try:
         with open(path, "rb", opener=_open_nonblocking) as file:
@@ -66,7 +66,7 @@ def read_untrusted_file(path: Path) -> Any:
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise SamerunError(f"{path} cannot be read: {why}.", hint="Is the path right?") from error
-    return parse_untrusted(raw, str(path))
+    return parse_untrusted_json(raw, str(path))
 
 
 def _open_nonblocking(path: str, flags: int) -> int:
@@ -74,7 +74,7 @@ def _open_nonblocking(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
-def parse_untrusted(raw: bytes, name: str) -> Any:
+def parse_untrusted_json(raw: bytes, name: str) -> Any:
     """The value of a text. Raises SamerunError for bad JSON, duplicate keys, NaN, deep nesting, long numbers."""
 
     def refuse(why: str) -> SamerunError:
@@ -89,18 +89,18 @@ def parse_untrusted(raw: bytes, name: str) -> Any:
     values = raw.count(b",") + raw.count(b"[") + 4 * raw.count(b"{")
     if max(values, raw.count(b'"') // 2) > MAX_VALUES:
         raise refuse(f"it has more than {MAX_VALUES} values")
-    if _nesting_depth(raw) > MAX_DEPTH:
+    if _bound_nesting_depth(raw) > MAX_DEPTH:
         raise refuse(f"it is nested deeper than {MAX_DEPTH}")
     try:
         return json.loads(
-            raw.decode("utf-8"), object_pairs_hook=_refuse_duplicate_keys, parse_constant=_refuse_constant,
-            parse_int=_parse_int, parse_float=_parse_float,
+            raw.decode("utf-8"), object_pairs_hook=_make_dict_refusing_duplicates, parse_constant=_raise_for_nan_or_infinity,
+            parse_int=_parse_bounded_int, parse_float=_parse_bounded_finite_float,
         )  # fmt: skip
     except (ValueError, RecursionError) as error:
         raise refuse(str(error)[:200]) from error
 
 
-def _nesting_depth(raw: bytes) -> int:
+def _bound_nesting_depth(raw: bytes) -> int:
     """How deep brackets are nested, without parsing: json's own limit is the interpreter's stack.
 
     Any result above MAX_DEPTH means "too deep". Each iteration removes the innermost pairs of brackets. Brackets
@@ -123,24 +123,24 @@ _ONE_KIND = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS = bytes(set(range(256)) - set(b'[]{}"'))
 
 
-def _refuse_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _make_dict_refusing_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("a key stands twice in one object")
     return found
 
 
-def _refuse_constant(name: str) -> Any:
+def _raise_for_nan_or_infinity(name: str) -> Any:
     raise ValueError(f"{name} is no JSON number")
 
 
-def _parse_int(text: str) -> int:
+def _parse_bounded_int(text: str) -> int:
     if len(text) > MAX_NUMBER_LENGTH:
         raise ValueError(f"a number has {len(text)} digits")
     return int(text)
 
 
-def _parse_float(text: str) -> float:
+def _parse_bounded_finite_float(text: str) -> float:
     if len(text) > 10 * MAX_NUMBER_LENGTH:
         raise ValueError(f"a number has {len(text)} digits")
     value = float(text)

@@ -20,20 +20,20 @@ from samerun.base.text import printable_line
 from samerun.base.work_folder import make_work_folder
 from samerun.record.receipt import receipt_file, receipt_json, step_table
 from samerun.record.receipt.index import Progress
-from samerun.record.receipt.receipt_summary import ReceiptSummary, parse_summary, unreadable_summary
+from samerun.record.receipt.receipt_summary import ReceiptSummary, make_unreadable_summary, parse_summary
 
 RECEIPTS_PER_FETCH = 200
 """How many receipts are fetched together, and held in memory."""
 
 
-def is_address(folder: str) -> bool:
+def is_remote_address(folder: str) -> bool:
     """Whether this is an address for fsspec, not a local path."""
     return "://" in folder
 
 
 def join_path(folder: str, name: str) -> str:
     """The path or address of a file in a folder."""
-    return f"{folder.rstrip('/')}/{name}" if is_address(folder) else os.path.join(folder, name)
+    return f"{folder.rstrip('/')}/{name}" if is_remote_address(folder) else os.path.join(folder, name)
 
 
 def open_file_system(address: str) -> tuple[Any, str]:
@@ -61,10 +61,10 @@ def open_file_system(address: str) -> tuple[Any, str]:
 def list_remote_receipts(
     address: str, command: str = "", newest: int | None = None, progress: Progress | None = None
 ) -> list[ReceiptSummary]:
-    """Like `index.list_receipts`, but without an index: reads every receipt. Raises SamerunError on failure."""
+    """Like `index.update_and_list_receipts`, but without an index: reads every receipt. Raises SamerunError on failure."""
     system, root = open_file_system(address)
     found = []
-    with raise_samerun_errors(address):
+    with translate_file_system_errors(address):
         there = {}
         for item in system.ls(root, detail=True):
             name = posixpath.basename(item["name"])
@@ -79,7 +79,7 @@ def list_remote_receipts(
             if progress is not None:
                 progress(len(found), len(small))
     large = set(there) - set(small)
-    found += [unreadable_summary(posixpath.basename(path), 0, there[path], "too large") for path in large]
+    found += [make_unreadable_summary(posixpath.basename(path), 0, there[path], "too large") for path in large]
     chosen = sorted((one for one in found if command in one.command), key=lambda one: (one.began, one.file))
     return chosen if newest is None else chosen[-newest:] if newest else []
 
@@ -87,12 +87,12 @@ def list_remote_receipts(
 def _summarize_fetched(path: str, fetched: Any) -> ReceiptSummary:
     name = posixpath.basename(path)
     if isinstance(fetched, BaseException):
-        return unreadable_summary(name, 0, 0, f"cannot be read: {fetched}")
+        return make_unreadable_summary(name, 0, 0, f"cannot be read: {fetched}")
     return parse_summary(name, 0, fetched)
 
 
 @contextmanager
-def raise_samerun_errors(address: str, verb: str = "read") -> Iterator[None]:
+def translate_file_system_errors(address: str, verb: str = "read") -> Iterator[None]:
     """Turn any exception of a remote file system into a SamerunError: they have no common base class."""
     try:
         yield
@@ -119,31 +119,34 @@ def download_if_remote(path_or_address: str) -> Iterator[Path]:
 
     Errors inside the block name the address. Raises SamerunError if the receipt cannot be downloaded.
     """
-    if not is_address(path_or_address):
+    if not is_remote_address(path_or_address):
         yield Path(path_or_address)
         return
     with make_work_folder() as folder:
         # keep the file name: `samerun verify` looks for a receipt of that name
         here = folder / (posixpath.basename(path_or_address) or "receipt")
         try:
-            _download(path_or_address, here)
+            _download_receipt_and_files(path_or_address, here)
             yield here
         except SamerunError as error:
             raise SamerunError(error.message.replace(str(here), path_or_address), error.hint) from error
 
 
-def _download(address: str, here: Path) -> None:
+def _download_receipt_and_files(address: str, here: Path) -> None:
     system, there = open_file_system(address)
-    with raise_samerun_errors(address):
+    with translate_file_system_errors(address):
         size = int(system.info(there)["size"] or 0)
         if size > receipt_json.MAX_BYTES:
             raise SamerunError(f"{address} has {size} bytes; a receipt has at most {receipt_json.MAX_BYTES}.")
         system.get_file(there, str(here))
     receipt = receipt_file.read(here)
     # safe names: the receipt's digest has been verified
-    steps, traces = step_table.steps_path(here, receipt["digest"]), receipt_file.traces_path(here, receipt["digest"])
+    steps, traces = (
+        step_table.steps_file_path(here, receipt["digest"]),
+        receipt_file.traces_path(here, receipt["digest"]),
+    )
     beside = posixpath.dirname(there)
-    with raise_samerun_errors(address):
+    with translate_file_system_errors(address):
         if receipt["steps_in"] == "file" and system.exists(posixpath.join(beside, steps.name)):
             system.get_file(posixpath.join(beside, steps.name), str(steps))
         far = posixpath.join(beside, traces.name)
@@ -157,7 +160,7 @@ def _download(address: str, here: Path) -> None:
 def is_remote_folder(address: str) -> bool:
     """Whether an address is a folder for new receipts. Raises SamerunError if nothing could be written there."""
     system, there = open_file_system(address)
-    with raise_samerun_errors(address, "written"):
+    with translate_file_system_errors(address, "written"):
         _require_bucket(address, system, there)
         return address.endswith("/") or bool(system.isdir(there))
 
@@ -175,16 +178,20 @@ def upload_on_exit(address: str) -> Iterator[Path]:
         here = waiting / posixpath.basename(address)
         yield here
         try:
-            _upload(here, address)
+            _upload_and_remove_earlier(here, address)
         except SamerunError as error:
-            hint = f"The receipt is kept, upload it yourself: {_keep_locally(here)}"
+            hint = f"The receipt is kept, upload it yourself: {_move_to_permanent_folder(here)}"
             raise SamerunError(error.message, hint) from error
         except BaseException:
-            log.warning("%s was not written; the receipt is kept, upload it yourself: %s", address, _keep_locally(here))
+            log.warning(
+                "%s was not written; the receipt is kept, upload it yourself: %s",
+                address,
+                _move_to_permanent_folder(here),
+            )
             raise
 
 
-def _keep_locally(receipt: Path) -> Path:
+def _move_to_permanent_folder(receipt: Path) -> Path:
     """Move the receipt and the files beside it to a folder that is not deleted; returns the new path."""
     folder = Path(tempfile.mkdtemp(prefix="samerun-receipt-"))
     for each in list(receipt.parent.iterdir()):
@@ -192,7 +199,7 @@ def _keep_locally(receipt: Path) -> Path:
     return folder / receipt.name
 
 
-def _upload(receipt: Path, address: str) -> None:
+def _upload_and_remove_earlier(receipt: Path, address: str) -> None:
     """Upload a receipt and the files beside it, the receipt last.
 
     The files beside it are named after its content. So an earlier receipt at the address stays complete until the
@@ -200,21 +207,21 @@ def _upload(receipt: Path, address: str) -> None:
     """
     system, there = open_file_system(address)
     beside = posixpath.dirname(there)
-    with raise_samerun_errors(address, "written"):
+    with translate_file_system_errors(address, "written"):
         _require_bucket(address, system, there)
         system.makedirs(beside, exist_ok=True)
-        earlier = _read_remote_digest(system, there)
+        earlier = _read_remote_digest_or_empty(system, there)
         ours = [each for each in sorted(receipt.parent.iterdir()) if each != receipt]
         for each in ours:
             _upload_file_or_folder(system, each, posixpath.join(beside, each.name))
         _upload_atomically(system, receipt, there)
     if earlier:
         with suppress(Exception):  # permission to write does not imply permission to delete
-            _remove_outdated_remote(system, step_table.steps_path(Path(there), earlier), ours)
+            _remove_outdated_remote(system, step_table.steps_file_path(Path(there), earlier), ours)
             _remove_outdated_remote(system, receipt_file.traces_path(Path(there), earlier), ours)
 
 
-def _read_remote_digest(system: Any, there: str) -> str:
+def _read_remote_digest_or_empty(system: Any, there: str) -> str:
     """The digest of the earlier receipt at the address; "" if there is none."""
     try:
         found = json.loads(system.cat_file(there, end=receipt_json.MAX_BYTES))["digest"]

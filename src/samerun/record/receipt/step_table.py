@@ -32,20 +32,20 @@ FAN_OUT = 1024
 NODE_BYTES = 32
 
 
-def build_levels(rows: memoryview | bytes, row_bytes: int) -> list[bytes]:
+def build_merkle_levels(rows: memoryview | bytes, row_bytes: int) -> list[bytes]:
     """The levels from the lowest up; the last has one node, or none if there are no rows."""
-    levels = [_digest_level(rows, row_bytes * FAN_OUT)]
+    levels = [_digest_blocks(rows, row_bytes * FAN_OUT)]
     while len(levels[-1]) > NODE_BYTES:
-        levels.append(_digest_level(levels[-1], NODE_BYTES * FAN_OUT))
+        levels.append(_digest_blocks(levels[-1], NODE_BYTES * FAN_OUT))
     return levels
 
 
-def root_digest(levels: list[bytes], count: int, row_bytes: int) -> str:
+def merkle_root_digest(levels: list[bytes], count: int, row_bytes: int) -> str:
     """64 hex digits."""
     return blake2b(f"{count} {row_bytes} ".encode() + levels[-1], digest_size=32).hexdigest()
 
 
-def level_sizes(count: int) -> list[int]:
+def merkle_level_byte_sizes(count: int) -> list[int]:
     """Size in bytes of each level of a table with `count` rows."""
     sizes = [-(-count // FAN_OUT) * NODE_BYTES]
     while sizes[-1] > NODE_BYTES:
@@ -53,9 +53,9 @@ def level_sizes(count: int) -> list[int]:
     return sizes
 
 
-def is_consistent(levels: list[bytes]) -> bool:
+def are_merkle_levels_consistent(levels: list[bytes]) -> bool:
     """Whether each level holds the digests of the level below."""
-    return all(_digest_level(low, NODE_BYTES * FAN_OUT) == high for low, high in pairwise(levels))
+    return all(_digest_blocks(low, NODE_BYTES * FAN_OUT) == high for low, high in pairwise(levels))
 
 
 def find_first_differing_leaf(a: list[bytes], b: list[bytes]) -> int | None:
@@ -64,24 +64,24 @@ def find_first_differing_leaf(a: list[bytes], b: list[bytes]) -> int | None:
     Trees of different heights cannot be walked together: their leaves are compared directly.
     """
     if len(a) != len(b):
-        return _first_differing_node(a[0], b[0], 0, max(len(a[0]), len(b[0])))
+        return _find_first_differing_node(a[0], b[0], 0, max(len(a[0]), len(b[0])))
     begin, end = 0, max(len(a[-1]), len(b[-1]))
     for high, low in zip(reversed(a), reversed(b), strict=True):
-        at = _first_differing_node(high, low, begin, end)
+        at = _find_first_differing_node(high, low, begin, end)
         if at is None:
             return None
         begin, end = at * FAN_OUT * NODE_BYTES, (at + 1) * FAN_OUT * NODE_BYTES
     return at
 
 
-def _first_differing_node(a: bytes, b: bytes, begin: int, end: int) -> int | None:
+def _find_first_differing_node(a: bytes, b: bytes, begin: int, end: int) -> int | None:
     for at in range(begin, min(end, max(len(a), len(b))), NODE_BYTES):
         if a[at : at + NODE_BYTES] != b[at : at + NODE_BYTES]:
             return at // NODE_BYTES
     return None
 
 
-def _digest_level(data: memoryview | bytes, size: int) -> bytes:
+def _digest_blocks(data: memoryview | bytes, size: int) -> bytes:
     return b"".join(blake2b(part, digest_size=NODE_BYTES).digest() for part in _split_into_slices(data, size))
 
 
@@ -116,7 +116,7 @@ class StepTable:
 
     @property
     def root(self) -> str:
-        return root_digest(self.levels, self.count, self.row_bytes)
+        return merkle_root_digest(self.levels, self.count, self.row_bytes)
 
     def row(self, index: int) -> dict[str, bytes]:
         """The digests of one step, counted from 0."""
@@ -124,10 +124,10 @@ class StepTable:
         return {name: raw[i * DIGEST_BYTES : (i + 1) * DIGEST_BYTES] for i, name in enumerate(self.columns)}
 
 
-def build_table(columns: tuple[str, ...], rows: bytes) -> StepTable:
+def build_step_table(columns: tuple[str, ...], rows: bytes) -> StepTable:
     """A table with its Merkle tree. `rows`: the digests, row by row."""
     size = DIGEST_BYTES * len(columns) or 1
-    return StepTable(columns, len(rows) // size, rows, build_levels(rows, size))
+    return StepTable(columns, len(rows) // size, rows, build_merkle_levels(rows, size))
 
 
 class StepTables(NamedTuple):
@@ -137,19 +137,19 @@ class StepTables(NamedTuple):
     evidence: StepTable
 
 
-def build_tables(trace: Trace, first: int = 0, last: int | None = None) -> StepTables:
+def build_step_tables(trace: Trace, first: int = 0, last: int | None = None) -> StepTables:
     """The tables of the steps in a trace, from event `first` up to (not including) event `last`."""
-    ends, leaves = _collect_leaves(trace, first, last)
+    ends, leaves = _collect_step_ends_and_leaves(trace, first, last)
     rows = _assign_rows_to_steps(ends)
     count = sum(len(part) for part in rows.values())
-    values, evidence = (_build_from_leaves(names, leaves, rows, count) for names in (VALUES, EVIDENCE))
+    values, evidence = (_build_table_from_leaves(names, leaves, rows, count) for names in (VALUES, EVIDENCE))
     return StepTables(values, evidence)
 
 
 Leaves = dict[str, list[tuple[int, Array, Array]]]
 
 
-def _collect_leaves(trace: Trace, first: int, last: int | None) -> tuple[dict[int, list[Array]], Leaves]:
+def _collect_step_ends_and_leaves(trace: Trace, first: int, last: int | None) -> tuple[dict[int, list[Array]], Leaves]:
     """For each thread the indices of its STEP events; for each leaf (thread, step numbers in the thread, digests)."""
     at, done = 0, {}  # type: int, dict[int, int]
     ends_of: dict[int, list[Array]] = {}
@@ -183,7 +183,9 @@ def _assign_rows_to_steps(ends_of: dict[int, list[Array]]) -> dict[int, Array]:
     return {thread: np.searchsorted(all_ends, part) for thread, part in positions.items()}
 
 
-def _build_from_leaves(names: tuple[str, ...], leaves: Leaves, rows_of: dict[int, Array], count: int) -> StepTable:
+def _build_table_from_leaves(
+    names: tuple[str, ...], leaves: Leaves, rows_of: dict[int, Array], count: int
+) -> StepTable:
     columns = tuple(name for name in names if name in leaves)
     rows = np.zeros((count, len(columns), 2), dtype="<u8")
     for column, name in enumerate(columns):
@@ -191,7 +193,7 @@ def _build_from_leaves(names: tuple[str, ...], leaves: Leaves, rows_of: dict[int
             own = rows_of.get(thread, np.empty(0, np.int64))
             known = numbers < len(own)  # an interrupted step has leaves but no STEP event
             rows[own[numbers[known]], column] = cells[known]
-    return build_table(columns, rows.tobytes())
+    return build_step_table(columns, rows.tobytes())
 
 
 class DifferingStep(NamedTuple):
@@ -251,7 +253,7 @@ MAX_INLINE_ROWS = 2000
 """Up to this many rows in all processes together are stored in the receipt itself."""
 
 
-def steps_path(receipt: Path, digest: str) -> Path:
+def steps_file_path(receipt: Path, digest: str) -> Path:
     """The .steps file of a receipt. Its name holds the digest: a new receipt never touches the steps of the old one."""
     return receipt.with_name(f"{receipt.name}.{digest[:16]}.steps")
 
@@ -276,16 +278,16 @@ def encode_inline_rows(table: StepTable) -> list[str]:
     return [" ".join(cell.hex() for cell in table.row(number).values()) for number in range(table.count)]
 
 
-def read_tables(path: Path, receipt: dict[str, Any]) -> dict[tuple[str, str], StepTable]:
+def read_step_tables(path: Path, receipt: dict[str, Any]) -> dict[tuple[str, str], StepTable]:
     """The step tables of a receipt. Raises SamerunError if they are missing, or do not belong to it."""
     processes = receipt["processes"]
     if receipt["steps_in"] == "receipt":
-        tables = {(role, part): _read_inline_table(told) for role, part, told in iter_tables_in_file_order(processes)}
+        tables = {(role, part): _decode_inline_table(told) for role, part, told in iter_tables_in_file_order(processes)}
     else:
-        tables = _read_steps_file(steps_path(path, receipt["digest"]), processes)
+        tables = _read_steps_file(steps_file_path(path, receipt["digest"]), processes)
     for role, part, told in iter_tables_in_file_order(processes):
         table = tables[role, part]
-        if table.root != told["root"] or not is_consistent(table.levels):
+        if table.root != told["root"] or not are_merkle_levels_consistent(table.levels):
             raise SamerunError(
                 f"{path}: the steps of {role} are not those of the receipt.",
                 hint="The receipt, or the .steps file beside it, was changed.",
@@ -293,19 +295,19 @@ def read_tables(path: Path, receipt: dict[str, Any]) -> dict[tuple[str, str], St
     return tables
 
 
-def _read_inline_table(told: dict[str, Any]) -> StepTable:
+def _decode_inline_table(told: dict[str, Any]) -> StepTable:
     columns, width = tuple(told["columns"]), DIGEST_BYTES * len(told["columns"])
     rows = [bytes.fromhex(text) for text in told["rows"]]
     if len(rows) != (told["count"] if columns else 0) or any(len(row) != width for row in rows):
         raise SamerunError("The receipt has other steps than it says itself.", hint="It was changed by hand.")
-    return build_table(columns, b"".join(rows))
+    return build_step_table(columns, b"".join(rows))
 
 
 def _read_steps_file(path: Path, processes: dict[str, Any]) -> dict[tuple[str, str], StepTable]:
     wanted = len(MAGIC)
     for _, _, told in iter_tables_in_file_order(processes):
         count = told["count"] if told["columns"] else 0
-        wanted += told["count"] * DIGEST_BYTES * len(told["columns"]) + sum(level_sizes(count))
+        wanted += told["count"] * DIGEST_BYTES * len(told["columns"]) + sum(merkle_level_byte_sizes(count))
     try:
         with open_regular_file(path) as file:
             data: Any = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
@@ -324,17 +326,17 @@ def _read_steps_file(path: Path, processes: dict[str, Any]) -> dict[tuple[str, s
         size = count * DIGEST_BYTES * len(columns)
         rows, at = data[at : at + size], at + size
         levels = []
-        for length in level_sizes(count if columns else 0):
+        for length in merkle_level_byte_sizes(count if columns else 0):
             levels.append(bytes(data[at : at + length]))
             at += length
         tables[role, part] = StepTable(columns, count, rows, levels)
     return tables
 
 
-def verify_rows(tables: dict[tuple[str, str], StepTable]) -> None:
+def require_rows_match_trees(tables: dict[tuple[str, str], StepTable]) -> None:
     """Read every row. Raises SamerunError if the rows do not match their Merkle tree."""
     for (role, part), table in tables.items():
-        if build_levels(table.rows, table.row_bytes or 1)[0] != table.levels[0]:
+        if build_merkle_levels(table.rows, table.row_bytes or 1)[0] != table.levels[0]:
             raise SamerunError(
                 f"The rows of {role}, {part}, are not those of the receipt.",
                 hint="The .steps file beside it was changed.",

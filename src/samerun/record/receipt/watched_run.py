@@ -21,7 +21,7 @@ from samerun.record.receipt import receipt_file
 from samerun.record.receipt.assemble import (
     NewReceipt,
     assemble_receipt,
-    build_sections_of_folder,
+    build_sections_of_traces,
     describe_host,
     read_facts_by_pid,
 )
@@ -46,7 +46,9 @@ class RunRequest:
     """Where the program's standard output goes; None: to ours."""
 
 
-def run_watched(request: RunRequest, receipt: Path | None, key: Path | None = None) -> tuple[ProgramExit, NewReceipt]:
+def run_and_write_receipt(
+    request: RunRequest, receipt: Path | None, key: Path | None = None
+) -> tuple[ProgramExit, NewReceipt]:
     """Run the program to its end and write the receipt to a file, if one is named.
 
     With depth "ops", keep the traces beside it. `key`: sign the receipt with this private key. Raises SamerunError if
@@ -87,7 +89,7 @@ def _start_and_wait(request: RunRequest, folder: Path) -> ProgramExit:
 def _make_receipt(
     request: RunRequest, folder: Path, ended: ProgramExit, code: dict[str, Any], begin: float
 ) -> NewReceipt:
-    sections, wrong = build_sections_of_folder(folder)
+    sections, wrong = build_sections_of_traces(folder)
     words = list(request.target.shown)
     if request.form == "module":
         words = words[1:]  # "-m"

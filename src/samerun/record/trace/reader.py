@@ -71,9 +71,9 @@ class Trace:
             size = os.fstat(file.fileno()).st_size
             small = size <= MAX_BYTES_READ_WHOLE
             self._data: Any = head + file.read() if small else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        self._index_blocks()
+        self._index_blocks_and_read_tables()
 
-    def _index_blocks(self) -> None:
+    def _index_blocks_and_read_tables(self) -> None:
         data, at, size = self._data, f.HEADER_BYTES, len(self._data)
         while at + f.BLOCK.size <= size:
             tag, count, length = f.BLOCK.unpack_from(data, at)

@@ -73,7 +73,7 @@ class RunTraces:
     def event_count(self) -> int:
         return sum(trace.count for trace in self.traces.values())
 
-    def step_count(self) -> int:
+    def max_step_count(self) -> int:
         """Number of optimizer steps of the process that made the most."""
         return max((count_events(trace, f.STEP) for trace in self.traces.values()), default=0)
 
@@ -86,7 +86,7 @@ def count_events(trace: Trace, kind: int) -> int:
     return sum(int((chunk["kind"] == kind).sum()) for chunk in trace.chunks())
 
 
-def resolve_event(trace: Trace, index: int, raw: Any) -> Event:
+def resolve_raw_event(trace: Trace, index: int, raw: Any) -> Event:
     """Look up the strings and the source location of a raw record."""
     file, line, module = trace.location(int(raw["location"]))
     kind, flags = int(raw["kind"]), int(raw["flags"])
@@ -120,7 +120,7 @@ def select_events(trace: Trace, kinds: tuple[int, ...], before: int | None = Non
         for i in where:
             if before is not None and at + int(i) >= before:
                 break
-            selected.append(resolve_event(trace, at + int(i), chunk[i]))
+            selected.append(resolve_raw_event(trace, at + int(i), chunk[i]))
         at += len(chunk)
     return selected
 
@@ -147,7 +147,7 @@ def describe_skipped_operators(traces: RunTraces) -> list[str]:
     return notes
 
 
-__all__ = ["Event", "RunTraces", "TraceError", "count_events", "describe_skipped_operators", "resolve_event",
+__all__ = ["Event", "RunTraces", "TraceError", "count_events", "describe_skipped_operators", "resolve_raw_event",
            "select_events"]  # fmt: skip
 
 
@@ -171,7 +171,7 @@ class Step:
     def find_leaf_event(self, name: str) -> Event | None:
         return next((event for event in self.select_events(f.LEAF) if event.name == name), None)
 
-    def differing_leaves(self, other: Step) -> list[str]:
+    def names_of_differing_leaves(self, other: Step) -> list[str]:
         """Names of the leaves whose digests differ between the two steps."""
         names = dict.fromkeys((*self.leaves, *other.leaves))
         return [name for name in names if self.leaves.get(name) != other.leaves.get(name)]
@@ -197,7 +197,7 @@ def read_steps(trace: Trace) -> list[Step]:
     return steps
 
 
-def final_model_digests(trace: Trace) -> dict[str, list[bytes]]:
+def read_final_digests_by_model_class(trace: Trace) -> dict[str, list[bytes]]:
     """Model class -> sorted digests of the models of that class at the end of the program."""
     digests_by_class: dict[str, list[bytes]] = {}
     for event in select_events(trace, (f.FINAL,)):

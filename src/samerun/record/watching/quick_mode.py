@@ -37,26 +37,26 @@ except ImportError:  # it was not built, or for another Python
     _watch = None
 
 
-def fastest_digest_function() -> Callable[[Any], bytes]:
+def choose_fastest_digest_function() -> Callable[[Any], bytes]:
     """`digest.digest`, or what gives the same faster where the library is there."""
-    faster: Callable[[Any], bytes] = d.digest if quick_mode_class() is None else _watch.digest
+    faster: Callable[[Any], bytes] = d.digest if set_up_quick_mode_class() is None else _watch.digest
     return faster
 
 
-def fastest_join_digests_function() -> Callable[[list[Any], Callable[[Any], bytes]], bytes]:
+def choose_fastest_join_digests_function() -> Callable[[list[Any], Callable[[Any], bytes]], bytes]:
     """`digest.join_digests`, or what gives the same faster where the library is there."""
     faster: Callable[[list[Any], Callable[[Any], bytes]], bytes]
-    faster = d.join_digests if quick_mode_class() is None else _watch.join_digests
+    faster = d.join_digests if set_up_quick_mode_class() is None else _watch.join_digests
     return faster
 
 
 @functools.cache
-def quick_mode_class() -> type[OperatorMode] | None:
+def set_up_quick_mode_class() -> type[OperatorMode] | None:
     """The class of the quick mode; None if there is no library, or it does not know this torch."""
     if _watch is None:
         return None
     try:
-        _watch.setup(collect_host_objects())
+        _watch.setup(collect_objects_for_native_library())
     except (AttributeError, TypeError):  # another torch than it knows
         return None
     if hasattr(os, "register_at_fork"):
@@ -89,13 +89,13 @@ def make_operator_mode(table: OperatorTable) -> OperatorMode:
     """An operator mode for this thread. Runs that are changed on purpose (captured, replayed) go the slow way only."""
     config = table.recorder.config
     slow = config.capture is not None or config.replay is not None or config.hash_rows or config.has_isolated_draws
-    quick = None if slow else quick_mode_class()
+    quick = None if slow else set_up_quick_mode_class()
     return OperatorMode(table) if quick is None else quick(table)
 
 
-def collect_host_objects() -> SimpleNamespace:
+def collect_objects_for_native_library() -> SimpleNamespace:
     """The objects and numbers that the library works with: `host_t` in native/watch/watch.h."""
-    digest_pieces, openmp_parallel = pieces.native_function_addresses()
+    digest_pieces, openmp_parallel = pieces.piece_digest_and_gomp_addresses()
     return SimpleNamespace(
         Tensor=torch.Tensor,
         Parameter=torch.nn.Parameter,
@@ -110,7 +110,7 @@ def collect_host_objects() -> SimpleNamespace:
         xxh3_64_intdigest=xxh3_64_intdigest,
         shape_seed=d.shape_seed,
         shape_seeds=d._shape_seeds,
-        digest_dense_tensor=d.digest_dense_tensor,
+        digest_contiguous_cpu_tensor=d.digest_contiguous_cpu_tensor,
         digest=d.digest,
         graph_task=torch._C._current_graph_task_id,
         next_sequence=torch._C._autograd._get_sequence_nr,

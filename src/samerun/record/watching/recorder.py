@@ -101,7 +101,7 @@ class Recorder:
                 self.role = f"{parent}/sub"
         return self.role
 
-    def set_role_before_first_event(self, role: str) -> None:
+    def set_role_if_no_event_yet(self, role: str) -> None:
         """Give this process another role; ignored once its first event is written."""
         if self.writer is None:
             self.role = role
@@ -112,7 +112,7 @@ class Recorder:
                 self.writer.flush()
             self.thread.fork_count += 1
 
-    def after_fork_in_child(self) -> None:
+    def begin_new_trace_in_forked_child(self) -> None:
         """In a forked child: start another trace under another role, and drop the parent's pending events."""
         self._lock = threading.RLock()
         if self.writer is not None:
@@ -209,7 +209,7 @@ class Recorder:
             )
         )  # fmt: skip
 
-    def emit_step_leaves(self, leaves: list[tuple[str, bytes]], flags: int) -> None:
+    def emit_leaf_events(self, leaves: list[tuple[str, bytes]], flags: int) -> None:
         """Write the leaves of a step: (name, digest) of each state after it."""
         writer = self.writer or self.open_writer()
         if writer is None:
@@ -230,21 +230,21 @@ class Recorder:
         value: bytes | None = None,
         outputs: bytes = NOTHING,
         flags: int = 0,
-        thin: bool = False,
-        user_only: bool = False,
+        thin_repeats: bool = False,
+        only_at_user_code: bool = False,
         user_line: UserLine | None = None,
     ) -> None:
         """Write one host event at the nearest line of user code.
 
-        `value` is digested into the outputs. `thin`: record only some of many events at one line. `user_only`: record
+        `value` is digested into the outputs. `thin`: record only some of many events at one line. `only_at_user_code`: record
         nothing if no user code is on the stack. `user_line`: the line, if the caller has found it already.
         """
         if self.stopped or self.thread.inside_samerun:
             return
         file, line, direct = user_line or stack_frames.find_user_line()
-        if user_only and not line:
+        if only_at_user_code and not line:
             return
-        if thin and not self.count_and_should_record((kind, name, file, line)):
+        if thin_repeats and not self.count_and_should_record((kind, name, file, line)):
             return
         writer = self.writer or self.open_writer()
         if writer is None:
@@ -290,14 +290,14 @@ class Recorder:
         file, line, _ = stack_frames.find_user_line()
         return to_original_path(file, self.config.copied_folder), line
 
-    def record_draw(self, generator: str, function: str, digest_state: Callable[[], bytes]) -> None:
+    def record_draw_at_user_line(self, generator: str, function: str, digest_state: Callable[[], bytes]) -> None:
         """Record a draw that the program itself makes; `digest_state` digests the generator before the draw."""
         file, line, direct = stack_frames.find_user_line()
         if not line or not self.count_and_should_record((generator, function, file, line)):
             return
         self.emit_host_event(f.DRAW, generator, aux=function, outputs=digest_state(), user_line=(file, line, direct))
 
-    def remember_program_generator(self, generator: Any) -> None:
+    def keep_generator_if_states_are_kept(self, generator: Any) -> None:
         """Remember a generator that the program made, if states are kept."""
         kept = self.own_generators
         if kept is not None and stack_frames.find_user_line()[1] and not any(each is generator for each in kept):
@@ -316,7 +316,7 @@ class Recorder:
         """Count an operator that is left out of the trace: its tensors have no values or cannot be read."""
         self.skipped_operators.setdefault(operator, [0, reason[:200]])[0] += 1
 
-    def end_step(self, leaves_digest: bytes) -> None:
+    def emit_step_and_exit_if_due(self, leaves_digest: bytes) -> None:
         """An optimizer step ended; `leaves_digest` is that of its leaves."""
         self.step += 1
         self.emit(f.STEP, inputs=self.step, outputs=leaves_digest, phase=f.BETWEEN)

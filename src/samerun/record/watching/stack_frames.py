@@ -27,7 +27,7 @@ _code_kinds: dict[int, int] = {}
 _kept_code: list[CodeType] = []  # keeps the ids in `_code_kinds` from being reused
 
 
-def treat_folder_as_user(folder: str) -> None:
+def treat_folder_as_user_code(folder: str) -> None:
     """Count files under `folder` as the user's, even inside an installed package (`-m package`)."""
     user_code.add_user_folder(folder)
     _code_kinds.clear()
@@ -45,7 +45,7 @@ def classify_code(code: CodeType) -> int:
     return kind
 
 
-def called_by_user(through: tuple[str, ...] = ()) -> bool:
+def is_called_by_user(through: tuple[str, ...] = ()) -> bool:
     """True if user code called the function that asks, directly or through the named standard modules.
 
     Frames of samerun itself do not count.
@@ -96,7 +96,7 @@ _MAPPINGS = (os.__file__, os.path.join(os.path.dirname(os.__file__), "_collectio
              "<frozen _collections_abc>")  # fmt: skip
 
 
-def called_by_samerun() -> bool:
+def is_environment_read_by_samerun() -> bool:
     """True if samerun itself reads the environment here, on behalf of the program."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith((RECORD_FOLDER, *_MAPPINGS)):
@@ -104,7 +104,7 @@ def called_by_samerun() -> bool:
     return frame is not None and frame.f_code.co_filename.startswith(_HERE)
 
 
-def called_by_torch() -> bool:
+def is_called_by_torch() -> bool:
     """True if torch itself restores a random state that it saved before, which seeds nothing.
 
     `fork_rng`, recomputed activations and compilation do that.
@@ -159,7 +159,7 @@ def hide_frame_from_warnings(function: Any) -> Any:
     return function
 
 
-def install_stripping_excepthook() -> None:
+def hide_recorder_frames_in_excepthook() -> None:
     """Python's own hook, with our frames left out. A program that sets a hook of its own gets everything."""
     shown = sys.excepthook
     if shown is not sys.__excepthook__:
@@ -167,8 +167,8 @@ def install_stripping_excepthook() -> None:
 
     def excepthook(kind: Any, error: Any, traceback: Any) -> None:
         try:
-            strip_error_tracebacks(error)
-            traceback = strip_recorder_frames(traceback)
+            strip_recorder_frames_from_error_chain(error)
+            traceback = without_recorder_frames(traceback)
         finally:
             shown(kind, error, traceback)
 
@@ -176,7 +176,7 @@ def install_stripping_excepthook() -> None:
     sys.excepthook = sys.__excepthook__ = excepthook
 
 
-def strip_error_tracebacks(error: BaseException | None) -> None:
+def strip_recorder_frames_from_error_chain(error: BaseException | None) -> None:
     """Take our frames from the traceback of an error, of those that it came of and of those it is made of."""
     seen: set[int] = set()
     waiting = [error]
@@ -185,11 +185,11 @@ def strip_error_tracebacks(error: BaseException | None) -> None:
         if one is None or id(one) in seen:
             continue
         seen.add(id(one))
-        one.__traceback__ = strip_recorder_frames(one.__traceback__)
+        one.__traceback__ = without_recorder_frames(one.__traceback__)
         waiting += [one.__cause__, one.__context__, *getattr(one, "exceptions", ())]
 
 
-def strip_recorder_frames(traceback: TracebackType | None) -> TracebackType | None:
+def without_recorder_frames(traceback: TracebackType | None) -> TracebackType | None:
     """A traceback without the frames of the recorder.
 
     One that ends in them is left, because the error is then ours, unless it ends where the program's own call is

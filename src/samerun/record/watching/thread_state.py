@@ -48,10 +48,10 @@ unwatched_sleep = time.sleep
 _local = threading.local()
 
 
-def waits_so_far() -> int:
+def count_waits_so_far() -> int:
     """Waits of the present thread so far."""
     return int(getattr(_local, "count", 0))
 
 
-def note_wait() -> None:
-    _local.count = waits_so_far() + 1
+def count_wait() -> None:
+    _local.count = count_waits_so_far() + 1

@@ -15,7 +15,7 @@ PARTS = (TORCH, NUMPY, PYTHON, OWN, OPTIMIZER, SCHEDULER, SCALER)
 """The global generators, the program's own ones, and what carries over from step to step."""
 
 
-class TrainingObjects:
+class NonParameterStates:
     """The objects of a training whose states are kept, each kind in the order in which they were made."""
 
     def __init__(self, torch: Any, generators: list[Any]) -> None:
@@ -36,7 +36,7 @@ class TrainingObjects:
             OPTIMIZER: lambda: [optimizer.state_dict() for optimizer in self.optimizers],
             SCHEDULER: lambda: (
                 [scheduler.state_dict() for scheduler in self.schedulers],
-                [_read_hyperparameters(optimizer) for optimizer in self.optimizers],
+                [_read_param_group_settings(optimizer) for optimizer in self.optimizers],
             ),
             SCALER: lambda: [scaler.state_dict() for scaler in self.scalers],
         }
@@ -53,13 +53,13 @@ class TrainingObjects:
         taken = []
         for part in parts:
             try:
-                if part in states and self._restore_part(part, states[part]):
+                if part in states and self._restore_part_if_possible(part, states[part]):
                     taken.append(part)
             except Exception:  # another model, for example: the experiment then proves nothing
                 continue
         return taken
 
-    def _restore_part(self, part: str, state: Any) -> int:
+    def _restore_part_if_possible(self, part: str, state: Any) -> int:
         if part == TORCH:
             self.torch.set_rng_state(state["cpu"])
             if state["cuda"]:
@@ -100,7 +100,7 @@ def _load_state_dicts(objects: list[Any], states: list[Any]) -> int:
     return len(pairs)
 
 
-def _read_hyperparameters(optimizer: Any) -> list[dict[str, Any]]:
+def _read_param_group_settings(optimizer: Any) -> list[dict[str, Any]]:
     """Learning rate, momentum, ...: the entries of the parameter groups besides the parameters."""
     return [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
 

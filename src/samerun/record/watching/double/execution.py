@@ -171,7 +171,7 @@ def view_in_storage(tensor: Any, storage: Any, byte_shift: int = 0) -> Any:
     return torch._neg_view(made) if tensor.is_neg() else made
 
 
-def byte_span(tensor: Any) -> tuple[int, int]:
+def byte_range_in_storage(tensor: Any) -> tuple[int, int]:
     """First byte of its memory that a tensor touches, and the one behind the last."""
     first = tensor.storage_offset() * tensor.element_size()
     last = sum((size - 1) * stride for size, stride in zip(tensor.size(), tensor.stride(), strict=True))
@@ -183,7 +183,7 @@ def view_bytes(storage: Any, first: int, size: int) -> Any:
     return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage, first, (size,), (1,))
 
 
-def copy_tensors(tensors: Iterable[Any]) -> dict[int, Any]:
+def copy_tensors_by_id(tensors: Iterable[Any]) -> dict[int, Any]:
     """A copy of each tensor, by its `id`. Tensors that share memory share it in their copies too."""
     copies: dict[int, Any] = {}
     groups: dict[int, list[Any]] = {}
@@ -200,7 +200,7 @@ def copy_tensors(tensors: Iterable[Any]) -> dict[int, Any]:
 def _copy_sharing_tensors(group: list[Any]) -> dict[int, Any]:
     """Copies of tensors that lie in one piece of memory: the part that they touch, once."""
     storage = group[0].untyped_storage()
-    spans = [byte_span(tensor) for tensor in group]
+    spans = [byte_range_in_storage(tensor) for tensor in group]
     first, last = min(start for start, _ in spans), max(end for _, end in spans)
     room = (storage.data_ptr() + first) % ALIGNMENT
     if any((room - first) % tensor.element_size() for tensor in group):

@@ -17,14 +17,14 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from xxhash import xxh3_64_intdigest
 
 from samerun.record.digests import digest as d
-from samerun.record.digests.torch_guards import is_plain
+from samerun.record.digests.torch_guards import is_plain_cpu_tensor
 from samerun.record.watching import thread_state
 from samerun.record.watching.double.double_findings import OUTSIDE, RACE
 from samerun.record.watching.double.execution import view_bytes, view_in_storage
 from samerun.record.watching.interceptors import fresh_memory
 
 
-def make_storage_reference(storage: Any) -> Any:
+def make_weak_storage_reference(storage: Any) -> Any:
     """It keeps the storage's address from being given to another one; not the memory."""
     return StorageWeakRef(storage)  # type: ignore[no-untyped-call]
 
@@ -44,7 +44,7 @@ class MemoryRecord:
                  "weak", "write", "writer", "writing", "written_at")  # fmt: skip
 
     def __init__(self, storage: Any) -> None:
-        self.weak = make_storage_reference(storage)
+        self.weak = make_weak_storage_reference(storage)
         self.address = storage.data_ptr()
         self.digests: dict[Any, bytes] = {}
         self.made = self.shared = 0
@@ -90,7 +90,7 @@ class MemoryRegistry:
     def clear(self) -> None:
         self.records.clear()
 
-    def check_tensor(self, tensor: Any, thread: int) -> TensorCheck:
+    def digest_and_detect_foreign_write(self, tensor: Any, thread: int) -> TensorCheck:
         """Digest a tensor and say what to report about it.
 
         Reported is OUTSIDE if the digest differs from when the tensor was last used, and RACE if, besides, another
@@ -99,7 +99,7 @@ class MemoryRegistry:
         None instead of a digest for what is not checked: other devices, and views that would have to be copied for
         it, unless the memory was shared.
         """
-        if not is_plain(tensor) or not tensor.numel():
+        if not is_plain_cpu_tensor(tensor) or not tensor.numel():
             return TensorCheck(None, "")
         record = self.find_or_add_record(tensor.untyped_storage())
         if record.outside or not (record.shared or tensor.is_contiguous()):
@@ -107,8 +107,8 @@ class MemoryRegistry:
         key = _geometry(tensor)
         write, before = record.write, record.digests.get(key)
         now = d.digest(tensor)
-        waited = record.waits.get(thread) != thread_state.waits_so_far()
-        record.waits[thread] = thread_state.waits_so_far()
+        waited = record.waits.get(thread) != thread_state.count_waits_so_far()
+        record.waits[thread] = thread_state.count_waits_so_far()
         if record.write is not write or record.digests.get(key) is not before:
             return TensorCheck(now, "")  # an operator of another thread has begun or ended to write meanwhile
         record.digests[key] = now
@@ -133,7 +133,7 @@ class MemoryRegistry:
         record = self.find_or_add_record(tensor.untyped_storage())
         record.writing = max(0, record.writing - 1)
         record.digests.clear()
-        if value is not None and record.write is write and not record.contested and is_plain(tensor):
+        if value is not None and record.write is write and not record.contested and is_plain_cpu_tensor(tensor):
             record.digests[_geometry(tensor)] = value
         if not record.writing:
             record.contested = False
@@ -143,7 +143,7 @@ class MemoryRegistry:
         record = self.find_or_add_record(tensor.untyped_storage(), location_id)
         if record.writer < 0:
             record.writer, record.written_at = thread, location_id
-        if is_plain(tensor):
+        if is_plain_cpu_tensor(tensor):
             record.digests[_geometry(tensor)] = value
 
     def forget_values(self, tensor: Any, written_by_others: bool = False) -> None:
@@ -170,7 +170,7 @@ class SharedMemoryMonitor:
     def __init__(self) -> None:
         self._shared: dict[int, MemoryRecord] = {}
 
-    def watch_shared(self, record: MemoryRecord) -> None:
+    def watch_shared_memory(self, record: MemoryRecord) -> None:
         """Memory that others can write from now on."""
         self._shared.pop(id(record), None)
         self._shared[id(record)] = record
@@ -246,7 +246,7 @@ class ShadowBuffer:
     __slots__ = ("last_digest", "origin", "storage", "touch_count", "weak")
 
     def __init__(self, storage: Any, other: Any, origin: UnwrittenOrigin) -> None:
-        self.weak, self.storage, self.origin = make_storage_reference(storage), other, origin
+        self.weak, self.storage, self.origin = make_weak_storage_reference(storage), other, origin
         self.touch_count = 0
         self.last_digest = 0
         """Digest of the program's own memory when an operator had last touched it."""
@@ -259,11 +259,11 @@ class ShadowBuffers:
         self.shadows: dict[int, ShadowBuffer] = {}
         self._drop_above = 64
 
-    def add_for_fresh(self, tensor: Any, made: int, how: str, known_bytes: int = 0) -> None:
+    def add_for_uninitialized(self, tensor: Any, made: int, how: str, known_bytes: int = 0) -> None:
         """Give memory that was just made a shadow. The first `known_bytes` bytes of it are known already."""
         storage = tensor.untyped_storage()
         size = storage.nbytes()
-        if not size or not d.is_readable(tensor) or not may_hold_other_values(tensor):
+        if not size or not d.is_readable(tensor) or not is_safe_with_other_values(tensor):
             return
         other = torch.UntypedStorage(size, device=storage.device)  # type: ignore[no-untyped-call]
         view_bytes(other, 0, size).fill_(OTHER_BYTE)
@@ -283,7 +283,7 @@ class ShadowBuffers:
         shadow = self.shadows[storage._cdata] = ShadowBuffer(storage, other, origin)
         shadow.last_digest = _digest_storage(storage)
 
-    def find_shadow(self, tensor: Any) -> ShadowBuffer | None:
+    def find_shadow_or_drop_outdated(self, tensor: Any) -> ShadowBuffer | None:
         """The shadow of a tensor's memory. Dropped where another than torch has written to the memory."""
         if not self.shadows or not d.is_readable(tensor):
             return None
@@ -292,7 +292,7 @@ class ShadowBuffers:
         if shadow is None:
             return None
         changed = storage.nbytes() != shadow.storage.nbytes()
-        if not changed and _should_compare(shadow, storage.nbytes()):
+        if not changed and _is_comparison_due(shadow, storage.nbytes()):
             changed = _digest_storage(storage) != shadow.last_digest
         if changed:
             self.drop(storage)
@@ -302,11 +302,11 @@ class ShadowBuffers:
     def drop(self, storage: Any) -> None:
         self.shadows.pop(storage._cdata, None)
 
-    def drop_if_written(self, tensor: Any, shadow: ShadowBuffer) -> None:
+    def drop_if_fully_written(self, tensor: Any, shadow: ShadowBuffer) -> None:
         """After an operator: drop the shadow if everything was written by now."""
         storage = tensor.untyped_storage()
         shadow.touch_count += 1
-        if not _should_compare(shadow, storage.nbytes()):
+        if not _is_comparison_due(shadow, storage.nbytes()):
             return
         shadow.last_digest = _digest_storage(storage)
         if shadow.last_digest == _digest_storage(shadow.storage):
@@ -319,12 +319,12 @@ class ShadowBuffers:
             self.add_shadow(mine, others, origin)
 
 
-def may_hold_other_values(tensor: Any) -> bool:
+def is_safe_with_other_values(tensor: Any) -> bool:
     """False for integers on a GPU: an index out of range would end the program."""
     return bool(tensor.is_cpu or tensor.is_floating_point() or tensor.is_complex())
 
 
-def differs_only_where_fresh(tensor: Any, shadow: ShadowBuffer) -> bool:
+def differs_only_where_uninitialized(tensor: Any, shadow: ShadowBuffer) -> bool:
     """True if all that differs from the shadow is still the initial fill; else something other than operators wrote."""
     if shadow.origin.inside:
         return True
@@ -336,7 +336,7 @@ def view_in_shadow(tensor: Any, shadow: ShadowBuffer) -> Any:
     return view_in_storage(tensor, shadow.storage)
 
 
-def _should_compare(shadow: ShadowBuffer, size: int) -> bool:
+def _is_comparison_due(shadow: ShadowBuffer, size: int) -> bool:
     return size <= LARGE or not shadow.touch_count & (shadow.touch_count - 1)
 
 
@@ -344,7 +344,7 @@ def _digest_storage(storage: Any) -> int:
     return xxh3_64_intdigest(d.digest(view_bytes(storage, 0, storage.nbytes())))
 
 
-def used_unwritten_elements(before: Any, after: Any, after_in_shadow: Any) -> bool:
+def used_uninitialized_elements(before: Any, after: Any, after_in_shadow: Any) -> bool:
     """True if an operator that writes into fresh memory computed with elements that were never written.
 
     `before` and `after`: what it wrote into, in the program; `after_in_shadow`: in the shadow. An element that

@@ -44,7 +44,7 @@ class ScandirIterator:
         self._entries = iter(())
 
 
-def install_directory_listings(recorder: Recorder, os_module: Any) -> None:
+def intercept_directory_listings(recorder: Recorder, os_module: Any) -> None:
     order = recorder.config.listing_order
 
     def sort_entries(items: list[Any], key: Any) -> list[Any]:
@@ -62,7 +62,7 @@ def install_directory_listings(recorder: Recorder, os_module: Any) -> None:
         recorder.emit_host_event(
             f.LISTING, name, aux=str(shown), value=repr(names).encode("utf-8", "surrogatepass"),
             inputs=xxh3_64_intdigest(repr(sorted(names, key=str)).encode("utf-8", "surrogatepass")),
-            user_only=True,
+            only_at_user_code=True,
         )  # fmt: skip
 
     def wrap_listdir(original: Any) -> Any:
@@ -89,7 +89,7 @@ def install_directory_listings(recorder: Recorder, os_module: Any) -> None:
             os_module.supports_fd.add(getattr(os_module, name))
 
 
-LISTING = Interceptor("listing", "os", install_directory_listings)
+LISTING = Interceptor("listing", "os", intercept_directory_listings)
 
 
 CONTENT_BYTES = 1 << 20
@@ -104,7 +104,7 @@ _open, _read, _close = os.open, os.read, os.close  # a program may replace them
 _READABLE = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
 
 
-def install_opened_files(recorder: Recorder, module: Any) -> None:
+def add_audit_hook_for_opened_files(recorder: Recorder, module: Any) -> None:
     """One audit hook: it sees every way of opening a file from Python, whatever library opens it."""
 
     def hook(event: str, arguments: Any) -> None:
@@ -136,7 +136,7 @@ def record_opened_file(recorder: Recorder, path: Any, mode: Any, flags: Any) -> 
         return
     recorder.thread.inside_samerun += 1
     try:
-        size, value = digest_file_content(name)
+        size, value = digest_regular_file(name)
     except OSError:
         size, value = 0, NOTHING
     finally:
@@ -144,7 +144,7 @@ def record_opened_file(recorder: Recorder, path: Any, mode: Any, flags: Any) -> 
     recorder.emit_host_event(f.FILE, "open", aux=name, inputs=size, outputs=value, user_line=user_line)
 
 
-def digest_file_content(path: str) -> tuple[int, bytes]:
+def digest_regular_file(path: str) -> tuple[int, bytes]:
     """Size and digest of a regular file; other kinds are not touched."""
     info = os.stat(path)
     if not stat.S_ISREG(info.st_mode):
@@ -169,7 +169,7 @@ def record_output_files(recorder: Recorder) -> None:
     try:
         for name in recorder.output_files:
             try:
-                size, value = digest_file_content(name)
+                size, value = digest_regular_file(name)
             except OSError:
                 continue
             if value != NOTHING and (writer := recorder.writer or recorder.open_writer()):
@@ -178,7 +178,7 @@ def record_output_files(recorder: Recorder) -> None:
         recorder.thread.inside_samerun -= 1
 
 
-OPENED_FILES = Interceptor("files", "os", install_opened_files)
+OPENED_FILES = Interceptor("files", "os", add_audit_hook_for_opened_files)
 
 
 SYSTEM_FOLDERS = ("/proc/", "/sys/", "/dev/", "/usr/lib/", "/etc/")
@@ -186,7 +186,7 @@ EXISTENCE_FUNCTIONS = ("exists", "lexists", "isfile", "isdir", "getsize")
 TIME_FUNCTIONS = ("getmtime", "getctime", "getatime")
 
 
-def install_os_path_queries(recorder: Recorder, path: Any) -> None:
+def intercept_os_path_queries(recorder: Recorder, path: Any) -> None:
     """The functions of `os.path`."""
     pinned = pins.STAT in recorder.config.pins
 
@@ -206,7 +206,7 @@ def install_os_path_queries(recorder: Recorder, path: Any) -> None:
         wrap_attribute(path, name, wrap_query)
 
 
-def install_stat_queries(recorder: Recorder, os_module: Any) -> None:
+def intercept_os_stat(recorder: Recorder, os_module: Any) -> None:
     """`os.stat`, by which `pathlib` goes too: what is noted is the kind, the size and the time of change."""
     pinned = pins.STAT in recorder.config.pins
     original = os_module.stat
@@ -219,7 +219,7 @@ def install_stat_queries(recorder: Recorder, os_module: Any) -> None:
         except OSError:
             record_file_query(recorder, "os.stat", path, None)
             raise
-        if not stack_frames.called_by_user(("pathlib",)):
+        if not stack_frames.is_called_by_user(("pathlib",)):
             return found
         if pinned:
             kept = list(found)
@@ -244,13 +244,15 @@ EXTRA_STAT_FIELDS = ("st_blksize", "st_blocks", "st_rdev")
 def record_file_query(recorder: Recorder, function: str, path: Any, answer: Any) -> None:
     if recorder.stopped or recorder.thread.inside_samerun or not isinstance(path, (str, bytes, os.PathLike)):
         return
-    if not stack_frames.called_by_user(("pathlib",)):
+    if not stack_frames.is_called_by_user(("pathlib",)):
         return
     shown = os.fsdecode(path)
     if shown.startswith(SYSTEM_FOLDERS):
         return
-    recorder.emit_host_event(f.FACT, function, aux=shown, value=repr(answer).encode(), user_only=True, thin=True)
+    recorder.emit_host_event(
+        f.FACT, function, aux=shown, value=repr(answer).encode(), only_at_user_code=True, thin_repeats=True
+    )
 
 
-STAT_FACTS = Interceptor("file-facts", "os", install_stat_queries)
-PATH_FACTS = Interceptor("file-facts-path", "posixpath", install_os_path_queries)
+STAT_FACTS = Interceptor("file-facts", "os", intercept_os_stat)
+PATH_FACTS = Interceptor("file-facts-path", "posixpath", intercept_os_path_queries)

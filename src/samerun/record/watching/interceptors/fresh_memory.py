@@ -33,7 +33,7 @@ def fill_in_place(tensor: Any, pattern: str) -> None:
         pass
 
 
-def torch_fills_fresh_memory() -> bool:
+def torch_fills_uninitialized_memory() -> bool:
     """Does torch give fresh tensors a known value itself? Then what they hold is no accident, and is not varied."""
     import torch
 
@@ -41,7 +41,7 @@ def torch_fills_fresh_memory() -> bool:
     return torch.are_deterministic_algorithms_enabled() and bool(settings.fill_uninitialized_memory)
 
 
-def install_numpy_empty_fill(recorder: Recorder, numpy: Any) -> None:
+def fill_numpy_empty_if_configured(recorder: Recorder, numpy: Any) -> None:
     """Fill what `numpy.empty` and `numpy.empty_like` return."""
     fill = recorder.config.fresh_memory
     if fill is None:
@@ -57,7 +57,7 @@ def install_numpy_empty_fill(recorder: Recorder, numpy: Any) -> None:
                     array[...] = value
                 except (ValueError, TypeError):
                     pass
-                recorder.emit_host_event(f.FRESH, "numpy.empty", user_only=True, thin=True)
+                recorder.emit_host_event(f.FRESH, "numpy.empty", only_at_user_code=True, thin_repeats=True)
             return array
 
         return empty
@@ -66,4 +66,4 @@ def install_numpy_empty_fill(recorder: Recorder, numpy: Any) -> None:
         wrap_attribute(numpy, name, wrap_empty)
 
 
-NUMPY_EMPTY = Interceptor("fresh-memory", "numpy", install_numpy_empty_fill)
+NUMPY_EMPTY = Interceptor("fresh-memory", "numpy", fill_numpy_empty_if_configured)

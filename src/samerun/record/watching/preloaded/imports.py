@@ -89,7 +89,7 @@ def find_foreign_libraries() -> frozenset[str]:
     )  # fmt: skip
 
 
-def describe_change(before: ImportConditions, now: ImportConditions) -> str:
+def describe_first_changed_condition(before: ImportConditions, now: ImportConditions) -> str:
     """Says in words which condition changed in between; "" if none did."""
     for field in fields(ImportConditions):
         if getattr(before, field.name) != getattr(now, field.name):
@@ -122,7 +122,7 @@ class ImportOrderRecorder:
         if name not in ORDERED or name in self.order or self.before is None:
             return None
         self.order.append(name)
-        self.reason = self.reason or describe_change(self.before, read_import_conditions())
+        self.reason = self.reason or describe_first_changed_condition(self.before, read_import_conditions())
         if name == LAST:
             # The finder stays in sys.meta_path: removing it during the search would skip the next one.
             self.write_order_file()
@@ -168,12 +168,12 @@ class HiddenModules:
         log = PostImportHooks()
         for interceptor in INTERCEPTORS:
             if interceptor.module not in sys.modules:
-                log.add(interceptor.module, self._log_completed_import)
+                log.add(interceptor.module, self._note_completed_import)
         log.install()
         before, signals, finders = set(sys.modules), _read_signal_dispositions(), list(sys.meta_path)
         warned: list[str] = []
         for name in names:
-            self.stages.append(_import_stage(name, warned))
+            self.stages.append(_import_and_collect_warnings(name, warned))
         if sys.meta_path != finders or _read_signal_dispositions() != signals:
             self.reason = "an import installs finders or signal handlers"
         sys.meta_path.remove(log)
@@ -184,9 +184,9 @@ class HiddenModules:
                 self.origins[top] = spec.origin
         if warned:
             self.reason = f"an import warns: {warned[0]}"
-        self.reason = self.reason or _find_import_side_effect()
+        self.reason = self.reason or _describe_side_effect_of_imports()
 
-    def _log_completed_import(self, module: ModuleType) -> None:
+    def _note_completed_import(self, module: ModuleType) -> None:
         done = (n for n, m in list(sys.modules.items()) if not getattr(getattr(m, "__spec__", 0), "_initializing", 0))
         self.completed.append((module.__name__, frozenset(done)))
 
@@ -199,7 +199,7 @@ class HiddenModules:
         warnings._filters_mutated()  # type: ignore[attr-defined]
 
 
-def _import_stage(name: str, warned: list[str]) -> ImportStage:
+def _import_and_collect_warnings(name: str, warned: list[str]) -> ImportStage:
     """Import a module; add what it warns of to `warned`, whatever the filters say."""
     modules, filters = set(sys.modules), list(warnings.filters)
     always = ("always", None, Warning, None, 0)
@@ -225,7 +225,7 @@ def _read_signal_dispositions() -> list[int]:
         return [int(line.split()[1], 16) & ~own for line in file if line.startswith(("SigBlk", "SigIgn", "SigCgt"))]
 
 
-def _find_import_side_effect() -> str:
+def _describe_side_effect_of_imports() -> str:
     """Returns which threads or generators the imports left behind, that forks would share with each other; or ""."""
     pid = os.fork()
     if pid == 0:
@@ -274,7 +274,7 @@ class PreloadedFinder:
     def _refuse_if_changed(self) -> None:
         """Refuse if the import would now find another module, or do something else."""
         assert self.before is not None
-        reason = describe_change(self.before, read_import_conditions())
+        reason = describe_first_changed_condition(self.before, read_import_conditions())
         for top, origin in self.preloaded.origins.items():
             if reason:
                 break
