@@ -76,7 +76,7 @@ def not_called(done: int, of: int) -> None:
 @pytest.mark.parametrize("newest", [None, 1])
 def test_a_file_written_to_in_place_is_noticed(folder: Path, newest: int | None) -> None:
     """The folder's time stays as it was, and so do the file's size and time of writing."""
-    index.update_and_list_receipts(folder, newest=newest)
+    index.update_and_list_receipts(folder, newest_count=newest)
     raw, info = (folder / "a.json").read_bytes(), (folder / "a.json").stat()
     before = folder.stat().st_mtime_ns
     time.sleep(0.05)
@@ -85,7 +85,7 @@ def test_a_file_written_to_in_place_is_noticed(folder: Path, newest: int | None)
     after = (folder / "a.json").stat()
     assert (after.st_size, after.st_mtime_ns, folder.stat().st_mtime_ns) == (info.st_size, info.st_mtime_ns, before)
     assert names(index.update_and_list_receipts(folder, "abcde", newest)) == ["a.json"]
-    assert names(index.update_and_list_receipts(folder, newest=newest))[-1] == "a.json"
+    assert names(index.update_and_list_receipts(folder, newest_count=newest))[-1] == "a.json"
 
 
 def test_what_was_just_written_is_read_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -144,7 +144,7 @@ def _call_twice_with_receipts(call: Callable[[], Any], seed: int, name: str) -> 
                 with samerun.receipt(file):
                     value = _run_if_coroutine(call())
                     samerun.mark("return value", value)
-        record = diff_runs(load_run(files[0]), load_run(files[1]), ignore=("*",))
+        record = diff_runs(load_run(files[0]), load_run(files[1]), ignored_output_patterns=("*",))
     if record["verdict"] != "same":
         pytest.fail(f"samerun: {name} {DIFFERENT} {seed}.\n  {describe_first_difference(record)}", pytrace=False)
     return value

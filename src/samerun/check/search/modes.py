@@ -207,7 +207,7 @@ def add_finding_to_hazards(
         elements = compare_saved_tensors(pair[0], pair[1], event.line)
         if elements is None and what == double_findings.KERNEL and were_both_saved(pair):
             return
-    made_at, written_at = (trace.location(finding.get(name, 0))[:2] for name in ("made", "written"))
+    made_at, written_at = (trace.location_or_empty(finding.get(name, 0))[:2] for name in ("made", "written"))
     file, line = event.file, event.line
     if what in (double_findings.UNWRITTEN, double_findings.INSIDE) and made_at[1]:
         file, line = made_at
@@ -269,7 +269,7 @@ def describe_memory_source(finding: dict[str, Any], made_at: tuple[str, int], wr
 
 def describe_outside_change(trace: Trace, event: Event, finding: dict[str, Any]) -> str:
     """A note about memory that the program changes outside torch, between operators."""
-    made_at, written_at = (trace.location(finding.get(name, 0))[:2] for name in ("made", "written"))
+    made_at, written_at = (trace.location_or_empty(finding.get(name, 0))[:2] for name in ("made", "written"))
     return (
         f"{source_location(event.file, event.line)} ({event.name}) reads memory that was changed since torch last used"
         " it, and"

@@ -118,7 +118,7 @@ class StreamComparison:
             if equal == size and size:
                 continue
             left.buffer_at_least(RESYNC_WINDOW), right.buffer_at_least(RESYNC_WINDOW)
-            if size and has_same_name_and_location(left.head_bytes(1), right.head_bytes(1)):
+            if size and has_same_kind_name_and_location(left.head_bytes(1), right.head_bytes(1)):
                 return self._blame_skipped_draw_if_possible(self._make_value_difference_at_heads())
             extra_in, count = find_extra_before_resync(left, right)
             if not count or not _RESULTS.isdisjoint((left if extra_in == "a" else right).kinds_of_first(count)):
@@ -132,10 +132,10 @@ class StreamComparison:
             self.operators[at] += stream.kinds_of_first(count).count(_OPERATOR)
             stream.drop_first(count)
 
-    def _skip_unmatched_events(self, extra_in: str, count: int) -> None:
-        if f.DRAW in (self.left if extra_in == "a" else self.right).kinds_of_first(count):
-            self.extra_draw = self._make_position_at_heads(extra_in, count)
-        self._drop_and_count_operators(count if extra_in == "a" else 0, count if extra_in == "b" else 0)
+    def _skip_unmatched_events(self, only_in_run: str, count: int) -> None:
+        if f.DRAW in (self.left if only_in_run == "a" else self.right).kinds_of_first(count):
+            self.extra_draw = self._make_position_at_heads(only_in_run, count)
+        self._drop_and_count_operators(count if only_in_run == "a" else 0, count if only_in_run == "b" else 0)
 
     def _blame_skipped_draw_if_possible(self, difference: Difference) -> Difference:
         """Report skipped draws as the difference if a later draw finds its generator in another state.
@@ -166,17 +166,17 @@ class StreamComparison:
             ordinal_b=ordinals[1],
         )  # fmt: skip
 
-    def _make_operator_difference(self, at: StreamPosition) -> Difference:
+    def _make_operator_difference(self, position: StreamPosition) -> Difference:
         """The two runs continue with different operators."""
-        a = read_event(self.traces[0], at.a) if at.a is not None else None
-        b = read_event(self.traces[1], at.b) if at.b is not None else None
+        a = read_event(self.traces[0], position.a) if position.a is not None else None
+        b = read_event(self.traces[1], position.b) if position.b is not None else None
         first = a or b
         assert first is not None
         step = self.traces[0 if a else 1].count_steps_before(first.index) + 1
-        trace = self.traces[0 if at.extra_in == "a" else 1]
-        extra = tuple(read_event(trace, index) for index in at.extra)
+        trace = self.traces[0 if position.extra_in == "a" else 1]
+        extra = tuple(read_event(trace, index) for index in position.extra)
         role = self.traces[0].role
-        return Difference("operator", role, self.role, a, b, step, at.ordinal, at.extra_in, extra)
+        return Difference("operator", role, self.role, a, b, step, position.ordinal, position.extra_in, extra)
 
 
 def read_event(trace: Trace, index: int) -> Event:
@@ -201,9 +201,9 @@ def count_equal_head_events(a: ValueStream, b: ValueStream, limit: int) -> int:
     return limit
 
 
-def has_same_name_and_location(a: bytes, b: bytes) -> bool:
+def has_same_kind_name_and_location(packed_a: bytes, packed_b: bytes) -> bool:
     """Whether two events have the same kind, name and source location."""
-    return a[:1] == b[:1] and a[4:12] == b[4:12]
+    return packed_a[:1] == packed_b[:1] and packed_a[4:12] == packed_b[4:12]
 
 
 class ExtraEvents(NamedTuple):
@@ -231,14 +231,14 @@ def find_extra_before_resync(a: ValueStream, b: ValueStream) -> ExtraEvents:
     return ExtraEvents("", 0)
 
 
-def _count_events_until_head_recurs(short: ValueStream, long: ValueStream, window: int) -> int:
-    """How many events ahead the next events of `short` occur in `long`; 0 if they do not."""
-    length = min(RESYNC_LENGTH, len(short.events))
-    wanted, begin = short.head_bytes(length), long.start * SIZE
-    end = min(begin + (window + length) * SIZE, len(long.raw))
-    at = long.raw.find(wanted, begin + SIZE, end)
+def _count_events_until_head_recurs(head_stream: ValueStream, searched_stream: ValueStream, window: int) -> int:
+    """How many events ahead the next events of `head_stream` occur in `searched_stream`; 0 if they do not."""
+    length = min(RESYNC_LENGTH, len(head_stream.events))
+    wanted, begin = head_stream.head_bytes(length), searched_stream.start * SIZE
+    end = min(begin + (window + length) * SIZE, len(searched_stream.raw))
+    at = searched_stream.raw.find(wanted, begin + SIZE, end)
     while at >= 0 and (at - begin) % SIZE:  # a match that does not start at an event
-        at = long.raw.find(wanted, at + 1, end)
+        at = searched_stream.raw.find(wanted, at + 1, end)
     return (at - begin) // SIZE if at >= 0 else 0
 
 

@@ -17,6 +17,7 @@ from samerun.record.comparison.alignment import Difference, StreamComparison, cl
 from samerun.record.comparison.streams import (
     ONLY_SAMPLE_ROWS,
     Array,
+    IndexedEvents,
     SharedNumbering,
     ThreadStreams,
     is_process_compared,
@@ -43,7 +44,7 @@ def find_first_difference(a: RunTraces, b: RunTraces, scope: tuple[str, ...] = (
         if trace_a is None or trace_b is None:
             present = trace_a or trace_b
             assert present is not None
-            if missing is None and any((c["kind"] == f.OPERATOR).any() for c in present.chunks()):
+            if missing is None and any((c["kind"] == f.OPERATOR).any() for c in present.iter_event_chunks()):
                 missing = Difference("process", role, "main", None, None, 0, 0, "a" if trace_a else "b")
             continue
         difference = compare_traces(trace_a, trace_b, scope)
@@ -74,7 +75,7 @@ def _find_difference_from_empty_run(a: RunTraces, b: RunTraces, roles: list[str]
 def _find_first_operator_with_role(trace: Trace | None) -> tuple[str, Event] | None:
     """(role, event) of the first operator in a trace."""
     at = 0
-    for chunk in trace.chunks() if trace is not None else ():
+    for chunk in trace.iter_event_chunks() if trace is not None else ():
         hits = np.flatnonzero(chunk["kind"] == f.OPERATOR)
         if trace is not None and len(hits):
             return trace.role, read_event(trace, at + int(hits[0]))
@@ -125,12 +126,9 @@ def read_thread_numbers_by_role(trace: Trace) -> dict[str, list[int]]:
 
 
 def compare_pool_threads(
-    traces: tuple[Trace, Trace], left: tuple[Array, Array], right: tuple[Array, Array], role: str
+    traces: tuple[Trace, Trace], left: IndexedEvents, right: IndexedEvents, thread_role: str
 ) -> Difference | None:
-    """Compare the events of pool threads as sets: which thread runs a task, and when, is a race.
-
-    `left`, `right`: events and their indices in the trace.
-    """
+    """Compare the events of pool threads as sets: which thread runs a task, and when, is a race."""
     (a, b), (ea, ia), (eb, ib) = traces, left, right
     keys_a, keys_b = hash_events(ea), hash_events(eb)
     sorted_a, sorted_b = np.sort(keys_a), np.sort(keys_b)
@@ -140,15 +138,15 @@ def compare_pool_threads(
     if not len(only_a):
         other = read_event(b, int(ib[only_b[0]])) if len(only_b) else None
         step = b.count_steps_before(other.index) + 1 if other is not None else 0
-        return Difference("operator", a.role, role, None, other, step, 0, "b")
+        return Difference("operator", a.role, thread_role, None, other, step, 0, "b")
     event = read_event(a, int(ia[only_a[0]]))
     step, first, rest = a.count_steps_before(event.index) + 1, ea[only_a[0]], eb[only_b]
     alike = (rest["kind"] == first["kind"]) & (rest["name"] == first["name"])
     alike &= rest["location"] == first["location"]
     if not alike.any():
-        return Difference("operator", a.role, role, event, None, step, 0, "a")
+        return Difference("operator", a.role, thread_role, event, None, step, 0, "a")
     other = read_event(b, int(ib[only_b[np.flatnonzero(alike)[0]]]))
-    return Difference(classify_value_difference(event, other), a.role, role, event, other, step, 0)
+    return Difference(classify_value_difference(event, other), a.role, thread_role, event, other, step, 0)
 
 
 def compare_sample_rows(a: Trace, b: Trace) -> Difference | None:
@@ -219,10 +217,12 @@ class Clue:
         return self.a.file, self.a.line
 
 
-def find_clues(a: RunTraces, b: RunTraces, role: str, before: int | None, before_b: int | None = None) -> list[Clue]:
-    """The host events that differ: those of process `role` up to event `before`, then those of the other processes.
+def find_clues(
+    a: RunTraces, b: RunTraces, role: str, end_event_a: int | None, end_event_b: int | None = None
+) -> list[Clue]:
+    """The host events that differ: those of process `role` before event `end_event_a`, then those of other processes.
 
-    `before_b`: index of the same event in the second run, where the two may be at different positions.
+    `end_event_b`: index of the same event in the second run, where the two may be at different positions.
 
     Events are paired in order within one thread, kind, name and source location. Of each such group only the first
     differing pair is a clue: what follows it is usually a consequence. Generators created without a seed count even
@@ -234,7 +234,7 @@ def find_clues(a: RunTraces, b: RunTraces, role: str, before: int | None, before
         trace_a, trace_b = a.traces.get(each), b.traces.get(each)
         if trace_a is None or trace_b is None:
             continue
-        limit = before if each == role else None
+        limit = end_event_a if each == role else None
         groups_a = group_events_by_name_and_location(select_events(trace_a, HOST_EVENT_KINDS, limit))
         groups_b = group_events_by_name_and_location(select_events(trace_b, HOST_EVENT_KINDS))
         clues_of_process: list[Clue] = []
@@ -246,7 +246,7 @@ def find_clues(a: RunTraces, b: RunTraces, role: str, before: int | None, before
                     clues_of_process.append(Clue(each, event, pair))
                     break
         for key, events in groups_b.items():
-            late = each == role and before_b is not None and events[0].index > before_b
+            late = each == role and end_event_b is not None and events[0].index > end_event_b
             if key not in groups_a and events[0].kind in READ_KINDS and not late:
                 clues_of_process.append(Clue(each, events[0], None, only_b=True))
         clues.extend(sorted(clues_of_process, key=lambda clue: clue.a.index))
@@ -271,7 +271,7 @@ def is_evidence_pair(a: Event, b: Event) -> bool:
     return (a.inputs, a.outputs) != (b.inputs, b.outputs)
 
 
-def select_host_events(run: RunTraces, role: str, before: int | None = None) -> list[Event]:
-    """All host events of a process, up to event `before`."""
+def select_host_events(run: RunTraces, role: str, end_event: int | None = None) -> list[Event]:
+    """All host events of a process, up to event `end_event`."""
     trace = run.traces.get(role)
-    return select_events(trace, HOST_EVENT_KINDS, before) if trace is not None else []
+    return select_events(trace, HOST_EVENT_KINDS, end_event) if trace is not None else []

@@ -144,9 +144,9 @@ def _digest_overlapping_view(tensor: Any, seed: int) -> bytes:
     return xxh3_128_digest(digest(held) + geometry.encode(), seed)
 
 
-def buffer_at_address(address: int, size: int) -> Any:
+def buffer_at_address(address: int, byte_count: int) -> Any:
     """The bytes at an address as a buffer, without a copy."""
-    return ctypes_buffer_class(size).from_address(address)
+    return ctypes_buffer_class(byte_count).from_address(address)
 
 
 def digest_contiguous_cpu_tensor(tensor: Any, seed: int) -> bytes:

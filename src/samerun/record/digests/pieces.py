@@ -24,35 +24,35 @@ _classes: dict[int, Any] = {}
 _in_child = False
 
 
-def ctypes_buffer_class(size: int) -> Any:
+def ctypes_buffer_class(byte_count: int) -> Any:
     """The ctypes class for so many bytes. Kept: making one takes 20 us and leaves a reference cycle to collect."""
-    found = _classes.get(size)
+    found = _classes.get(byte_count)
     if found is None:
         if len(_classes) > 1 << 14:
             _classes.clear()
-        found = _classes[size] = ctypes.c_char * size
+        found = _classes[byte_count] = ctypes.c_char * byte_count
     return found
 
 
-def digest_by_pieces(address: int, size: int, seed: int) -> bytes:
-    """XXH3-128 with `seed` over the XXH3-128 of the pieces; 16 bytes. `size` is at least `LARGE`."""
-    return xxh3_128_digest(digest_each_piece(address, size), seed)
+def digest_by_pieces(address: int, byte_count: int, seed: int) -> bytes:
+    """XXH3-128 with `seed` over the XXH3-128 of the pieces; 16 bytes. `byte_count` is at least `LARGE`."""
+    return xxh3_128_digest(digest_each_piece(address, byte_count), seed)
 
 
-def digest_each_piece(address: int, size: int) -> bytes:
+def digest_each_piece(address: int, byte_count: int) -> bytes:
     """16 bytes for each piece. They do not depend on the seed: any view of the same memory may use them again."""
     if _library_function is None:
-        return digest_each_piece_in_python(address, size)
-    out = ctypes_buffer_class(size // PIECE * 16)()
+        return digest_each_piece_in_python(address, byte_count)
+    out = ctypes_buffer_class(byte_count // PIECE * 16)()
     team, threads = _find_borrowable_openmp_team()
-    _library_function(address, size, PIECE, 0, out, team, threads)
+    _library_function(address, byte_count, PIECE, 0, out, team, threads)
     return bytes(out)
 
 
-def digest_each_piece_in_python(address: int, size: int) -> bytes:
+def digest_each_piece_in_python(address: int, byte_count: int) -> bytes:
     """The same, by the xxhash package alone."""
-    starts = range(0, size - PIECE + 1, PIECE)
-    ends = [*starts[1:], size]
+    starts = range(0, byte_count - PIECE + 1, PIECE)
+    ends = [*starts[1:], byte_count]
     parts = [
         xxh3_128_digest(ctypes_buffer_class(end - start).from_address(address + start))
         for start, end in zip(starts, ends, strict=True)

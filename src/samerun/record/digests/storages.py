@@ -85,14 +85,14 @@ class StorageDigests:
             self.drop_expired()
         return record
 
-    def digest_output(self, tensor: Any, thread: int) -> bytes:
+    def digest_output(self, tensor: Any, thread_number: int) -> bytes:
         """Digest an operator's output: new memory, or a view that its schema does not declare."""
         storage = tensor.untyped_storage()
         key = storage._cdata
         record = self.records.get(key)
         if record is not None:
             return UNDEFINED if record.uninitialised else self.digest_input(tensor, record)
-        return self.digest_new_memory(tensor, self._add_record(storage, key, True, tensor.is_cpu), thread)
+        return self.digest_new_memory(tensor, self._add_record(storage, key, True, tensor.is_cpu), thread_number)
 
     def drop_expired(self) -> None:
         """Drop the records of storages that were freed."""
@@ -114,10 +114,10 @@ class StorageDigests:
         record.forget_values()
         record.last_writer = COLLECTIVE if may_return_early else -1
 
-    def mark_copy_of_uninitialized(self, tensor: Any, place: int, thread: int) -> bytes:
+    def mark_copy_of_uninitialized(self, tensor: Any, location_id: int, thread_number: int) -> bytes:
         """Note a copy of memory that was not completely written: the copy is as undefined as its source."""
         record = self.find_or_add_record(tensor, True)
-        record.uninitialised, record.made_at, record.last_writer = True, place, thread
+        record.uninitialised, record.made_at, record.last_writer = True, location_id, thread_number
         record.forget_values()
         return UNDEFINED
 
@@ -178,9 +178,9 @@ class StorageDigests:
             found = record.view_digests[key] = d.digest(tensor)
         return found
 
-    def digest_new_memory(self, tensor: Any, record: StorageRecord, thread: int) -> bytes:
+    def digest_new_memory(self, tensor: Any, record: StorageRecord, thread_number: int) -> bytes:
         """Digest an operator's output in new memory, and keep the digest."""
-        record.last_writer = thread
+        record.last_writer = thread_number
         if tensor.is_contiguous() and not (tensor.is_neg() or tensor.is_conj()):
             found = digest_contiguous_view(tensor, record)
             record.view_digests[(tensor.storage_offset(), tensor.shape, tensor.dtype)] = found
@@ -198,12 +198,12 @@ class StorageDigests:
             record.view_digests[(tensor.storage_offset(), tensor.shape, tensor.dtype)] = b"opaque".ljust(16, b"\0")
         record.content_digest = b"opaque".ljust(16, b"\0")
 
-    def digest_written(self, tensor: Any, record: StorageRecord, thread: int) -> bytes:
+    def digest_written(self, tensor: Any, record: StorageRecord, thread_number: int) -> bytes:
         """Digest a tensor that an operator wrote into, and drop the digests of all other views of its memory."""
         plain = tensor.is_contiguous() and not (tensor.is_neg() or tensor.is_conj())
         record.view_digests.clear()
         found = digest_contiguous_view(tensor, record) if plain else d.digest(tensor)
-        record.last_writer = thread
+        record.last_writer = thread_number
         whole = tensor.nbytes == tensor.untyped_storage().nbytes()
         key: tuple[Any, ...] = (tensor.storage_offset(), tensor.shape, tensor.dtype)
         if plain:

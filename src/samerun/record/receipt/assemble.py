@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from samerun.base.errors import SamerunError
 from samerun.base.user_code import relative_to_working_folder
@@ -60,10 +60,10 @@ class ProcessSection:
         return self.role == "main" or (self.role.startswith("rank") and "/" not in self.role)
 
 
-def build_process_section(trace: Trace, first: int = 0, last: int | None = None) -> ProcessSection:
-    """The section of a process, from event `first` up to (not including) event `last`."""
-    events = [event for event in select_events(trace, RECORDED_KINDS, last) if event.index >= first]
-    before = len(select_events(trace, (f.STEP,), first)) if first else 0
+def build_process_section(trace: Trace, first_event: int = 0, end_event: int | None = None) -> ProcessSection:
+    """The section of a process, from event `first_event` up to (not including) event `end_event`."""
+    events = [event for event in select_events(trace, RECORDED_KINDS, end_event) if event.index >= first_event]
+    before = len(select_events(trace, (f.STEP,), first_event)) if first_event else 0
     by_kind = {kind: [event for event in events if event.kind == kind] for kind in RECORDED_KINDS}
     record: dict[str, Any] = {
         "seeds": _limit_entries(_seed_entries([*by_kind[f.SEED], *by_kind[f.CREATE]])),
@@ -79,7 +79,7 @@ def build_process_section(trace: Trace, first: int = 0, last: int | None = None)
             {"name": e.name, "step": e.inputs - before, "digest": _hex_digest(e)} for e in by_kind[f.MARK]
         ),
     }
-    values, evidence = build_step_tables(trace, first, last)
+    values, evidence = build_step_tables(trace, first_event, end_event)
     return ProcessSection(trace.role, trace.pid, trace.complete, trace.failure, record, values, evidence)
 
 
@@ -191,15 +191,22 @@ class NewReceipt:
         return step_table.encode_steps_file(iter(self.tables)) if self.receipt["steps_in"] == "file" else None
 
 
-def build_sections_of_traces(folder: Path) -> tuple[list[ProcessSection], list[str]]:
+class SectionsOfTraces(NamedTuple):
+    """The sections of all traces in a folder, and the messages about those that cannot be read."""
+
+    sections: list[ProcessSection]
+    read_errors: list[str]
+
+
+def build_sections_of_traces(folder: Path) -> SectionsOfTraces:
     """The sections of all traces in a folder, and the errors of those that cannot be read."""
-    sections, errors = [], []
+    sections, errors = list[ProcessSection](), list[str]()
     for path in sorted(folder.glob("*.trace")):
         try:
             sections.append(build_process_section(Trace(path)))
         except SamerunError as error:
             errors.append(error.message.replace(str(path), path.name))
-    return sections, errors
+    return SectionsOfTraces(sections, errors)
 
 
 def read_facts_by_pid(folder: Path) -> dict[int, dict[str, Any]]:

@@ -74,22 +74,28 @@ def _find_git_directory(path: Path) -> Path | None:
     return Path(os.path.realpath(path.parent / text.removeprefix("gitdir: "))) if text.startswith("gitdir: ") else None
 
 
-def _read_commit(folder: Path, common: Path) -> str | None:
-    name = _read_small_text(folder / "HEAD")
+def _read_commit(git_directory: Path, common_directory: Path) -> str | None:
+    name = _read_small_text(git_directory / "HEAD")
     for _ in range(5):  # a reference may name another reference
         if _COMMIT.fullmatch(name):
             return name
         if not name.startswith("ref: refs/") or ".." in name:
             return None
         reference = name.removeprefix("ref: ")
-        found = next((each for each in (folder / reference, common / reference) if each.is_file()), None)
-        name = _read_small_text(found) if found is not None else _read_packed_reference_or_empty(common, reference)
+        found = next(
+            (each for each in (git_directory / reference, common_directory / reference) if each.is_file()), None
+        )
+        name = (
+            _read_small_text(found)
+            if found is not None
+            else _read_packed_reference_or_empty(common_directory, reference)
+        )
     return None
 
 
-def _read_packed_reference_or_empty(common: Path, reference: str) -> str:
+def _read_packed_reference_or_empty(common_directory: Path, reference: str) -> str:
     try:
-        lines = read_regular_file(common / "packed-refs", 64 * _SMALL).decode("utf-8", "replace").splitlines()
+        lines = read_regular_file(common_directory / "packed-refs", 64 * _SMALL).decode("utf-8", "replace").splitlines()
     except FileNotFoundError:
         return ""
     return next((line.split(" ")[0] for line in lines if line.endswith(f" {reference}")), "")

@@ -77,9 +77,10 @@ def compare_results(a: dict[str, Any], b: dict[str, Any], tables_a: Tables, tabl
             continue
         left, right = tables_a[role, "values"], tables_b[role, "values"]
         steps += min(left.count, right.count)
-        found += _find_first_step_difference(role, left, right)
-        found += _find_first_mark_difference(role, one["marks"], other["marks"])
-        found += _compare_final_results(role, one, other)
+        step_difference = _find_first_step_difference(role, left, right)
+        mark_difference = _find_first_mark_difference(role, one["marks"], other["marks"])
+        found += [each for each in (step_difference, mark_difference) if each is not None]
+        found += _find_final_result_differences(role, one, other)
         at = find_first_differing_step(tables_a[role, "evidence"], tables_b[role, "evidence"])
         if at is not None:
             earlier.append((role, at[0] + 1, at[1]))
@@ -89,27 +90,27 @@ def compare_results(a: dict[str, Any], b: dict[str, Any], tables_a: Tables, tabl
     return ResultComparison(first, steps, min(before, key=lambda e: e[1]) if before else None, tuple(found[1:]))
 
 
-def _find_first_step_difference(role: str, a: StepTable, b: StepTable) -> list[ResultDifference]:
+def _find_first_step_difference(role: str, a: StepTable, b: StepTable) -> ResultDifference | None:
     at = find_first_differing_step(a, b)
     if at is not None:
-        return [ResultDifference("steps", role, at[0] + 1, at[1], 2 * at[0] + 2)]
+        return ResultDifference("steps", role, at.row + 1, at.columns, 2 * at.row + 2)
     if a.count != b.count:
         fewer = min(a.count, b.count)
-        return [ResultDifference("count", role, fewer + 1, (f"{a.count} steps", f"{b.count} steps"), 2 * fewer + 2)]
-    return []
+        return ResultDifference("count", role, fewer + 1, (f"{a.count} steps", f"{b.count} steps"), 2 * fewer + 2)
+    return None
 
 
-def _find_first_mark_difference(role: str, a: list[dict[str, Any]], b: list[dict[str, Any]]) -> list[ResultDifference]:
+def _find_first_mark_difference(role: str, a: list[dict[str, Any]], b: list[dict[str, Any]]) -> ResultDifference | None:
     for number in range(max(len(a), len(b))):
         one = a[number] if number < len(a) else None
         other = b[number] if number < len(b) else None
         if one != other:
             present = one or other or {}
-            return [ResultDifference("mark", role, present["step"], (str(present["name"]),), 2 * present["step"] + 1)]
-    return []
+            return ResultDifference("mark", role, present["step"], (str(present["name"]),), 2 * present["step"] + 1)
+    return None
 
 
-def _compare_final_results(role: str, a: dict[str, Any], b: dict[str, Any]) -> list[ResultDifference]:
+def _find_final_result_differences(role: str, a: dict[str, Any], b: dict[str, Any]) -> list[ResultDifference]:
     found = []
     for what, key, by in (("saved", "saved", "name"), ("final", "final", "model"), ("output", "outputs", "path")):
         if a[key] == b[key]:
@@ -159,14 +160,14 @@ def load_run(path: Path, name: str = "") -> ComparedRun:
     return ComparedRun(name, receipt, read_step_tables(path, receipt), traces if traces.is_dir() else None)
 
 
-def wrap_new_run(name: str, made: NewReceipt) -> ComparedRun:
+def wrap_new_run(name: str, new_receipt: NewReceipt) -> ComparedRun:
     """A run that has just ended, whose receipt is still in memory."""
-    names = [(role, part) for role, part, _ in iter_tables_in_file_order(made.receipt["processes"])]
-    return ComparedRun(name, made.receipt, dict(zip(names, made.tables, strict=True)), None)
+    names = [(role, part) for role, part, _ in iter_tables_in_file_order(new_receipt.receipt["processes"])]
+    return ComparedRun(name, new_receipt.receipt, dict(zip(names, new_receipt.tables, strict=True)), None)
 
 
-def diff_runs(a: ComparedRun, b: ComparedRun, ignore: Iterable[str] = ()) -> dict[str, Any]:
-    """The result of `samerun diff`. `ignore`: patterns of output files that are not compared."""
+def diff_runs(a: ComparedRun, b: ComparedRun, ignored_output_patterns: Iterable[str] = ()) -> dict[str, Any]:
+    """The result of `samerun diff`. `ignored_output_patterns`: patterns of output files that are not compared."""
     if a.receipt is None or b.receipt is None:
         if a.traces is None or b.traces is None:
             raise SamerunError(
@@ -174,7 +175,7 @@ def diff_runs(a: ComparedRun, b: ComparedRun, ignore: Iterable[str] = ()) -> dic
                 hint="Compare two receipts, or two folders of traces.",
             )
         return _diff_traces(a, b)
-    left, right = (_drop_ignored_outputs(side.receipt or {}, tuple(ignore)) for side in (a, b))
+    left, right = (_drop_ignored_outputs(side.receipt or {}, tuple(ignored_output_patterns)) for side in (a, b))
     compared = compare_results(left, right, a.tables, b.tables)
     first, notes = compared.first, _describe_rank_drifts(a, b)
     if first is None and _describe_ending(left) != _describe_ending(right):

@@ -110,17 +110,17 @@ def _load_folder_library() -> ctypes.CDLL | None:
     return library if hasattr(library, "samerun_folder_stat") else None
 
 
-def split_file_state(state: str) -> tuple[str, int, int, int]:
+def split_file_state(file_state: str) -> tuple[str, int, int, int]:
     """Name, mtime (ns), size (bytes) and ctime (ns)."""
-    name, written, size, changed = state.split("/")
+    name, written, size, changed = file_state.split("/")
     return name, int(written), int(size), int(changed)
 
 
-def is_file_state_settled(state: str, looked_at_ns: int) -> bool:
-    """Whether any change after `looked_at_ns` (ns since 1970) is certain to give another state."""
-    _, written, _, changed = split_file_state(state)
+def is_file_state_settled(file_state: str, scanned_at_ns: int) -> bool:
+    """Whether any change after `scanned_at_ns` (ns since 1970) is certain to give another state."""
+    _, written, _, changed = split_file_state(file_state)
     # on other systems ctime is the time of creation
-    return looked_at_ns - (changed if os.name == "posix" else written) > SETTLED_NS
+    return scanned_at_ns - (changed if os.name == "posix" else written) > SETTLED_NS
 
 
 JOURNAL_SECONDS = 2.0
@@ -132,21 +132,21 @@ class ForeignIndexError(Exception):
     """Something other than our index lies at its path."""
 
 
-def ensure_index_folder(path: Path) -> bool:
+def ensure_index_folder(index_path: Path) -> bool:
     """Create the folder of the index; False if its path is not a directory. Raises OSError."""
     try:
-        path.parent.mkdir()
+        index_path.parent.mkdir()
     except FileExistsError:
         pass
-    return stat.S_ISDIR(os.lstat(path.parent).st_mode)
+    return stat.S_ISDIR(os.lstat(index_path.parent).st_mode)
 
 
-def require_own_index_file(path: Path) -> None:
+def require_own_index_file(index_path: Path) -> None:
     """Require that the database and SQLite's files beside it are regular files with a single hard link.
 
     Raises ForeignIndexError otherwise, and OSError.
     """
-    for each in (path, *_sqlite_sidecars(path)):
+    for each in (index_path, *_sqlite_sidecars(index_path)):
         try:
             info = os.lstat(each)
         except FileNotFoundError:
@@ -154,9 +154,9 @@ def require_own_index_file(path: Path) -> None:
         if not stat.S_ISREG(info.st_mode) or info.st_nlink > 1:
             raise ForeignIndexError(each)
     end = time.monotonic() + JOURNAL_SECONDS
-    while os.path.lexists(f"{path}-journal"):
+    while os.path.lexists(f"{index_path}-journal"):
         if time.monotonic() > end:
-            raise ForeignIndexError(f"{path}-journal")
+            raise ForeignIndexError(f"{index_path}-journal")
         time.sleep(0.01)
 
 
@@ -175,16 +175,16 @@ def require_own_schema(index: sqlite3.Connection, statements: Iterable[str]) -> 
         ours.close()
 
 
-def move_foreign_index_aside(path: Path) -> None:
+def move_foreign_index_aside(index_path: Path) -> None:
     """Rename what lies at the path, without following or opening it. Raises OSError."""
-    for each in _sqlite_sidecars(path):  # they would be played back into the next database
+    for each in _sqlite_sidecars(index_path):  # they would be played back into the next database
         each.unlink(missing_ok=True)
-    if os.path.lexists(path):
-        os.replace(path, path.with_name("damaged.sqlite"))
+    if os.path.lexists(index_path):
+        os.replace(index_path, index_path.with_name("damaged.sqlite"))
 
 
-def _sqlite_sidecars(path: Path) -> list[Path]:
-    return [path.with_name(path.name + each) for each in SIDECAR_SUFFIXES]
+def _sqlite_sidecars(index_path: Path) -> list[Path]:
+    return [index_path.with_name(index_path.name + each) for each in SIDECAR_SUFFIXES]
 
 
 INDEX_PATH = os.path.join(".samerun", "index.sqlite")
@@ -223,28 +223,32 @@ def make_receipt_name(command: tuple[str, ...]) -> str:
 
 def update_and_list_receipts(
     folder: Path,
-    command: str = "",
-    newest: int | None = None,
+    command_contains: str = "",
+    newest_count: int | None = None,
     progress: Progress | None = None,
     scan_progress: Progress | None = None,
 ) -> list[ReceiptSummary]:
     """Update the index of a folder and return its receipts, the newest last.
 
-    command: only those whose command contains this text. newest: at most this many. progress: called as new receipts
-    are read; scan_progress: called as files are looked at. Raises SamerunError if the folder cannot be read.
+    command_contains: only those whose command contains this text. newest_count: at most this many. progress: called as
+    new receipts are read; scan_progress: called as files are looked at. Raises SamerunError if the folder cannot be
+    read.
 
     If the folder cannot hold an index (read-only, disk full, not ours), one in memory serves this listing.
     """
     if not os.path.isdir(folder):
         raise SamerunError(f"Not a directory: {folder}", hint="Name a folder of receipts.")
-    order = "ORDER BY began DESC, file DESC" + (f" LIMIT {int(newest)}" if newest is not None else "")
+    order = "ORDER BY began DESC, file DESC" + (f" LIMIT {int(newest_count)}" if newest_count is not None else "")
     # instr, not LIKE: a % in the text has no special meaning
     query = f"SELECT {', '.join(_COLUMNS)} FROM receipts WHERE instr(command, ?) > 0 OR ? = '' {order}"
 
     def update_and_query(index: sqlite3.Connection) -> list[ReceiptSummary]:
         with closing(index):
             update_index(index, folder, progress, scan_progress)
-            return [ReceiptSummary(*row) for row in reversed(index.execute(query, (command, command)).fetchall())]
+            return [
+                ReceiptSummary(*row)
+                for row in reversed(index.execute(query, (command_contains, command_contains)).fetchall())
+            ]
 
     path = folder / INDEX_PATH
     try:
@@ -285,16 +289,18 @@ def update_index(
             progress(read, len(fresh))
 
 
-def _state_to_store(state: str, looked: int) -> str:
-    return to_sqlite_text(state) if is_file_state_settled(state, looked) else MAY_CHANGE_UNNOTICED
+def _state_to_store(file_state: str, scanned_at_ns: int) -> str:
+    return to_sqlite_text(file_state) if is_file_state_settled(file_state, scanned_at_ns) else MAY_CHANGE_UNNOTICED
 
 
-def _delete_rows_of_gone_files(index: sqlite3.Connection, states: set[str], fresh: Container[str]) -> None:
+def _delete_rows_of_gone_files(
+    index: sqlite3.Connection, outdated_states: set[str], names_to_replace: Container[str]
+) -> None:
     """Delete the rows of files that are gone. Rows of changed files are replaced when those have been read."""
-    gone = [(state.split("/")[0], state) for state in states - {MAY_CHANGE_UNNOTICED}]
-    if MAY_CHANGE_UNNOTICED in states:
+    gone = [(state.split("/")[0], state) for state in outdated_states - {MAY_CHANGE_UNNOTICED}]
+    if MAY_CHANGE_UNNOTICED in outdated_states:
         gone += index.execute("SELECT file, state FROM receipts WHERE state = ?", (MAY_CHANGE_UNNOTICED,)).fetchall()
-    gone = [each for each in gone if each[0] not in fresh]
+    gone = [each for each in gone if each[0] not in names_to_replace]
     if gone:
         with _immediate_transaction(index):
             index.executemany("DELETE FROM receipts WHERE file = ? AND state = ?", gone)
@@ -317,14 +323,14 @@ def _immediate_transaction(index: sqlite3.Connection) -> Iterator[None]:
     index.execute("COMMIT")
 
 
-def _open_copy_in_memory(path: Path) -> sqlite3.Connection:
+def _open_copy_in_memory(index_path: Path) -> sqlite3.Connection:
     """An index in memory, filled from the one on disk if that can be read. Nothing is written."""
     found = sqlite3.connect(":memory:", isolation_level=None)
     try:
-        require_own_index_file(path)
-        if path.parent.is_symlink():
-            raise ForeignIndexError(path.parent)
-        uri = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
+        require_own_index_file(index_path)
+        if index_path.parent.is_symlink():
+            raise ForeignIndexError(index_path.parent)
+        uri = f"{index_path.resolve().as_uri()}?mode=ro&immutable=1"
         with closing(sqlite3.connect(uri, uri=True)) as there:
             there.backup(found)
         require_own_schema(found, _SCHEMA)
@@ -334,10 +340,10 @@ def _open_copy_in_memory(path: Path) -> sqlite3.Connection:
     return _create_schema_if_needed(found)
 
 
-def _open_index(path: Path) -> sqlite3.Connection:
+def _open_index(index_path: Path) -> sqlite3.Connection:
     """Open the index. Raises ForeignIndexError, before anything is changed, if it is not ours."""
-    require_own_index_file(path)
-    return _create_schema_if_needed(sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None))
+    require_own_index_file(index_path)
+    return _create_schema_if_needed(sqlite3.connect(index_path, timeout=WAIT_SECONDS, isolation_level=None))
 
 
 def _create_schema_if_needed(index: sqlite3.Connection) -> sqlite3.Connection:

@@ -45,33 +45,33 @@ class ReceiptSummary:
     problem: str
 
 
-def read_summary(path: Path, stamp: int, size: int) -> ReceiptSummary:
+def read_summary(path: Path, mtime_ns: int, size: int) -> ReceiptSummary:
     """Summarize a file, whatever it contains."""
-    return _summarize_or_explain(path.name, stamp, size, lambda: receipt_json.read_untrusted_json(path))
+    return _summarize_or_explain(path.name, mtime_ns, size, lambda: receipt_json.read_untrusted_json(path))
 
 
-def parse_summary(name: str, stamp: int, raw: bytes) -> ReceiptSummary:
+def parse_summary(name: str, mtime_ns: int, raw: bytes) -> ReceiptSummary:
     """Summarize the bytes of a file, whatever they contain."""
-    return _summarize_or_explain(name, stamp, len(raw), lambda: receipt_json.parse_untrusted_json(raw, name))
+    return _summarize_or_explain(name, mtime_ns, len(raw), lambda: receipt_json.parse_untrusted_json(raw, name))
 
 
-def make_unreadable_summary(name: str, stamp: int, size: int, problem: str) -> ReceiptSummary:
+def make_unreadable_summary(name: str, mtime_ns: int, size: int, problem: str) -> ReceiptSummary:
     name, problem = to_sqlite_text(name), to_sqlite_text(problem)
-    return ReceiptSummary(name, stamp, size, "", "", "", False, 0, 0, "", "", "", "", "", problem)
+    return ReceiptSummary(name, mtime_ns, size, "", "", "", False, 0, 0, "", "", "", "", "", problem)
 
 
-def _summarize_or_explain(name: str, stamp: int, size: int, load: Callable[[], Any]) -> ReceiptSummary:
+def _summarize_or_explain(name: str, mtime_ns: int, size: int, load: Callable[[], Any]) -> ReceiptSummary:
     try:
-        return _summarize(name, stamp, size, load())
+        return _summarize(name, mtime_ns, size, load())
     except SamerunError as error:
-        return make_unreadable_summary(name, stamp, size, error.message)
+        return make_unreadable_summary(name, mtime_ns, size, error.message)
     except ValueError as error:
-        return make_unreadable_summary(name, stamp, size, f"not a samerun receipt: {error}")
+        return make_unreadable_summary(name, mtime_ns, size, f"not a samerun receipt: {error}")
     except (KeyError, TypeError, AttributeError, OverflowError) as error:
-        return make_unreadable_summary(name, stamp, size, f"not a samerun receipt: {error!r}")
+        return make_unreadable_summary(name, mtime_ns, size, f"not a samerun receipt: {error!r}")
 
 
-def _summarize(name: str, stamp: int, size: int, receipt: dict[str, Any]) -> ReceiptSummary:
+def _summarize(name: str, mtime_ns: int, size: int, receipt: dict[str, Any]) -> ReceiptSummary:
     """Raises ValueError, KeyError, TypeError and the like for JSON that is not a receipt."""
     if receipt["kind"] != "samerun receipt":
         raise ValueError("it has another kind")
@@ -84,7 +84,7 @@ def _summarize(name: str, stamp: int, size: int, receipt: dict[str, Any]) -> Rec
     steps = sum(int(one["steps"]["values"]["count"]) for one in receipt["processes"].values())
     return ReceiptSummary(
         file=to_sqlite_text(name),
-        stamp=stamp,
+        stamp=mtime_ns,
         size=size,
         began=to_sqlite_text(receipt["circumstances"].get("began", "")),
         command=" ".join(to_sqlite_text(word) for word in receipt["command"]["words"]),

@@ -64,12 +64,12 @@ def resolve_recorded_command(command: dict[str, Any]) -> Target:
     return Target((sys.executable, *words), tuple(words), str(script.parent))
 
 
-def select_restorable_variables(recorded: dict[str, str]) -> dict[str, str]:
+def select_restorable_variables(recorded_variables: dict[str, str]) -> dict[str, str]:
     """The recorded variables that a rerun restores."""
     return {
-        name: recorded[name]
+        name: recorded_variables[name]
         for name, pattern in SAFE_VARIABLES.items()
-        if name in recorded and re.fullmatch(pattern, recorded[name])
+        if name in recorded_variables and re.fullmatch(pattern, recorded_variables[name])
     }
 
 

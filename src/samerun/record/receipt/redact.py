@@ -32,12 +32,12 @@ def is_secret_name(name: str, patterns: Iterable[str] = ()) -> bool:
     return _SECRET.search(plain) is not None and _NOT_SECRET.search(plain) is None
 
 
-def redact_environment(values: dict[str, str], patterns: Iterable[str] = ()) -> dict[str, str]:
+def redact_environment(variables: dict[str, str], patterns: Iterable[str] = ()) -> dict[str, str]:
     """Variables without the values of secret ones, and without passwords in URLs."""
     patterns = tuple(patterns)
     return {
         name: REDACTED if is_secret_name(name, patterns) else _redact_url_credentials(value)
-        for name, value in values.items()
+        for name, value in variables.items()
     }
 
 
@@ -67,10 +67,10 @@ def redact_host_and_folder(circumstances: dict[str, Any], patterns: Iterable[str
     return {key: REDACTED if key in hidden else value for key, value in circumstances.items()}
 
 
-def redact_like_recorded(here: dict[str, str], recorded: dict[str, str]) -> dict[str, str]:
+def redact_like_recorded(variables_here: dict[str, str], recorded_variables: dict[str, str]) -> dict[str, str]:
     """This machine's values, redacted like those of a receipt, so that the two can be compared."""
-    redacted = redact_environment(here)
-    return {name: REDACTED if recorded.get(name) == REDACTED else value for name, value in redacted.items()}
+    redacted = redact_environment(variables_here)
+    return {name: REDACTED if recorded_variables.get(name) == REDACTED else value for name, value in redacted.items()}
 
 
 def keyed_digest(digest: bytes) -> str:

@@ -59,9 +59,9 @@ def open_file_system(address: str) -> tuple[Any, str]:
 
 
 def list_remote_receipts(
-    address: str, command: str = "", newest: int | None = None, progress: Progress | None = None
+    address: str, command_contains: str = "", newest_count: int | None = None, progress: Progress | None = None
 ) -> list[ReceiptSummary]:
-    """Like `index.update_and_list_receipts`, but without an index: reads every receipt. Raises SamerunError on failure."""
+    """Like `index.update_and_list_receipts`, but without an index: reads every receipt. Raises SamerunError."""
     system, root = open_file_system(address)
     found = []
     with translate_file_system_errors(address):
@@ -80,8 +80,8 @@ def list_remote_receipts(
                 progress(len(found), len(small))
     large = set(there) - set(small)
     found += [make_unreadable_summary(posixpath.basename(path), 0, there[path], "too large") for path in large]
-    chosen = sorted((one for one in found if command in one.command), key=lambda one: (one.began, one.file))
-    return chosen if newest is None else chosen[-newest:] if newest else []
+    chosen = sorted((one for one in found if command_contains in one.command), key=lambda one: (one.began, one.file))
+    return chosen if newest_count is None else chosen[-newest_count:] if newest_count else []
 
 
 def _summarize_fetched(path: str, fetched: Any) -> ReceiptSummary:
@@ -132,20 +132,20 @@ def download_if_remote(path_or_address: str) -> Iterator[Path]:
             raise SamerunError(error.message.replace(str(here), path_or_address), error.hint) from error
 
 
-def _download_receipt_and_files(address: str, here: Path) -> None:
-    system, there = open_file_system(address)
+def _download_receipt_and_files(address: str, local_path: Path) -> None:
+    system, remote_path = open_file_system(address)
     with translate_file_system_errors(address):
-        size = int(system.info(there)["size"] or 0)
+        size = int(system.info(remote_path)["size"] or 0)
         if size > receipt_json.MAX_BYTES:
             raise SamerunError(f"{address} has {size} bytes; a receipt has at most {receipt_json.MAX_BYTES}.")
-        system.get_file(there, str(here))
-    receipt = receipt_file.read(here)
+        system.get_file(remote_path, str(local_path))
+    receipt = receipt_file.read(local_path)
     # safe names: the receipt's digest has been verified
     steps, traces = (
-        step_table.steps_file_path(here, receipt["digest"]),
-        receipt_file.traces_path(here, receipt["digest"]),
+        step_table.steps_file_path(local_path, receipt["digest"]),
+        receipt_file.traces_path(local_path, receipt["digest"]),
     )
-    beside = posixpath.dirname(there)
+    beside = posixpath.dirname(remote_path)
     with translate_file_system_errors(address):
         if receipt["steps_in"] == "file" and system.exists(posixpath.join(beside, steps.name)):
             system.get_file(posixpath.join(beside, steps.name), str(steps))
@@ -191,40 +191,40 @@ def upload_on_exit(address: str) -> Iterator[Path]:
             raise
 
 
-def _move_to_permanent_folder(receipt: Path) -> Path:
+def _move_to_permanent_folder(local_path: Path) -> Path:
     """Move the receipt and the files beside it to a folder that is not deleted; returns the new path."""
     folder = Path(tempfile.mkdtemp(prefix="samerun-receipt-"))
-    for each in list(receipt.parent.iterdir()):
+    for each in list(local_path.parent.iterdir()):
         shutil.move(str(each), folder / each.name)
-    return folder / receipt.name
+    return folder / local_path.name
 
 
-def _upload_and_remove_earlier(receipt: Path, address: str) -> None:
+def _upload_and_remove_earlier(local_path: Path, address: str) -> None:
     """Upload a receipt and the files beside it, the receipt last.
 
     The files beside it are named after its content. So an earlier receipt at the address stays complete until the
     very moment at which this one replaces it.
     """
-    system, there = open_file_system(address)
-    beside = posixpath.dirname(there)
+    system, remote_path = open_file_system(address)
+    beside = posixpath.dirname(remote_path)
     with translate_file_system_errors(address, "written"):
-        _require_bucket(address, system, there)
+        _require_bucket(address, system, remote_path)
         system.makedirs(beside, exist_ok=True)
-        earlier = _read_remote_digest_or_empty(system, there)
-        ours = [each for each in sorted(receipt.parent.iterdir()) if each != receipt]
+        earlier = _read_remote_digest_or_empty(system, remote_path)
+        ours = [each for each in sorted(local_path.parent.iterdir()) if each != local_path]
         for each in ours:
             _upload_file_or_folder(system, each, posixpath.join(beside, each.name))
-        _upload_atomically(system, receipt, there)
+        _upload_atomically(system, local_path, remote_path)
     if earlier:
         with suppress(Exception):  # permission to write does not imply permission to delete
-            _remove_outdated_remote(system, step_table.steps_file_path(Path(there), earlier), ours)
-            _remove_outdated_remote(system, receipt_file.traces_path(Path(there), earlier), ours)
+            _remove_outdated_remote(system, step_table.steps_file_path(Path(remote_path), earlier), ours)
+            _remove_outdated_remote(system, receipt_file.traces_path(Path(remote_path), earlier), ours)
 
 
-def _read_remote_digest_or_empty(system: Any, there: str) -> str:
+def _read_remote_digest_or_empty(system: Any, remote_path: str) -> str:
     """The digest of the earlier receipt at the address; "" if there is none."""
     try:
-        found = json.loads(system.cat_file(there, end=receipt_json.MAX_BYTES))["digest"]
+        found = json.loads(system.cat_file(remote_path, end=receipt_json.MAX_BYTES))["digest"]
     except Exception:  # nothing is there, or not a receipt
         return ""
     return found if isinstance(found, str) and re.fullmatch(r"[0-9a-f]{64}", found) else ""
@@ -243,34 +243,34 @@ def _remove_outdated_remote(system: Any, outdated: Path, current_files: list[Pat
         system.rm_file(there)
 
 
-def _upload_atomically(system: Any, here: Path, there: str) -> None:
+def _upload_atomically(system: Any, local_path: Path, remote_path: str) -> None:
     """Upload a receipt so that readers find either the earlier one or this one, whenever this process dies."""
     names = {system.protocol} if isinstance(system.protocol, str) else set(system.protocol)
     if names & ATOMIC_STORES:
-        system.put_file(str(here), there)
+        system.put_file(str(local_path), remote_path)
         return
     # a hidden name, which listings skip, and random, so that nobody else writes to it
-    part = posixpath.join(posixpath.dirname(there), f".{here.name}.{secrets.token_hex(16)}.part")
+    part = posixpath.join(posixpath.dirname(remote_path), f".{local_path.name}.{secrets.token_hex(16)}.part")
     try:
-        system.put_file(str(here), part)
-        system.mv(part, there)
+        system.put_file(str(local_path), part)
+        system.mv(part, remote_path)
     except BaseException:
         with suppress(Exception):
             system.rm_file(part)
         raise
 
 
-def _require_bucket(address: str, system: Any, there: str) -> None:
+def _require_bucket(address: str, system: Any, remote_path: str) -> None:
     """Raises SamerunError if the bucket is missing: otherwise a mistyped one would be created."""
-    top = there.split("/")[0] or "/"
+    top = remote_path.split("/")[0] or "/"
     if not system.exists(top):
         raise SamerunError(f"{address} cannot be written: there is no {top}.", hint="Is the address right?")
 
 
-def _upload_file_or_folder(system: Any, here: Path, there: str) -> None:
-    if not here.is_dir():
-        system.put_file(str(here), there)
+def _upload_file_or_folder(system: Any, local_path: Path, remote_path: str) -> None:
+    if not local_path.is_dir():
+        system.put_file(str(local_path), remote_path)
         return
-    system.makedirs(there, exist_ok=True)
-    for each in sorted(here.iterdir()):
-        system.put_file(str(each), posixpath.join(there, each.name))
+    system.makedirs(remote_path, exist_ok=True)
+    for each in sorted(local_path.iterdir()):
+        system.put_file(str(each), posixpath.join(remote_path, each.name))

@@ -79,8 +79,8 @@ class TraceWriter:
         key = next((key for key, known in self._locations.items() if known == location_id), None)
         return key is not None and key[:2] == (self.intern_string(file), line)
 
-    def append(self, event: bytes) -> None:
-        self._pending.append(event)
+    def append(self, packed_event: bytes) -> None:
+        self._pending.append(packed_event)
         if len(self._pending) >= FLUSH_EVENTS:
             self.flush()
 
@@ -115,7 +115,7 @@ class TraceWriter:
             _close(self._fd)
         self._fd = -1
 
-    def fail(self, reason: str) -> None:
+    def close_as_failed(self, reason: str) -> None:
         """Stop recording and put the reason into the header."""
         with self._lock:
             if self._fd >= 0 and not self.failure:
@@ -158,14 +158,14 @@ class TraceWriter:
         if self._fd < 0:
             return
         if not self._descriptor_is_still_trace() and not self._try_reopen_at_end():
-            self.fail("the program closed the trace, and it could not be opened again")
+            self.close_as_failed("the program closed the trace, and it could not be opened again")
             return
         view = memoryview(data)
         try:
             while view:
                 view = view[_write(self._fd, view) :]
         except OSError as error:
-            self.fail(f"the trace could not be written: {error.strerror}")
+            self.close_as_failed(f"the trace could not be written: {error.strerror}")
 
     def _descriptor_is_still_trace(self) -> bool:
         """Whether the descriptor still refers to the trace.

@@ -145,9 +145,9 @@ def start() -> None:
         finally:
             leave(status)
 
-    def stopped(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    def excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         meter.stopped = f"{kind.__name__}: {error}"
         hook(kind, error, trace)
 
     os._exit = wrap_like(leave, _exit)
-    sys.excepthook = stopped
+    sys.excepthook = excepthook

@@ -24,7 +24,7 @@ def write_tensors_if_captured_role(
     write_readable_tensors(capture.path, tensors, {"operator": operator, "line": line})
 
 
-def write_readable_tensors(path: str, tensors: list[Any], facts: dict[str, Any]) -> None:
+def write_readable_tensors(path: str, tensors: list[Any], header: dict[str, Any]) -> None:
     """Write tensors as raw bytes behind one line of JSON, with some facts about them; nothing is pickled."""
     from samerun.record.digests.torch_guards import HiddenFromProgram, as_plain_tensor
 
@@ -40,7 +40,7 @@ def write_readable_tensors(path: str, tensors: list[Any], facts: dict[str, Any])
             raw = bytes(buffer_at_address(dense.data_ptr(), dense.nbytes)) if dense.nbytes else b""
         heads.append({"dtype": str(tensor.dtype), "shape": list(tensor.shape), "bytes": len(raw)})
         parts.append(raw)
-    head = json.dumps({**facts, "tensors": heads}).encode() + b"\n"
+    head = json.dumps({**header, "tensors": heads}).encode() + b"\n"
     with open(path, "wb") as file:
         file.write(head + b"".join(parts))
 

@@ -325,11 +325,13 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
             rows.add_operator_results_if_inference(location_id, operator.name, outs)
         moved = operator.only_moves and bool(flags & f.UNINITIALISED)
         if operator.writes_nothing and type(out) is _Tensor and is_plain_cpu_tensor(out) and not moved:
-            self._write_event(writer, operator, state, event_inputs, storages.digest_output(out, thread), (out,))
+            self._append_operator_event(
+                writer, operator, state, event_inputs, storages.digest_output(out, thread), (out,)
+            )
             return
         if out is not None and operator.in_place and out is args[0] and self.written_record is not None:
             digest = storages.digest_written(as_plain_tensor(out), self.written_record, thread)
-            self._write_event(writer, operator, state, event_inputs, digest, (out,))
+            self._append_operator_event(writer, operator, state, event_inputs, digest, (out,))
             return
         results: list[bytes] = []
         kept: list[Any] = []
@@ -384,9 +386,9 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
             digest = results[0]
         else:
             digest = xxh3_128_digest(b"".join(results)) if results else NOTHING
-        self._write_event(writer, operator, state, (flags, location_id, inputs, scalars), digest, kept)
+        self._append_operator_event(writer, operator, state, (flags, location_id, inputs, scalars), digest, kept)
 
-    def _write_event(
+    def _append_operator_event(
         self, writer: Any, operator: WatchedOperator, state: ThreadState, event: EventInputs, digest: bytes, kept: Any
     ) -> None:
         flags, location_id, inputs, scalars = event

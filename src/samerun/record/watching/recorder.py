@@ -134,11 +134,11 @@ class Recorder:
             call()
 
     # --- threads -------------------------------------------------------------------------------------
-    def next_child_thread_role(self, target: str) -> str:
+    def next_child_thread_role(self, thread_name: str) -> str:
         """The role of a thread that this thread is about to start."""
         state = self.thread
-        number = state.child_counts[target] = state.child_counts.get(target, 0) + 1
-        return f"{state.role}/{target}#{number}"
+        number = state.child_counts[thread_name] = state.child_counts.get(thread_name, 0) + 1
+        return f"{state.role}/{thread_name}#{number}"
 
     def begin_thread(self, role: str) -> None:
         state = self.thread
@@ -236,8 +236,9 @@ class Recorder:
     ) -> None:
         """Write one host event at the nearest line of user code.
 
-        `value` is digested into the outputs. `thin`: record only some of many events at one line. `only_at_user_code`: record
-        nothing if no user code is on the stack. `user_line`: the line, if the caller has found it already.
+        `value` is digested into the outputs. `thin_repeats`: record only some of many events at one line.
+        `only_at_user_code`: record nothing if no user code is on the stack. `user_line`: the line, if the caller has
+        found it already.
         """
         if self.stopped or self.thread.inside_samerun:
             return
@@ -292,15 +293,16 @@ class Recorder:
 
     def record_draw_at_user_line(self, generator: str, function: str, digest_state: Callable[[], bytes]) -> None:
         """Record a draw that the program itself makes; `digest_state` digests the generator before the draw."""
-        file, line, direct = stack_frames.find_user_line()
+        user_line = stack_frames.find_user_line()
+        file, line, _ = user_line
         if not line or not self.count_and_should_record((generator, function, file, line)):
             return
-        self.emit_host_event(f.DRAW, generator, aux=function, outputs=digest_state(), user_line=(file, line, direct))
+        self.emit_host_event(f.DRAW, generator, aux=function, outputs=digest_state(), user_line=user_line)
 
     def keep_generator_if_states_are_kept(self, generator: Any) -> None:
         """Remember a generator that the program made, if states are kept."""
         kept = self.own_generators
-        if kept is not None and stack_frames.find_user_line()[1] and not any(each is generator for each in kept):
+        if kept is not None and stack_frames.find_user_line().line and not any(each is generator for each in kept):
             kept.append(generator)
 
     def count_and_should_record(self, key: tuple[Any, ...]) -> bool:
@@ -346,7 +348,7 @@ class Recorder:
             writer = self.writer or self.open_writer(after_failure=True)
             self.stopped = True
             if writer is not None:
-                writer.fail(reason)
+                writer.close_as_failed(reason)
             self.writer = None
 
     def finish(self) -> None:

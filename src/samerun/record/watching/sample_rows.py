@@ -50,8 +50,8 @@ class RowStream:
 class SampleRows:
     """Follows one pass at a time, in the main thread."""
 
-    def __init__(self, recorder: Recorder, kinds: tuple[type, ...]) -> None:
-        self.recorder, self.kinds = recorder, kinds
+    def __init__(self, recorder: Recorder, iterator_types: tuple[type, ...]) -> None:
+        self.recorder, self.kinds = recorder, iterator_types
         self.iterator: Any = None
         """Weakly held: the one whose pass it is."""
         self.passes = 0

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 from types import CodeType, FrameType, TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from samerun.base import user_code
 from samerun.base.user_code import is_library_file
@@ -20,8 +20,20 @@ from samerun.base.user_code import is_library_file
 _HERE = user_code.SAMERUN_FOLDER
 USER, LIBRARY, IMPORT = 1, 0, 2
 
-UserLine = tuple[str, int, bool]
-"""File, line, and whether the user's code made the call itself, with no installed package in between."""
+CodeKind = int
+"""USER, LIBRARY or IMPORT."""
+
+
+class UserLine(NamedTuple):
+    """A line of the user's code; `is_direct`: it made the call itself, with no installed package in between.
+
+    ("", 0, False) if there is none.
+    """
+
+    file: str
+    line: int
+    is_direct: bool
+
 
 _code_kinds: dict[int, int] = {}
 _kept_code: list[CodeType] = []  # keeps the ids in `_code_kinds` from being reused
@@ -33,7 +45,7 @@ def treat_folder_as_user_code(folder: str) -> None:
     _code_kinds.clear()
 
 
-def classify_code(code: CodeType) -> int:
+def classify_code(code: CodeType) -> CodeKind:
     """USER, LIBRARY or IMPORT (Python's import machinery) for a code object."""
     kind = _code_kinds.get(id(code))
     if kind is None:
@@ -45,7 +57,7 @@ def classify_code(code: CodeType) -> int:
     return kind
 
 
-def is_called_by_user(through: tuple[str, ...] = ()) -> bool:
+def is_called_by_user(through_modules: tuple[str, ...] = ()) -> bool:
     """True if user code called the function that asks, directly or through the named standard modules.
 
     Frames of samerun itself do not count.
@@ -53,7 +65,7 @@ def is_called_by_user(through: tuple[str, ...] = ()) -> bool:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
-        if not name.startswith(_HERE) and frame.f_globals.get("__name__", "").split(".")[0] not in through:
+        if not name.startswith(_HERE) and frame.f_globals.get("__name__", "").split(".")[0] not in through_modules:
             return classify_code(frame.f_code) == USER
         frame = frame.f_back
     return False
@@ -76,10 +88,10 @@ def find_user_line(through_imports: bool = False) -> UserLine:
             kind = classify_code(code)
         if kind == USER:
             own = not nameless or nameless == frame.f_globals.get("__name__")
-            return code.co_filename, frame.f_lineno, direct and own
+            return UserLine(code.co_filename, frame.f_lineno, direct and own)
         if kind == IMPORT:
             if not through_imports:
-                return "", 0, False
+                return UserLine("", 0, False)
             direct = False
         name = code.co_filename
         if name.startswith("<") and not name.startswith("<frozen"):
@@ -88,7 +100,7 @@ def find_user_line(through_imports: bool = False) -> UserLine:
         if direct and ("site-packages" in name or "dist-packages" in name) and not name.startswith(_HERE):
             direct = False
         frame = frame.f_back
-    return "", 0, False
+    return UserLine("", 0, False)
 
 
 RECORD_FOLDER = os.path.join(_HERE, "record", "")
@@ -135,7 +147,7 @@ def find_unseeded_owner_line() -> UserLine | None:
         frame = frame.f_back
     while frame is not None and classify_code(frame.f_code) != USER:
         frame = frame.f_back
-    return (frame.f_code.co_filename, frame.f_lineno, True) if frame is not None else None
+    return UserLine(frame.f_code.co_filename, frame.f_lineno, True) if frame is not None else None
 
 
 def has_seed_parameter_left_none(frame: FrameType) -> bool:

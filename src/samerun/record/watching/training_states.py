@@ -115,8 +115,8 @@ def _read_generator_state(generator: Any) -> Any:
     return ["legacy", encode_arrays_as_lists(generator.get_state(legacy=False))]
 
 
-def _set_generator_state(generator: Any, kept: Any) -> None:
-    kind, state = kept
+def _set_generator_state(generator: Any, kind_and_state: Any) -> None:
+    kind, state = kind_and_state
     if kind == "python":
         generator.setstate(state)
     elif kind == "numpy":

@@ -132,9 +132,9 @@ class Doubling:
             self._names[ident] = state.role
             self._roles[state.number] = state.role
 
-    def role_of_thread(self, number: int) -> str:
+    def role_of_thread(self, thread_number: int) -> str:
         """The role of the thread with this number; "" if it is not known."""
-        return self._roles.get(number, "")
+        return self._roles.get(thread_number, "")
 
 
 _Tensor = torch.Tensor
@@ -237,10 +237,10 @@ class DoubledCall:
         ]
         return [*self.written, *(outs[at] for at in self._output_positions)]
 
-    def execute(self, state: ThreadState, fill: int, use_shadows: bool = True) -> list[Any]:
+    def execute(self, state: ThreadState, malloc_fill_byte: int, use_shadows: bool = True) -> list[Any]:
         """One more execution: the results in the order of `collect_results`. Raises what the operator raises."""
         others = self.copy_or_shadow_arguments(use_shadows)
-        out = execution.execute_again(self.func, self.args, self.kwargs, others, self.draws, state, fill)
+        out = execution.execute_again(self.func, self.args, self.kwargs, others, self.draws, state, malloc_fill_byte)
         outs = collect_tensors(out)
         written = [others.get(id(tensor), tensor) for tensor in self.written]
         return [*written, *(outs[at] for at in self._output_positions)]

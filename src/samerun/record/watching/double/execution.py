@@ -178,9 +178,9 @@ def byte_range_in_storage(tensor: Any) -> tuple[int, int]:
     return first, first + (last + 1) * tensor.element_size()
 
 
-def view_bytes(storage: Any, first: int, size: int) -> Any:
+def view_bytes(storage: Any, byte_offset: int, byte_count: int) -> Any:
     """Bytes of some memory as a tensor, without a copy."""
-    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage, first, (size,), (1,))
+    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage, byte_offset, (byte_count,), (1,))
 
 
 def copy_tensors_by_id(tensors: Iterable[Any]) -> dict[int, Any]:

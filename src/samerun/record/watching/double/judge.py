@@ -61,10 +61,10 @@ class ResultJudge:
         else:
             self._execute_and_compare_further_times()
 
-    def report(self, finding: DoubleFinding, result_index: int | None = None, other: Any = None) -> None:
+    def report(self, finding: DoubleFinding, result_index: int | None = None, other_result: Any = None) -> None:
         call = self.call
         pair = (
-            (self.results[result_index], other)
+            (self.results[result_index], other_result)
             if result_index is not None and d.is_readable(self.results[result_index])
             else ()
         )
@@ -125,11 +125,11 @@ class ResultJudge:
         for tensor, shadow in call.with_shadow:
             shadows.drop_if_fully_written(tensor, shadow)
 
-    def _used_uninitialized_elements(self, result_index: int, other: Any, has_shadowed_inputs: bool) -> bool:
+    def _used_uninitialized_elements(self, result_index: int, result_in_shadow: Any, has_shadowed_inputs: bool) -> bool:
         """True if what was written into an argument depends on elements that nothing wrote."""
         tensor = self.results[result_index]
         before = self.call.held_before.get(id(tensor))
-        return has_shadowed_inputs if before is None else used_uninitialized_elements(before, tensor, other)
+        return has_shadowed_inputs if before is None else used_uninitialized_elements(before, tensor, result_in_shadow)
 
     def _report_if_varies_with_same_memory(self, result_index: int) -> bool:
         """True if the result differs even with the same memory; that is then reported."""
@@ -185,12 +185,12 @@ class ResultJudge:
                     self.results[result_index], second_results[result_index], origin
                 )
 
-    def _report_overwritten_result(self, result_index: int, other: Any) -> None:
+    def _report_overwritten_result(self, result_index: int, other_result: Any) -> None:
         record = self.doubling.memory.find_or_add_record(self.call.written[0].untyped_storage())
         self.report(
             DoubleFinding(found.RACE, made=record.made, written=self.call.location_id, how="operator"),
             result_index,
-            other,
+            other_result,
         )
 
     def _execute_and_compare_further_times(self) -> None:

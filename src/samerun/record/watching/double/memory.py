@@ -70,12 +70,12 @@ class MemoryRegistry:
         self.records: dict[int, MemoryRecord] = {}
         self._drop_above = 256
 
-    def find_or_add_record(self, storage: Any, made: int = 0) -> MemoryRecord:
-        """The record of some memory; noted as made at the place `made` if it is new."""
+    def find_or_add_record(self, storage: Any, made_at_location: int = 0) -> MemoryRecord:
+        """The record of some memory; noted as made at the place `made_at_location` if it is new."""
         record = self.records.get(storage._cdata)
         if record is None or record.address != storage.data_ptr():  # another address: it was resized
             record = self.records[storage._cdata] = MemoryRecord(storage)
-            record.made = made
+            record.made = made_at_location
             if len(self.records) > self._drop_above:
                 self.forget_freed_memory()
         return record
@@ -90,7 +90,7 @@ class MemoryRegistry:
     def clear(self) -> None:
         self.records.clear()
 
-    def digest_and_detect_foreign_write(self, tensor: Any, thread: int) -> TensorCheck:
+    def digest_and_detect_foreign_write(self, tensor: Any, thread_number: int) -> TensorCheck:
         """Digest a tensor and say what to report about it.
 
         Reported is OUTSIDE if the digest differs from when the tensor was last used, and RACE if, besides, another
@@ -107,8 +107,8 @@ class MemoryRegistry:
         key = _geometry(tensor)
         write, before = record.write, record.digests.get(key)
         now = d.digest(tensor)
-        waited = record.waits.get(thread) != thread_state.count_waits_so_far()
-        record.waits[thread] = thread_state.count_waits_so_far()
+        waited = record.waits.get(thread_number) != thread_state.count_waits_so_far()
+        record.waits[thread_number] = thread_state.count_waits_so_far()
         if record.write is not write or record.digests.get(key) is not before:
             return TensorCheck(now, "")  # an operator of another thread has begun or ended to write meanwhile
         record.digests[key] = now
@@ -119,11 +119,11 @@ class MemoryRegistry:
         raced, record.foreign = record.foreign and not waited, False
         return TensorCheck(now, RACE if raced else OUTSIDE)
 
-    def note_write_begin(self, tensor: Any, write: Any, thread: int, location_id: int) -> None:
+    def note_write_begin(self, tensor: Any, write: Any, thread_number: int, location_id: int) -> None:
         """An operator is about to write to a tensor; `write` stands for this execution of it."""
         record = self.find_or_add_record(tensor.untyped_storage())
-        record.mixed = record.mixed or record.writer not in (-1, thread)
-        record.write, record.writer, record.written_at = write, thread, location_id
+        record.mixed = record.mixed or record.writer not in (-1, thread_number)
+        record.write, record.writer, record.written_at = write, thread_number, location_id
         record.contested = record.contested or record.writing > 0
         record.writing += 1
         record.digests.clear()
@@ -138,11 +138,11 @@ class MemoryRegistry:
         if not record.writing:
             record.contested = False
 
-    def note_result(self, tensor: Any, value: bytes, thread: int, location_id: int) -> None:
+    def note_result(self, tensor: Any, value: bytes, thread_number: int, location_id: int) -> None:
         """An operator gave a tensor back; new memory was made at `location_id`."""
         record = self.find_or_add_record(tensor.untyped_storage(), location_id)
         if record.writer < 0:
-            record.writer, record.written_at = thread, location_id
+            record.writer, record.written_at = thread_number, location_id
         if is_plain_cpu_tensor(tensor):
             record.digests[_geometry(tensor)] = value
 
@@ -259,8 +259,10 @@ class ShadowBuffers:
         self.shadows: dict[int, ShadowBuffer] = {}
         self._drop_above = 64
 
-    def add_for_uninitialized(self, tensor: Any, made: int, how: str, known_bytes: int = 0) -> None:
-        """Give memory that was just made a shadow. The first `known_bytes` bytes of it are known already."""
+    def add_for_uninitialized(
+        self, tensor: Any, location_id: int, operator_name: str, initialized_bytes: int = 0
+    ) -> None:
+        """Give memory that was just made a shadow. The first `initialized_bytes` bytes of it are known already."""
         storage = tensor.untyped_storage()
         size = storage.nbytes()
         if not size or not d.is_readable(tensor) or not is_safe_with_other_values(tensor):
@@ -270,17 +272,17 @@ class ShadowBuffers:
         width = tensor.element_size()
         whole = torch.empty(0, dtype=tensor.dtype, device=storage.device).set_(other, 0, (size // width,), (1,))
         fresh_memory.fill_in_place(whole, "pattern")
-        if known_bytes:
-            view_bytes(other, 0, known_bytes).copy_(view_bytes(storage, 0, known_bytes))
-        self.add_shadow(storage, other, UnwrittenOrigin(made, how))
+        if initialized_bytes:
+            view_bytes(other, 0, initialized_bytes).copy_(view_bytes(storage, 0, initialized_bytes))
+        self.add_shadow(storage, other, UnwrittenOrigin(location_id, operator_name))
 
-    def add_shadow(self, storage: Any, other: Any, origin: UnwrittenOrigin) -> None:
+    def add_shadow(self, storage: Any, shadow_storage: Any, origin: UnwrittenOrigin) -> None:
         if len(self.shadows) > self._drop_above:
             for key, each in list(self.shadows.items()):
                 if each.weak.expired():
                     self.shadows.pop(key, None)
             self._drop_above = max(64, 2 * len(self.shadows))
-        shadow = self.shadows[storage._cdata] = ShadowBuffer(storage, other, origin)
+        shadow = self.shadows[storage._cdata] = ShadowBuffer(storage, shadow_storage, origin)
         shadow.last_digest = _digest_storage(storage)
 
     def find_shadow_or_drop_outdated(self, tensor: Any) -> ShadowBuffer | None:
@@ -312,9 +314,9 @@ class ShadowBuffers:
         if shadow.last_digest == _digest_storage(shadow.storage):
             self.shadows.pop(storage._cdata, None)
 
-    def add_for_moved_result(self, result: Any, other: Any, origin: UnwrittenOrigin) -> None:
-        """A result holds elements that were never written: `other`, of the other execution, becomes its shadow."""
-        mine, others = result.untyped_storage(), other.untyped_storage()
+    def add_for_moved_result(self, result: Any, result_in_shadow: Any, origin: UnwrittenOrigin) -> None:
+        """A result holds elements that were never written: `result_in_shadow` becomes its shadow."""
+        mine, others = result.untyped_storage(), result_in_shadow.untyped_storage()
         if mine._cdata not in self.shadows and mine.nbytes() == others.nbytes():
             self.add_shadow(mine, others, origin)
 
@@ -336,8 +338,8 @@ def view_in_shadow(tensor: Any, shadow: ShadowBuffer) -> Any:
     return view_in_storage(tensor, shadow.storage)
 
 
-def _is_comparison_due(shadow: ShadowBuffer, size: int) -> bool:
-    return size <= LARGE or not shadow.touch_count & (shadow.touch_count - 1)
+def _is_comparison_due(shadow: ShadowBuffer, byte_count: int) -> bool:
+    return byte_count <= LARGE or not shadow.touch_count & (shadow.touch_count - 1)
 
 
 def _digest_storage(storage: Any) -> int:

@@ -141,17 +141,19 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
             )
 
     # --- after ---------------------------------------------------------------------------------------
-    def _add_shadow_for_uninitialized(self, operator: WatchedOperator, out: Any, known_bytes: int) -> None:
-        """Fresh memory, of which the first `known_bytes` bytes are known."""
+    def _add_shadow_for_uninitialized(self, operator: WatchedOperator, out: Any, initialized_bytes: int) -> None:
+        """Fresh memory, of which the first `initialized_bytes` bytes are known."""
         if not d.is_readable(out):
             return
         storage = out.untyped_storage()
-        if storage.nbytes() > known_bytes:
-            if known_bytes:  # `empty` is filled with zeros already
-                view_bytes(storage, known_bytes, storage.nbytes() - known_bytes).zero_()
+        if storage.nbytes() > initialized_bytes:
+            if initialized_bytes:  # `empty` is filled with zeros already
+                view_bytes(storage, initialized_bytes, storage.nbytes() - initialized_bytes).zero_()
             location_id = self._find_user_line_location(self.state.module)
             self.doubling.memory.find_or_add_record(storage, location_id)
-            self.doubling.shadows.add_for_uninitialized(out, location_id, operator.name.split(".")[1], known_bytes)
+            self.doubling.shadows.add_for_uninitialized(
+                out, location_id, operator.name.split(".")[1], initialized_bytes
+            )
 
     def _compare_with_second_execution(self, call: DoubledCall, out: Any) -> None:
         doubling, state = self.doubling, self.state

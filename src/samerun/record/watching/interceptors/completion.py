@@ -262,7 +262,7 @@ def intercept_asyncio_completion(recorder: Recorder, asyncio: Any) -> None:
         def run_in_executor(loop: Any, *args: Any, **kwargs: Any) -> Any:
             user_line = stack_frames.find_user_line()
             found = original(loop, *args, **kwargs)
-            if user_line[1]:
+            if user_line.line:
                 number = str(next(calls)).encode()
                 found.add_done_callback(
                     lambda done: recorder.emit_host_event(

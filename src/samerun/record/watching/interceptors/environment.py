@@ -35,7 +35,7 @@ def intercept_environment_reads(recorder: Recorder, os: Any) -> None:
         if recorder.stopped or recorder.thread.inside_samerun or not isinstance(key, str) or key.startswith("SAMERUN_"):
             return
         user_line = stack_frames.find_user_line()
-        if user_line[2] and not stack_frames.is_environment_read_by_samerun():
+        if user_line.is_direct and not stack_frames.is_environment_read_by_samerun():
             recorder.emit_host_event(f.ENVIRONMENT, key, value=value, user_line=user_line, thin_repeats=True)
 
     getitem.__doc__ = original.__doc__
@@ -60,7 +60,7 @@ def intercept_process_identity(recorder: Recorder, os: Any) -> None:
             if recorder.stopped or recorder.thread.inside_samerun:
                 return value
             user_line = stack_frames.find_user_line()
-            if not user_line[2] or not stack_frames.is_called_by_user():
+            if not user_line.is_direct or not stack_frames.is_called_by_user():
                 return value
             if name in PROCESS_NUMBERS and recorder.is_pinned_here(pins.ENTROPY):
                 value = pins.pinned_seed(f"os.{name}", 22)  # no larger than Linux has them

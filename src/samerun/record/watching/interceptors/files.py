@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from typing import Any
+from typing import Any, NamedTuple
 
 from xxhash import xxh3_64_intdigest, xxh3_128
 
@@ -127,28 +127,35 @@ def record_opened_file(recorder: Recorder, path: Any, mode: Any, flags: Any) -> 
         return
     writes = mode[:1] not in ("r", "") if mode is not None else isinstance(flags, int) and flags & 3 != os.O_RDONLY
     if writes or (mode is not None and "+" in mode):
-        if recorder.config.receipt and len(recorder.output_files) < MOST_OUTPUTS and stack_frames.find_user_line()[1]:
+        if recorder.config.receipt and len(recorder.output_files) < MOST_OUTPUTS and stack_frames.find_user_line().line:
             recorder.output_files[os.path.abspath(name)] = None
         if writes:
             return
     user_line = stack_frames.find_user_line()
-    if not user_line[1] or not recorder.count_and_should_record(("file", name, user_line[1])):
+    if not user_line.line or not recorder.count_and_should_record(("file", name, user_line.line)):
         return
     recorder.thread.inside_samerun += 1
     try:
         size, value = digest_regular_file(name)
     except OSError:
-        size, value = 0, NOTHING
+        size, value = FileContent(0, NOTHING)
     finally:
         recorder.thread.inside_samerun -= 1
     recorder.emit_host_event(f.FILE, "open", aux=name, inputs=size, outputs=value, user_line=user_line)
 
 
-def digest_regular_file(path: str) -> tuple[int, bytes]:
-    """Size and digest of a regular file; other kinds are not touched."""
+class FileContent(NamedTuple):
+    """Size and digest of a file; (0, NOTHING) for what is not a regular file."""
+
+    byte_count: int
+    digest: bytes
+
+
+def digest_regular_file(path: str) -> FileContent:
+    """Size and digest of a regular file; other kinds are not touched. Raises OSError."""
     info = os.stat(path)
     if not stat.S_ISREG(info.st_mode):
-        return 0, NOTHING
+        return FileContent(0, NOTHING)
     running = xxh3_128()
     fd = _open(path, _READABLE)
     try:
@@ -160,7 +167,7 @@ def digest_regular_file(path: str) -> tuple[int, bytes]:
             running.update(os.pread(fd, CONTENT_BYTES // 2, info.st_size - CONTENT_BYTES // 2))
     finally:
         _close(fd)
-    return info.st_size, running.digest()
+    return FileContent(info.st_size, running.digest())
 
 
 def record_output_files(recorder: Recorder) -> None:

@@ -109,7 +109,7 @@ def record_user_iterable_dataset(recorder: Recorder, dataset: Any) -> None:
         return
     code = getattr(type(dataset).__iter__, "__code__", None)
     if code is not None and stack_frames.classify_code(code) == stack_frames.USER:
-        user_line = (code.co_filename, code.co_firstlineno, True)
+        user_line = stack_frames.UserLine(code.co_filename, code.co_firstlineno, True)
         recorder.emit_host_event(f.LOADER, "IterableDataset", aux="iterable", user_line=user_line)
 
 

@@ -143,7 +143,9 @@ def intercept_memory_sharing_if_doubling(recorder: Recorder, torch: Any) -> None
             writer = recorder.writer or recorder.open_writer()
             if writer is not None and isinstance(tensor, tensor_type):
                 location_id = (
-                    writer.intern_location(user_line[0], user_line[1], recorder.thread.module) if user_line[1] else 0
+                    writer.intern_location(user_line.file, user_line.line, recorder.thread.module)
+                    if user_line.line
+                    else 0
                 )
                 doubling.note_shared_memory(tensor, how, location_id)
         except Exception as error:

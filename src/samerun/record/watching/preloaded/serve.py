@@ -42,34 +42,34 @@ _AT_RANDOM, _RANDOM_BYTES = 25, 16
 def start() -> None:
     """Serve; returns in each child, which is then watched, and never in the preloaded process itself."""
     baseline = set(sys.modules)  # what a watched process has loaded when interceptors are installed
-    number, names, _ = os.environ.pop(PRELOAD).split(":", 2)
+    number, module_names, _ = os.environ.pop(PRELOAD).split(":", 2)
     hooks.reserve_late_at_exit()
     import socket
 
-    line = socket.socket(fileno=int(number))
+    sock = socket.socket(fileno=int(number))
     preloaded = HiddenModules()
     try:
-        preloaded.import_modules(names.split(","))
+        preloaded.import_modules(module_names.split(","))
         captured = find_captured_functions(preloaded, baseline)
         preloaded.hide_from_sys_modules()
     except Exception as error:
         preloaded.reason = f"{type(error).__name__}: {error}"
-    line.send(json.dumps({"ready": not preloaded.reason, "reason": preloaded.reason}).encode())
+    sock.send(json.dumps({"ready": not preloaded.reason, "reason": preloaded.reason}).encode())
     while True:
-        message, descriptors, _, _ = socket.recv_fds(line, MESSAGE_BYTES, 2)
+        message, descriptors, _, _ = socket.recv_fds(sock, MESSAGE_BYTES, 2)
         if not message or preloaded.reason:
             os._exit(0)
         pid = os.fork()
         if pid == 0:
-            line.close()
+            sock.close()
             _become_program(json.loads(message), descriptors, preloaded, captured)
             return
         for descriptor in descriptors:
             os.close(descriptor)
         try:
-            line.send(json.dumps({"pid": pid}).encode())
+            sock.send(json.dumps({"pid": pid}).encode())
             _, status = os.waitpid(pid, 0)
-            line.send(json.dumps({"exit_code": os.waitstatus_to_exitcode(status)}).encode())
+            sock.send(json.dumps({"exit_code": os.waitstatus_to_exitcode(status)}).encode())
         except OSError:
             os._exit(1)  # samerun is gone
 
