@@ -186,7 +186,7 @@ def _iter_differing_entries(path_prefix: str, a: dict[str, Any], b: dict[str, An
 def _iter_process_differences(
     role: str, a: dict[str, Any], b: dict[str, Any], has_same_environment_key: bool
 ) -> Iterator[EnvironmentDifference]:
-    """`has_same_environment_key`: the digests of environment values can be compared, not only the names of those read."""
+    """`has_same_environment_key`: the digests of values can be compared, not only the names of those read."""
     for key, by in (("files", "path"), ("loaded", "name")):
         left, right = ({str(e[by]): e["digest"] for e in one[key]} for one in (a, b))
         names = [name for name in sorted(set(left) | set(right)) if left.get(name) != right.get(name)]

@@ -94,7 +94,8 @@ def parse_untrusted_json(raw: bytes, name: str) -> Any:
     try:
         return json.loads(
             raw.decode("utf-8"), object_pairs_hook=_make_dict_refusing_duplicates,
-            parse_constant=_raise_for_nan_or_infinity, parse_int=_parse_bounded_int, parse_float=_parse_bounded_finite_float,
+            parse_constant=_raise_for_nan_or_infinity, parse_int=_parse_bounded_int,
+            parse_float=_parse_bounded_finite_float,
         )  # fmt: skip
     except (ValueError, RecursionError) as error:
         raise refuse(str(error)[:200]) from error

@@ -41,8 +41,6 @@ EventInputs = tuple[int, int, int, int]
 _Tensor = torch.Tensor
 _requires_grad: Any = vars(torch._C.TensorBase)["requires_grad"].__get__
 _scalars = frozenset((int, float, bool, type(None)))
-
-
 _plain_call = torch._ops.OpOverload.__call__
 _random_tag = torch.Tag.nondeterministic_seeded
 _graph_task = torch._C._current_graph_task_id
