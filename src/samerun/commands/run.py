@@ -9,7 +9,7 @@ import subprocess
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import click
 
@@ -54,7 +54,7 @@ def command(
     json_to: str | None,
     quiet: bool,
     receipt: str | None,
-    trace: str,
+    trace: Literal["steps", "ops"],
     key: str | None,
     redact: tuple[str, ...],
     **options: Any,
@@ -136,8 +136,8 @@ def _require_loadable_key(key_file: str) -> None:
 
 
 def run_program_with_receipt(
-    target: Target, form: str, to: Path | str, trace: str, key: str | None, environment: dict[str, str],
-    held: dict[str, Any], redact: tuple[str, ...] = (),
+    target: Target, form: str, to: Path | str, trace: Literal["steps", "ops"], key: str | None,
+    environment: dict[str, str], held: dict[str, Any], redact: tuple[str, ...] = (),
 ) -> NoReturn:  # fmt: skip
     """Run the program beside this process, write its receipt to a file or an address, and end as it ended."""
     from samerun.base.supervise import exit_like_program

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, Literal
 
 from samerun.record.pins import CLOCK_TICK_SECONDS, EXTRA
 
@@ -13,6 +13,10 @@ STARTED_FILE = "watched"
 """An empty file in the trace folder. It shows that a recorder was started, even if it had nothing to record."""
 CONFIG_VARIABLE = "SAMERUN_WATCH"
 ROLE_VARIABLE = "SAMERUN_PARENT_ROLE"
+
+
+FreshMemory = Literal["zeros", "pattern"]
+ListingOrder = Literal["sorted", "reversed"]
 
 
 @dataclass(frozen=True)
@@ -56,8 +60,7 @@ class WatchConfig:
 
     folder: str
     """Where traces are written; one file for each process."""
-    depth: str = "auto"
-    """auto, ops or steps."""
+    depth: Literal["auto", "ops", "steps"] = "auto"
     ops_limit: int = 2_000_000
     """With depth `auto`: after this many operators record only steps, beginning with the next step."""
     operator_window: tuple[int, int] | None = None
@@ -65,9 +68,9 @@ class WatchConfig:
     max_steps: int | None = None
     kill_after: tuple[int, int] | None = None
     """Kill the process after a step: (step, signal number)."""
-    listing_order: str | None = None
+    listing_order: ListingOrder | None = None
     """None: the order of the file system; "sorted" or "reversed"."""
-    fresh_memory: str | None = None
+    fresh_memory: FreshMemory | None = None
     """None: uninitialised; "zeros" or "pattern" for new tensors and arrays."""
     clock_shift: float = 0.0
     """Seconds added to every clock."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from samerun.record.comparison.alignment import classify_value_difference
+from samerun.record.comparison.alignment import RunLabel, classify_value_difference
 from samerun.record.comparison.compare import Difference
 from samerun.record.comparison.streams import SOFT_LEAVES
 from samerun.record.trace import format as f
@@ -139,7 +139,7 @@ def _find_step_difference(
     if ended_early or len(behind) == len(other):
         return None
     ends = [steps[-1].select_events(f.STEP)[-1] if steps else None for steps in (one, other)]
-    more = "a" if len(behind) > len(other) else "b"
+    more: RunLabel = "a" if len(behind) > len(other) else "b"
     role = one[0].trace.role
     return ResumeDifference(Difference("operator", role, "main", ends[0], ends[1], len(one), 0, more), shift)
 

@@ -31,6 +31,10 @@ DifferenceKind = Literal[
 ]
 
 
+RunLabel = Literal["a", "b", ""]
+"""Which of the two runs has something; "" for neither."""
+
+
 @dataclass(frozen=True)
 class Difference:
     """The first event at which two runs diverge, in one thread of one process.
@@ -46,7 +50,7 @@ class Difference:
     step: int
     ordinal: int
     """Number of the operator among those of its thread in run A, from 1; 0 if the event is not an operator."""
-    extra_in: str = ""
+    extra_in: RunLabel = ""
     """With "operator": the run ("a" or "b") that has the extra events, else ""."""
     extra: tuple[Event, ...] = ()
     ordinal_b: int = 0
@@ -94,7 +98,7 @@ class StreamPosition:
     a: int | None
     b: int | None
     ordinal: int
-    extra_in: str
+    extra_in: RunLabel
     extra: tuple[int, ...]
 
 
@@ -132,7 +136,7 @@ class StreamComparison:
             self.operators[at] += stream.kinds_of_first(count).count(_OPERATOR)
             stream.drop_first(count)
 
-    def _skip_unmatched_events(self, only_in_run: str, count: int) -> None:
+    def _skip_unmatched_events(self, only_in_run: RunLabel, count: int) -> None:
         if f.DRAW in (self.left if only_in_run == "a" else self.right).kinds_of_first(count):
             self.extra_draw = self._make_position_at_heads(only_in_run, count)
         self._drop_and_count_operators(count if only_in_run == "a" else 0, count if only_in_run == "b" else 0)
@@ -147,7 +151,7 @@ class StreamComparison:
             return self._make_operator_difference(self.extra_draw)
         return difference
 
-    def _make_position_at_heads(self, extra_in: str, count: int) -> StreamPosition:
+    def _make_position_at_heads(self, extra_in: RunLabel, count: int) -> StreamPosition:
         left, right = self.left, self.right
         heads = [int(stream.indices[0]) if len(stream.events) else None for stream in (left, right)]
         extra = (left if extra_in == "a" else right).indices[: min(count, MAX_EXTRA_REPORTED)].tolist()
@@ -209,7 +213,7 @@ def has_same_kind_name_and_location(packed_a: bytes, packed_b: bytes) -> bool:
 class ExtraEvents(NamedTuple):
     """The run ("a" or "b") that has extra events before the two resynchronise, and how many; ("", 0) for none."""
 
-    run: str
+    run: RunLabel
     event_count: int
 
 

@@ -17,6 +17,7 @@ from samerun.record.comparison.alignment import Difference, StreamComparison, cl
 from samerun.record.comparison.streams import (
     ONLY_SAMPLE_ROWS,
     Array,
+    ComparisonScope,
     IndexedEvents,
     SharedNumbering,
     ThreadStreams,
@@ -30,7 +31,7 @@ MAX_THREAD_NUMBER = 0xFFFF
 """An event has 16 bits for its thread number."""
 
 
-def find_first_difference(a: RunTraces, b: RunTraces, scope: tuple[str, ...] = ()) -> Difference | None:
+def find_first_difference(a: RunTraces, b: RunTraces, scope: ComparisonScope = ()) -> Difference | None:
     """The first difference between two runs, or None if every compared value is equal.
 
     The main process comes first, then the others in the order of their roles. `scope`: what is not compared, see
@@ -83,7 +84,7 @@ def _find_first_operator_with_role(trace: Trace | None) -> tuple[str, Event] | N
     return None
 
 
-def compare_traces(a: Trace, b: Trace, scope: tuple[str, ...] = ()) -> Difference | None:
+def compare_traces(a: Trace, b: Trace, scope: ComparisonScope = ()) -> Difference | None:
     """The first difference between two processes: the earliest over all threads."""
     if ONLY_SAMPLE_ROWS in scope:
         return compare_sample_rows(a, b)

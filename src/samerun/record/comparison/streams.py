@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 
 from samerun.record.trace import format as f
 from samerun.record.trace.reader import EVENT_DTYPE, Trace
 
-IGNORE_DATA_LOADING = "workers"
+IGNORE_DATA_LOADING: Final = "workers"
 """Skip what DataLoaders do, in worker processes and in the main one."""
-IGNORE_CHILDREN = "children"
+IGNORE_CHILDREN: Final = "children"
 """Skip child processes: under another start method they may, or may not, run through the program's file again."""
-ONLY_RANK_0 = "ranks"
+ONLY_RANK_0: Final = "ranks"
 """Compare only what the model of rank 0 holds after each step and at the end."""
-ONLY_SAMPLE_ROWS = "rows"
+ONLY_SAMPLE_ROWS: Final = "rows"
 """Compare only what is computed for each sample, whatever batch it comes in."""
+ScopeRestriction = Literal["workers", "children", "ranks", "rows"]
+ComparisonScope = tuple[ScopeRestriction, ...]
 
 SOFT_LEAVES = frozenset(("batch", "rng", "rng.numpy", "rng.python"))
 """States of a step that are evidence only: a generator's state matters once something is drawn from it."""
@@ -37,7 +39,7 @@ class IndexedEvents(NamedTuple):
     indices: Array
 
 
-def is_process_compared(role: str, scope: tuple[str, ...]) -> bool:
+def is_process_compared(role: str, scope: ComparisonScope) -> bool:
     if IGNORE_DATA_LOADING in scope and re.search(r"/loader\d+\.worker\d+", role):
         return False
     if IGNORE_CHILDREN in scope and "/" in role:
@@ -52,7 +54,7 @@ class SharedNumbering:
     where necessary: otherwise a run could differ from itself.
     """
 
-    def __init__(self, a: Trace, b: Trace, scope: tuple[str, ...] = ()) -> None:
+    def __init__(self, a: Trace, b: Trace, scope: ComparisonScope = ()) -> None:
         self.scope = scope
         self.strings_a, self.strings_b = _assign_shared_ids(a.strings, b.strings)
         self.locations_a, self.locations_b = _assign_shared_ids(a.locations, b.locations)

@@ -51,7 +51,7 @@ class StorageRecord:
         """Number of the thread that wrote last, or `COLLECTIVE`."""
         self.read_epoch = -1
 
-    def forget_values(self) -> None:
+    def drop_known_digests(self) -> None:
         """Drop all digests: something may have written to the memory."""
         self.view_digests.clear()
         self.content_digest, self.read_epoch = None, -1
@@ -111,14 +111,14 @@ class StorageDigests:
         record = self.find_or_add_record(tensor)
         partial = record.uninitialised and tensor.nbytes < tensor.untyped_storage().nbytes()
         record.trusted, record.uninitialised = False, may_return_early or partial
-        record.forget_values()
+        record.drop_known_digests()
         record.last_writer = COLLECTIVE if may_return_early else -1
 
     def mark_copy_of_uninitialized(self, tensor: Any, location_id: int, thread_number: int) -> bytes:
         """Note a copy of memory that was not completely written: the copy is as undefined as its source."""
         record = self.find_or_add_record(tensor, True)
         record.uninitialised, record.made_at, record.last_writer = True, location_id, thread_number
-        record.forget_values()
+        record.drop_known_digests()
         return UNDEFINED
 
     def distrust(self, storage: Any) -> None:
@@ -127,18 +127,18 @@ class StorageDigests:
         if record is not None:
             record.trusted = False
 
-    def distrust_and_forget(self, storage: Any) -> None:
+    def distrust_and_drop_digests(self, storage: Any) -> None:
         """Something other than an operator changes size or values of the memory, now or while it holds it."""
         record = self.records.get(storage._cdata)
         if record is not None:
             record.trusted = False
-            record.forget_values()
+            record.drop_known_digests()
 
-    def forget_values(self, tensors: list[Any]) -> None:
+    def drop_known_digests(self, tensors: list[Any]) -> None:
         """Something other than an operator (a compiled graph) may have written to these: drop their digests."""
         for tensor in tensors:
             if d.is_readable(tensor):
-                self.find_or_add_record(tensor).forget_values()
+                self.find_or_add_record(tensor).drop_known_digests()
 
     def digest_input(self, tensor: Any, record: StorageRecord) -> bytes:
         """16 bytes that stand for an input's value.

@@ -55,7 +55,7 @@ class ProcessSection:
         return bool(self.values.count or any(self.record[key] for key in ("final", "marks", "saved", "outputs")))
 
     @property
-    def is_principal(self) -> bool:
+    def is_program_or_rank(self) -> bool:
         """Whether it is the program itself, or a rank of it; not a worker or a child."""
         return self.role == "main" or (self.role.startswith("rank") and "/" not in self.role)
 
@@ -138,7 +138,7 @@ def compare_rank_parameters(sections: list[ProcessSection]) -> dict[str, Any] | 
     the groups of ranks that agree there. `from_the_start`: they never agreed, so each rank holds a shard of the
     model, or they started from different models.
     """
-    ranks = [one for one in sections if one.is_principal and one.role != "main"]
+    ranks = [one for one in sections if one.is_program_or_rank and one.role != "main"]
     if len(ranks) < 2:
         return None
     tables = {
@@ -155,7 +155,7 @@ def compare_rank_parameters(sections: list[ProcessSection]) -> dict[str, Any] | 
     groups: dict[bytes, list[str]] = {}
     for role, table in tables.items():
         if table.count > first:
-            groups.setdefault(table.row(first)["params"], []).append(role)
+            groups.setdefault(table.digests_of_row(first)["params"], []).append(role)
     return {**record, "drift": {"step": first + 1, "groups": list(groups.values()), "from_the_start": first == 0}}
 
 
@@ -242,13 +242,15 @@ def assemble_receipt(
     facts = {pid: _redact_facts(one, redact_patterns) for pid, one in facts.items()}
     fallback_facts = _redact_facts(fallback_facts, redact_patterns)
     recorded = [
-        one for one in sections if one.is_principal or one.has_results or (one.complete and one.record["files"])
+        one for one in sections if one.is_program_or_rank or one.has_results or (one.complete and one.record["files"])
     ]
     recorded.sort(key=lambda one: one.role)
     main = _select_main_facts(recorded, facts, fallback_facts)
     why = [*read_errors, *(f"{one.role}: {one.failure}" for one in recorded if one.failure)]
-    why += [f"{one.role}: its trace ends before its end" for one in recorded if one.is_principal and not one.complete]
-    if not any(one.is_principal for one in recorded) and ending["signal"] is not None:
+    why += [
+        f"{one.role}: its trace ends before its end" for one in recorded if one.is_program_or_rank and not one.complete
+    ]
+    if not any(one.is_program_or_rank for one in recorded) and ending["signal"] is not None:
         why.append("no process of the program left a trace")
     rows = sum(one.values.count for one in recorded)
     inline = rows <= step_table.MAX_INLINE_ROWS
@@ -289,7 +291,9 @@ def _select_main_facts(
     sections: list[ProcessSection], facts: dict[int, dict[str, Any]], fallback_facts: dict[str, Any]
 ) -> dict[str, Any]:
     """The facts of the process that made the steps: the program itself, or the first rank."""
-    order = sorted(sections, key=lambda one: (not one.is_principal, not one.values.count, len(one.role), one.role))
+    order = sorted(
+        sections, key=lambda one: (not one.is_program_or_rank, not one.values.count, len(one.role), one.role)
+    )
     return next((facts[one.pid] for one in order if one.pid in facts), fallback_facts)
 
 
@@ -300,7 +304,7 @@ def _collect_differing_rank_facts(
     found = {}
     for one in sections:
         mine = facts.get(one.pid)
-        if mine is None or mine is main or not one.is_principal or not one.values.count:
+        if mine is None or mine is main or not one.is_program_or_rank or not one.values.count:
             continue
         differing: dict[str, Any] = {}
         for key in PER_PROCESS:

@@ -23,13 +23,13 @@ from samerun.record.receipt.environment_diff import (
 from samerun.record.receipt.receipt_file import read, traces_path
 from samerun.record.receipt.step_table import (
     StepTable,
+    StepTablesOfReceipt,
     find_first_differing_step,
-    iter_tables_in_file_order,
+    iter_table_records_in_file_order,
     read_step_tables,
 )
 from samerun.record.trace.run import Event, RunTraces
 
-Tables = dict[tuple[str, str], StepTable]
 AT_END = 1 << 60
 
 
@@ -64,7 +64,9 @@ class ResultComparison:
     """Further differences, after the first."""
 
 
-def compare_results(a: dict[str, Any], b: dict[str, Any], tables_a: Tables, tables_b: Tables) -> ResultComparison:
+def compare_results(
+    a: dict[str, Any], b: dict[str, Any], tables_a: StepTablesOfReceipt, tables_b: StepTablesOfReceipt
+) -> ResultComparison:
     """Compare the results of two receipts. Processes without results, which only read files, are not compared."""
     found: list[ResultDifference] = []
     steps = 0
@@ -144,7 +146,7 @@ class ComparedRun:
 
     name: str
     receipt: dict[str, Any] | None
-    tables: Tables
+    tables: StepTablesOfReceipt
     traces: Path | None
 
 
@@ -162,7 +164,7 @@ def load_run(path: Path, name: str = "") -> ComparedRun:
 
 def wrap_new_run(name: str, new_receipt: NewReceipt) -> ComparedRun:
     """A run that has just ended, whose receipt is still in memory."""
-    names = [(role, part) for role, part, _ in iter_tables_in_file_order(new_receipt.receipt["processes"])]
+    names = [(role, part) for role, part, _ in iter_table_records_in_file_order(new_receipt.receipt["processes"])]
     return ComparedRun(name, new_receipt.receipt, dict(zip(names, new_receipt.tables, strict=True)), None)
 
 

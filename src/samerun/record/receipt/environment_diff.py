@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from samerun.record.receipt.code_version import digest_source_file, read_code_version
 from samerun.record.receipt.recorded_command import select_restorable_variables
@@ -244,7 +244,8 @@ def iter_initial_state_differences(
         yield _make_difference("start.generators", *(_select_entries_or_missing(side, names) for side in states))
 
 
-TIERS = {
+Tier = Literal["T0", "T1", "T2", "T3"]
+TIERS: dict[Tier, str] = {
     "T0": "rerun: same machine, same environment, same command",
     "T1": "environment: also another environment of the process",
     "T2": "shape of the run: also another number of threads or workers",
@@ -258,10 +259,11 @@ _SHAPE = ("knobs.threads", "held.threads", "machine.torch.threads", "machine.tor
 _ENVIRONMENT = ("variables.*", "knobs.hash_seed", "processes/*/environment", "packages.*")
 
 
-def find_tested_tier(differences: list[EnvironmentDifference]) -> str:
+def find_tested_tier(differences: list[EnvironmentDifference]) -> Tier:
     """The highest tier of the promise that a comparison of runs with these differences tests."""
     paths = [one.path for one in differences]
-    for tier, patterns in (("T3", _ANYWHERE), ("T2", _SHAPE), ("T1", _ENVIRONMENT)):
+    tiers: tuple[tuple[Tier, tuple[str, ...]], ...] = (("T3", _ANYWHERE), ("T2", _SHAPE), ("T1", _ENVIRONMENT))
+    for tier, patterns in tiers:
         inner = ("machine.torch.threads", "machine.torch.interop_threads") if tier == "T3" else ()
         if any(fnmatchcase(path, pattern) for path in paths for pattern in patterns if path not in inner):
             return tier

@@ -29,7 +29,7 @@ from contextlib import closing, contextmanager
 from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from samerun.base.errors import SamerunError
 from samerun.base.native import load_built_library
@@ -99,9 +99,9 @@ def _scan_file_states_in_c(folder: Path, progress: Progress | None) -> set[str]:
     return found
 
 
-def _raise_if_errno(error: int) -> None:
-    if error:
-        raise OSError(error, os.strerror(error))
+def _raise_if_errno(error_number: int) -> None:
+    if error_number:
+        raise OSError(error_number, os.strerror(error_number))
 
 
 @lru_cache(maxsize=1)
@@ -110,17 +110,26 @@ def _load_folder_library() -> ctypes.CDLL | None:
     return library if hasattr(library, "samerun_folder_stat") else None
 
 
-def split_file_state(file_state: str) -> tuple[str, int, int, int]:
-    """Name, mtime (ns), size (bytes) and ctime (ns)."""
-    name, written, size, changed = file_state.split("/")
-    return name, int(written), int(size), int(changed)
+class ScannedFile(NamedTuple):
+    """A file as it was when its folder was scanned."""
+
+    name: str
+    mtime_ns: int
+    size: int
+    ctime_ns: int
+
+
+def parse_file_state(file_state: str) -> ScannedFile:
+    """The parts of one of the texts that `scan_file_states` returns."""
+    name, mtime_ns, size, ctime_ns = file_state.split("/")
+    return ScannedFile(name, int(mtime_ns), int(size), int(ctime_ns))
 
 
 def is_file_state_settled(file_state: str, scanned_at_ns: int) -> bool:
     """Whether any change after `scanned_at_ns` (ns since 1970) is certain to give another state."""
-    _, written, _, changed = split_file_state(file_state)
+    scanned = parse_file_state(file_state)
     # on other systems ctime is the time of creation
-    return scanned_at_ns - (changed if os.name == "posix" else written) > SETTLED_NS
+    return scanned_at_ns - (scanned.ctime_ns if os.name == "posix" else scanned.mtime_ns) > SETTLED_NS
 
 
 JOURNAL_SECONDS = 2.0
@@ -275,10 +284,10 @@ def update_index(
     looked = time.time_ns()
     present = scan_file_states(folder, scan_progress)
     indexed = _read_indexed_states(index)
-    fresh = {to_sqlite_text(split_file_state(state)[0]): state for state in sorted(present - indexed)}
+    fresh = {to_sqlite_text(parse_file_state(state)[0]): state for state in sorted(present - indexed)}
     _delete_rows_of_gone_files(index, indexed - present, fresh)
     read = 0
-    for some in read_summaries(folder, [split_file_state(state)[:3] for state in fresh.values()]):
+    for some in read_summaries(folder, [parse_file_state(state)[:3] for state in fresh.values()]):
         rows = [(*vars(one).values(), _state_to_store(fresh[one.file], looked)) for one in some]
         with _immediate_transaction(
             index

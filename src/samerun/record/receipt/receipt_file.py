@@ -17,7 +17,7 @@ from samerun.base.files import fsync_folder, open_regular_file, write_file_atomi
 from samerun.base.text import printable_line
 from samerun.record.receipt import receipt_json, step_table
 from samerun.record.receipt.assemble import NewReceipt, with_reproducible_digest
-from samerun.record.receipt.receipt_json import Check, compile_schema
+from samerun.record.receipt.receipt_json import SchemaErrorFinder, compile_schema
 
 MODE = 0o600
 """Private by default: a receipt shows where its user works, and with what."""
@@ -83,7 +83,7 @@ def require_valid_receipt(value: Any, name: str) -> None:
             f"{name} has schema {schema}; this samerun reads schema {receipt_json.SCHEMA}.",
             hint="Read it with the samerun that wrote it.",
         )
-    said = _load_schema_check()(value)
+    said = _load_schema_error_finder()(value)
     if said:
         where, _, what = said.partition(": ")
         where = printable_line(where.lstrip("/") or "the top", 100)
@@ -106,7 +106,7 @@ def load_schema() -> dict[str, Any]:
 
 
 @functools.cache
-def _load_schema_check() -> Check:
+def _load_schema_error_finder() -> SchemaErrorFinder:
     return compile_schema(load_schema())
 
 

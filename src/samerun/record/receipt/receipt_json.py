@@ -150,7 +150,7 @@ def _parse_bounded_finite_float(text: str) -> float:
     return value
 
 
-Check = Callable[[Any], str]
+SchemaErrorFinder = Callable[[Any], str]
 """Returns "" for a valid value, else the path of the error and a description: "processes/main/steps: ..."."""
 _KINDS: dict[str, tuple[type, ...]] = {
     "object": (dict,), "array": (list,), "string": (str,), "integer": (int,), "boolean": (bool,),
@@ -159,19 +159,19 @@ _KINDS: dict[str, tuple[type, ...]] = {
 _IGNORED_KEYWORDS = {"$schema", "$defs", "title", "description"}
 
 
-def compile_schema(schema: dict[str, Any]) -> Check:
+def compile_schema(schema: dict[str, Any]) -> SchemaErrorFinder:
     """Compile a schema to a function. Raises ValueError for an unsupported keyword."""
     return _compile(schema, schema.get("$defs", {}))
 
 
-def _compile(schema: dict[str, Any], definitions: dict[str, Any]) -> Check:
+def _compile(schema: dict[str, Any], definitions: dict[str, Any]) -> SchemaErrorFinder:
     keywords = {key: value for key, value in schema.items() if key not in _IGNORED_KEYWORDS}
     if "$ref" in keywords:
         return _compile(definitions[keywords["$ref"].removeprefix("#/$defs/")], definitions)
     if "anyOf" in keywords:
-        return _make_any_of_check([_compile(each, definitions) for each in keywords["anyOf"]])
+        return _make_any_of_error_finder([_compile(each, definitions) for each in keywords["anyOf"]])
     if "const" in keywords or "enum" in keywords:
-        return _make_one_of_check(keywords["enum"] if "enum" in keywords else [keywords["const"]])
+        return _make_one_of_error_finder(keywords["enum"] if "enum" in keywords else [keywords["const"]])
     if not keywords:
         return lambda value: ""
     kind = keywords.pop("type")
@@ -186,35 +186,35 @@ def _compile(schema: dict[str, Any], definitions: dict[str, Any]) -> Check:
         raise ValueError(f"the schema says {', '.join(keywords)} of {kind}, which is not known here")
     kinds = _KINDS[kind]
 
-    def check(value: Any) -> str:
+    def find_error(value: Any) -> str:
         if type(value) not in kinds:  # not isinstance: True is not a number here
             return f": {_json_type_name(value)} instead of {kind}"
         return inner(value)
 
-    return check
+    return find_error
 
 
-def _make_any_of_check(checks: list[Check]) -> Check:
-    def check(value: Any) -> str:
+def _make_any_of_error_finder(checks: list[SchemaErrorFinder]) -> SchemaErrorFinder:
+    def find_error(value: Any) -> str:
         errors = [check_one(value) for check_one in checks]
         return "" if "" in errors else max(errors, key=lambda error: error.find(": "))  # the one that got furthest
 
-    return check
+    return find_error
 
 
-def _make_one_of_check(values: list[Any]) -> Check:
+def _make_one_of_error_finder(values: list[Any]) -> SchemaErrorFinder:
     known = [(type(value), value) for value in values]
     return lambda value: "" if (type(value), value) in known else f": not one of {', '.join(map(repr, values))}"
 
 
-def _compile_object(keywords: dict[str, Any], definitions: dict[str, Any]) -> Check:
+def _compile_object(keywords: dict[str, Any], definitions: dict[str, Any]) -> SchemaErrorFinder:
     members = {name: _compile(each, definitions) for name, each in keywords.pop("properties", {}).items()}
     required = keywords.pop("required", [])
     rest = keywords.pop("additionalProperties", True)
     others = _compile(rest, definitions) if isinstance(rest, dict) else None
     most, longest = keywords.pop("maxProperties", None), keywords.pop("propertyNames", {}).get("maxLength")
 
-    def check(value: dict[str, Any]) -> str:
+    def find_error(value: dict[str, Any]) -> str:
         for name in required:
             if name not in value:
                 return f": {name} is required and missing"
@@ -231,14 +231,14 @@ def _compile_object(keywords: dict[str, Any], definitions: dict[str, Any]) -> Ch
                 return f"/{name}{error}"
         return ""
 
-    return check
+    return find_error
 
 
-def _compile_array(keywords: dict[str, Any], definitions: dict[str, Any]) -> Check:
+def _compile_array(keywords: dict[str, Any], definitions: dict[str, Any]) -> SchemaErrorFinder:
     items = _compile(keywords.pop("items", {}), definitions)
     most, unique = keywords.pop("maxItems", None), keywords.pop("uniqueItems", False)
 
-    def check(value: list[Any]) -> str:
+    def find_error(value: list[Any]) -> str:
         if most is not None and len(value) > most:
             return f": {len(value)} entries, at most {most} may be there"
         for at, inner in enumerate(value):
@@ -246,30 +246,30 @@ def _compile_array(keywords: dict[str, Any], definitions: dict[str, Any]) -> Che
                 return f"/{at}{error}"
         return ": something stands there twice" if unique and len(set(value)) < len(value) else ""
 
-    return check
+    return find_error
 
 
-def _compile_string(keywords: dict[str, Any], definitions: dict[str, Any]) -> Check:
+def _compile_string(keywords: dict[str, Any], definitions: dict[str, Any]) -> SchemaErrorFinder:
     longest, text = keywords.pop("maxLength", None), keywords.pop("pattern", None)
     pattern = re.compile(text) if text is not None else None
 
-    def check(value: str) -> str:
+    def find_error(value: str) -> str:
         if longest is not None and len(value) > longest:
             return f": {len(value)} characters, at most {longest}"
         # fullmatch, because `$` also matches before a final line break.
         return f": not of the form {text}" if pattern is not None and pattern.fullmatch(value) is None else ""
 
-    return check
+    return find_error
 
 
-def _compile_integer(keywords: dict[str, Any], definitions: dict[str, Any]) -> Check:
+def _compile_integer(keywords: dict[str, Any], definitions: dict[str, Any]) -> SchemaErrorFinder:
     low, high = keywords.pop("minimum", None), keywords.pop("maximum", None)
 
-    def check(value: int) -> str:
+    def find_error(value: int) -> str:
         wrong = (low is not None and value < low) or (high is not None and value > high)
         return f": {value} is not from {low} to {high}" if wrong else ""
 
-    return check
+    return find_error
 
 
 def _json_type_name(value: Any) -> str:

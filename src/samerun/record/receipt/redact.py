@@ -24,35 +24,37 @@ _IN_ADDRESS = re.compile(r"(?<=://)[^/@\s]*:[^/@\s]*@")
 _KEY_BYTES = 32
 
 
-def is_secret_name(name: str, patterns: Iterable[str] = ()) -> bool:
+def is_secret_name(name: str, extra_name_patterns: Iterable[str] = ()) -> bool:
     """Whether the value under a name is secret: by the name itself, or by the user's patterns."""
     plain = name.lstrip("-")
-    if any(fnmatchcase(plain.lower(), pattern.lower().lstrip("-")) for pattern in patterns):
+    if any(fnmatchcase(plain.lower(), pattern.lower().lstrip("-")) for pattern in extra_name_patterns):
         return True
     return _SECRET.search(plain) is not None and _NOT_SECRET.search(plain) is None
 
 
-def redact_environment(variables: dict[str, str], patterns: Iterable[str] = ()) -> dict[str, str]:
+def redact_environment(variables: dict[str, str], extra_name_patterns: Iterable[str] = ()) -> dict[str, str]:
     """Variables without the values of secret ones, and without passwords in URLs."""
-    patterns = tuple(patterns)
+    extra_name_patterns = tuple(extra_name_patterns)
     return {
-        name: REDACTED if is_secret_name(name, patterns) else _redact_url_credentials(value)
+        name: REDACTED if is_secret_name(name, extra_name_patterns) else _redact_url_credentials(value)
         for name, value in variables.items()
     }
 
 
-def redact_command_words(words: Iterable[str], patterns: Iterable[str] = ()) -> list[str]:
+def redact_command_words(words: Iterable[str], extra_name_patterns: Iterable[str] = ()) -> list[str]:
     """The words of a command: `--api-key X`, `--api-key=X`, `token=X` and `NAME_TOKEN=X` without X."""
-    patterns, found, is_next = tuple(patterns), list[str](), False
+    extra_name_patterns, found, is_next = tuple(extra_name_patterns), list[str](), False
     for word in words:
         name, equals, _ = word.partition("=")
         if is_next and not word.startswith("--"):
             found.append(REDACTED)
             is_next = False
             continue
-        is_next = word.startswith("-") and not equals and is_secret_name(name, patterns)
+        is_next = word.startswith("-") and not equals and is_secret_name(name, extra_name_patterns)
         found.append(
-            f"{name}={REDACTED}" if equals and is_secret_name(name, patterns) else _redact_url_credentials(word)
+            f"{name}={REDACTED}"
+            if equals and is_secret_name(name, extra_name_patterns)
+            else _redact_url_credentials(word)
         )
     return found
 
@@ -61,9 +63,9 @@ def _redact_url_credentials(text: str) -> str:
     return _IN_ADDRESS.sub(f"{REDACTED}@", text)
 
 
-def redact_host_and_folder(circumstances: dict[str, Any], patterns: Iterable[str] = ()) -> dict[str, Any]:
+def redact_host_and_folder(circumstances: dict[str, Any], extra_name_patterns: Iterable[str] = ()) -> dict[str, Any]:
     """Leave out host and folder if the user's patterns name them."""
-    hidden = {key for key in ("host", "folder") if any(fnmatchcase(key, each.lower()) for each in patterns)}
+    hidden = {key for key in ("host", "folder") if any(fnmatchcase(key, each.lower()) for each in extra_name_patterns)}
     return {key: REDACTED if key in hidden else value for key, value in circumstances.items()}
 
 

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from samerun.base.errors import SamerunError
 from samerun.base.text import printable_line
@@ -36,7 +36,14 @@ def join_path(folder: str, name: str) -> str:
     return f"{folder.rstrip('/')}/{name}" if is_remote_address(folder) else os.path.join(folder, name)
 
 
-def open_file_system(address: str) -> tuple[Any, str]:
+class RemotePath(NamedTuple):
+    """A path in a file system of fsspec."""
+
+    file_system: Any
+    path: str
+
+
+def open_file_system(address: str) -> RemotePath:
     """The fsspec file system of an address and the path in it.
 
     Raises SamerunError if fsspec, or the package for this kind of address, is missing.
@@ -48,7 +55,7 @@ def open_file_system(address: str) -> tuple[Any, str]:
             f"{address} needs the package fsspec, which is not installed.", hint="pip install 'samerun[remote]'"
         ) from error
     try:
-        found: tuple[Any, str] = fsspec.core.url_to_fs(address)
+        found = RemotePath(*fsspec.core.url_to_fs(address))
     except ImportError as error:
         raise SamerunError(f"{address} needs a package that is not installed.", hint=f"{error}.") from error
     except Exception as error:
@@ -84,7 +91,7 @@ def list_remote_receipts(
     return chosen if newest_count is None else chosen[-newest_count:] if newest_count else []
 
 
-def _summarize_fetched(path: str, fetched: Any) -> ReceiptSummary:
+def _summarize_fetched(path: str, fetched: bytes | BaseException) -> ReceiptSummary:
     name = posixpath.basename(path)
     if isinstance(fetched, BaseException):
         return make_unreadable_summary(name, 0, 0, f"cannot be read: {fetched}")

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -118,9 +118,9 @@ class StepTable:
     def root(self) -> str:
         return merkle_root_digest(self.levels, self.count, self.row_bytes)
 
-    def row(self, index: int) -> dict[str, bytes]:
+    def digests_of_row(self, row_index: int) -> dict[str, bytes]:
         """The digests of one step, counted from 0."""
-        raw = bytes(self.rows[index * self.row_bytes : (index + 1) * self.row_bytes])
+        raw = bytes(self.rows[row_index * self.row_bytes : (row_index + 1) * self.row_bytes])
         return {name: raw[i * DIGEST_BYTES : (i + 1) * DIGEST_BYTES] for i, name in enumerate(self.columns)}
 
 
@@ -271,26 +271,42 @@ def encode_steps_file(tables: Iterator[StepTable]) -> bytes:
     return b"".join(parts)
 
 
-def iter_tables_in_file_order(processes: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yield (process, part, the receipt's record of the table) in the order of the .steps file."""
+TablePart = Literal["values", "evidence"]
+StepTablesOfReceipt = dict[tuple[str, TablePart], StepTable]
+"""By the role of the process."""
+
+
+class TableRecord(NamedTuple):
+    """What a receipt says of one step table."""
+
+    role: str
+    part: TablePart
+    record: dict[str, Any]
+
+
+def iter_table_records_in_file_order(processes: dict[str, Any]) -> Iterator[TableRecord]:
+    """Yield a receipt's records of its tables in the order of the .steps file."""
     for role in sorted(processes):
-        for part in ("evidence", "values"):
-            yield role, part, processes[role]["steps"][part]
+        steps = processes[role]["steps"]
+        yield TableRecord(role, "evidence", steps["evidence"])
+        yield TableRecord(role, "values", steps["values"])
 
 
 def encode_inline_rows(table: StepTable) -> list[str]:
     """One string for each step: its digests in hex, separated by spaces."""
-    return [" ".join(cell.hex() for cell in table.row(number).values()) for number in range(table.count)]
+    return [" ".join(cell.hex() for cell in table.digests_of_row(number).values()) for number in range(table.count)]
 
 
-def read_step_tables(receipt_path: Path, receipt: dict[str, Any]) -> dict[tuple[str, str], StepTable]:
+def read_step_tables(receipt_path: Path, receipt: dict[str, Any]) -> StepTablesOfReceipt:
     """The step tables of a receipt. Raises SamerunError if they are missing, or do not belong to it."""
     processes = receipt["processes"]
     if receipt["steps_in"] == "receipt":
-        tables = {(role, part): _decode_inline_table(told) for role, part, told in iter_tables_in_file_order(processes)}
+        tables = {
+            (role, part): _decode_inline_table(told) for role, part, told in iter_table_records_in_file_order(processes)
+        }
     else:
         tables = _read_steps_file(steps_file_path(receipt_path, receipt["digest"]), processes)
-    for role, part, told in iter_tables_in_file_order(processes):
+    for role, part, told in iter_table_records_in_file_order(processes):
         table = tables[role, part]
         if table.root != told["root"] or not are_merkle_levels_consistent(table.levels):
             raise SamerunError(
@@ -308,9 +324,9 @@ def _decode_inline_table(table_record: dict[str, Any]) -> StepTable:
     return build_step_table(columns, b"".join(rows))
 
 
-def _read_steps_file(path: Path, processes: dict[str, Any]) -> dict[tuple[str, str], StepTable]:
+def _read_steps_file(path: Path, processes: dict[str, Any]) -> StepTablesOfReceipt:
     wanted = len(MAGIC)
-    for _, _, told in iter_tables_in_file_order(processes):
+    for _, _, told in iter_table_records_in_file_order(processes):
         count = told["count"] if told["columns"] else 0
         wanted += told["count"] * DIGEST_BYTES * len(told["columns"]) + sum(merkle_level_byte_sizes(count))
     try:
@@ -326,7 +342,7 @@ def _read_steps_file(path: Path, processes: dict[str, Any]) -> dict[tuple[str, s
             f"{path} has {len(data)} bytes, {wanted} are due.", hint="It was cut off, or belongs to another receipt."
         )
     at, tables = len(MAGIC), {}
-    for role, part, told in iter_tables_in_file_order(processes):
+    for role, part, told in iter_table_records_in_file_order(processes):
         columns, count = tuple(told["columns"]), told["count"]
         size = count * DIGEST_BYTES * len(columns)
         rows, at = data[at : at + size], at + size
@@ -338,7 +354,7 @@ def _read_steps_file(path: Path, processes: dict[str, Any]) -> dict[tuple[str, s
     return tables
 
 
-def require_rows_match_trees(tables: dict[tuple[str, str], StepTable]) -> None:
+def require_rows_match_trees(tables: StepTablesOfReceipt) -> None:
     """Read every row. Raises SamerunError if the rows do not match their Merkle tree."""
     for (role, part), table in tables.items():
         if build_merkle_levels(table.rows, table.row_bytes or 1)[0] != table.levels[0]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 from samerun.base import supervise
 from samerun.base.errors import SamerunError
@@ -40,7 +40,7 @@ class RunRequest:
     held_settings: dict[str, Any] | None
     environment: Mapping[str, str]
     fallback_facts: dict[str, Any]
-    depth: str = "steps"
+    depth: Literal["auto", "ops", "steps"] = "steps"
     redact_patterns: tuple[str, ...] = ()
     stdout: IO[Any] | None = None
     """Where the program's standard output goes; None: to ours."""

@@ -140,7 +140,7 @@ class Trace:
             if parts:
                 yield np.frombuffer(b"".join(parts), EVENT_DTYPE)
 
-    def events(self) -> np.ndarray[Any, Any]:
+    def read_all_events(self) -> np.ndarray[Any, Any]:
         """All events as one array (40 bytes each)."""
         parts = list(self.iter_event_chunks())
         return np.concatenate(parts) if parts else np.empty(0, EVENT_DTYPE)

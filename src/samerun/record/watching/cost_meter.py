@@ -20,7 +20,7 @@ VARIABLE = "SAMERUN_COST"
 _later = PostImportHooks()
 
 
-class Meter:
+class CostMeter:
     """What one process has taken so far."""
 
     def __init__(self, path: str, operators: bool, max_steps: int | None) -> None:
@@ -130,7 +130,7 @@ def start() -> None:
     except (OSError, ValueError):
         return  # the folder is gone: a child that has outlived the measurement
     folder = os.path.dirname(os.environ[VARIABLE])
-    meter = Meter(os.path.join(folder, f"{os.getpid()}.cost"), request["operators"], request["max_steps"])
+    meter = CostMeter(os.path.join(folder, f"{os.getpid()}.cost"), request["operators"], request["max_steps"])
     _later.add("torch", meter.on_torch_import)
     _later.add(
         "torch.optim.optimizer", lambda module: module.register_optimizer_step_post_hook(meter.count_step_or_exit)

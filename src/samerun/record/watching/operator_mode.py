@@ -126,7 +126,7 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
         if operator.random and self.table.thread_streams is not None and not self.holds_stream_lock:
             self.holds_stream_lock = True
             try:
-                with self.table.thread_streams.use_state_of(state):
+                with self.table.thread_streams.swap_in_state_of(state):
                     return self.__torch_dispatch__(func, types, args, kwargs)
             finally:
                 self.holds_stream_lock = False
@@ -206,7 +206,7 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
             return
         if self.memory is not None and not filled:
             with HiddenFromProgram():
-                fresh_memory.fill_in_place(
+                fresh_memory.fill_uninitialized_if_possible(
                     out, self.memory if self.recorder.variation_applies_here("memory") else "zeros"
                 )
         if self.recorder.recording:

@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 from time import monotonic  # by name: the module's own may be watched
-from typing import Any
+from typing import Any, Literal
 
 from xxhash import xxh3_128_digest
 
@@ -18,7 +18,7 @@ from samerun.record.trace import format as f
 from samerun.record.trace.writer import TraceWriter
 from samerun.record.watching import stack_frames
 from samerun.record.watching.stack_frames import UserLine
-from samerun.record.watching.thread_state import Threads, ThreadState
+from samerun.record.watching.thread_state import ThreadLocalState, ThreadState
 
 _MASK64 = (1 << 64) - 1
 NOTHING = b"\0" * 16
@@ -40,7 +40,7 @@ class Recorder:
         self.config = config
         self.role = ""
         self.step = 0
-        self._local = Threads()
+        self._local = ThreadLocalState()
         self.writer: TraceWriter | None = None
         self.stopped = False
         self.failure = ""
@@ -48,7 +48,7 @@ class Recorder:
         self.enter_operators: Callable[[], None] | None = None
         self.leave_operators: Callable[[], None] | None = None
         self.root_models: dict[int, Any] = {}
-        self.forget_values: Callable[[list[Any]], None] = lambda tensors: None
+        self.drop_known_digests: Callable[[list[Any]], None] = lambda tensors: None
         self.clock: Any = None
         self.loader_count = 0
         self.own_generators: list[Any] | None = None if config.kept_states is None else []
@@ -158,11 +158,11 @@ class Recorder:
                 return self.writer
             self.thread.inside_samerun += 1  # opening a file and reading the environment would be recorded too
             try:
-                return self._create_trace_file(after_failure)
+                return self._create_trace_file_or_stop(after_failure)
             finally:
                 self.thread.inside_samerun -= 1
 
-    def _create_trace_file(self, after_failure: bool) -> TraceWriter | None:
+    def _create_trace_file_or_stop(self, after_failure: bool) -> TraceWriter | None:
         role = self.process_role()
         stem = re.sub(r"[^A-Za-z0-9_.-]+", ".", role)[:120]
         for number in itertools.count():
@@ -260,7 +260,7 @@ class Recorder:
             flags=flags | (f.DIRECT if direct else 0),
         )
 
-    def variation_applies_here(self, variation: str) -> bool:
+    def variation_applies_here(self, variation: Literal["listing", "memory", "clock"]) -> bool:
         """True if a variation acts at the current user line. Asked only where the variation is switched on."""
         only, spared = self.config.varied_line, self.config.unvaried_lines
         if only is None and not spared:
@@ -375,7 +375,7 @@ class Recorder:
         self.step, self.last_loss, self.last_batch = 0, NOTHING, NOTHING
         for one in (self._repeats, *self.cleared_on_restart, self.thread.child_counts):
             one.clear()
-        # Threads and loaders are named by their numbers, which start again with each record.
+        # ThreadLocalState and loaders are named by their numbers, which start again with each record.
         self.loader_count, self._threads = 0, itertools.count(1)
         self.thread.number, self.thread.role, self.thread.operator_count = 0, "main", 0
         self.recording = config.depth != "steps" and not (config.operator_window and config.operator_window[0] > 1)

@@ -36,7 +36,7 @@ class ThreadState:
         """Number of the line that called the optimizer's step, while the step runs."""
 
 
-class Threads(threading.local):
+class ThreadLocalState(threading.local):
     """Each thread's state, made when it is first asked for."""
 
     def __init__(self) -> None:

@@ -92,7 +92,7 @@ class ThreadGeneratorStates:
         self.states: dict[str, Any] = {}
 
     @contextmanager
-    def use_state_of(self, thread: ThreadState) -> Iterator[None]:
+    def swap_in_state_of(self, thread: ThreadState) -> Iterator[None]:
         """For one draw of this thread."""
         generator = torch.default_generator
         with self.lock:

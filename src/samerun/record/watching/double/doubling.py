@@ -215,7 +215,7 @@ class DoubledCall:
             self.held_before = {id(t): t.clone() for t in self.written if id(t) in shadowed}
         return ""
 
-    def forget_written_values(self, memory: MemoryRegistry) -> None:
+    def drop_digests_of_written(self, memory: MemoryRegistry) -> None:
         """Forget the values of the arguments it writes into: how much it wrote before it failed is unknown."""
         for tensor in filter(d.is_readable, self.written):
             memory.note_write_end(tensor, self, None)
@@ -291,7 +291,7 @@ class DoubledRegion:
         """After the program's own execution: once more, with the copies."""
         doubling, state = self.doubling, self.state
         for tensor in filter(d.is_readable, self.tensors):
-            doubling.memory.forget_values(tensor)
+            doubling.memory.drop_known_digests(tensor)
         if self.copies is None:
             return
         firsts = [*self.tensors, *collect_tensors(out)]

@@ -94,7 +94,7 @@ class ResultJudge:
             )  # fmt: skip
             result_index = differing_results[0] if differing_results else None
             self.report(finding, result_index, second_results[result_index] if result_index is not None else None)
-            memory.forget_values(tensor)
+            memory.drop_known_digests(tensor)
             return True
         return False
 

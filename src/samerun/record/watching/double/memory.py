@@ -77,10 +77,10 @@ class MemoryRegistry:
             record = self.records[storage._cdata] = MemoryRecord(storage)
             record.made = made_at_location
             if len(self.records) > self._drop_above:
-                self.forget_freed_memory()
+                self.drop_freed_records()
         return record
 
-    def forget_freed_memory(self) -> None:
+    def drop_freed_records(self) -> None:
         """Forget memory that is gone."""
         for key, record in list(self.records.items()):
             if record.weak.expired():
@@ -128,13 +128,13 @@ class MemoryRegistry:
         record.writing += 1
         record.digests.clear()
 
-    def note_write_end(self, tensor: Any, write: Any, value: bytes | None) -> None:
-        """It has: `value` is the tensor's digest now, None if it failed. Worth nothing if another wrote meanwhile."""
+    def note_write_end(self, tensor: Any, write: Any, digest_after: bytes | None) -> None:
+        """It has: `digest_after` is the tensor's digest now, None if it failed. Worth nothing if another wrote meanwhile."""
         record = self.find_or_add_record(tensor.untyped_storage())
         record.writing = max(0, record.writing - 1)
         record.digests.clear()
-        if value is not None and record.write is write and not record.contested and is_plain_cpu_tensor(tensor):
-            record.digests[_geometry(tensor)] = value
+        if digest_after is not None and record.write is write and not record.contested and is_plain_cpu_tensor(tensor):
+            record.digests[_geometry(tensor)] = digest_after
         if not record.writing:
             record.contested = False
 
@@ -146,11 +146,11 @@ class MemoryRegistry:
         if is_plain_cpu_tensor(tensor):
             record.digests[_geometry(tensor)] = value
 
-    def forget_values(self, tensor: Any, written_by_others: bool = False) -> None:
+    def drop_known_digests(self, tensor: Any, changes_at_any_time: bool = False) -> None:
         """Something that is no operator may have written to a tensor, or may do so at any time."""
         record = self.find_or_add_record(tensor.untyped_storage())
         record.digests.clear()
-        record.outside = record.outside or written_by_others
+        record.outside = record.outside or changes_at_any_time
 
 
 def _geometry(tensor: Any) -> Any:
@@ -189,7 +189,7 @@ class SharedMemoryMonitor:
         digests = ((record, digest_shared_memory(record)) for record in list(self._shared.values()))
         return [(record, record.write, value) for record, value in digests if value is not None]
 
-    def note_foreign_writes(self, snapshot: SharedSnapshot) -> None:
+    def mark_foreign_writes_since(self, snapshot: SharedSnapshot) -> None:
         """After the operator: what has changed, and not by an operator, was written by another thread."""
         for record, write, value in snapshot:
             if record.write is write and digest_shared_memory(record) not in (value, None):
@@ -271,7 +271,7 @@ class ShadowBuffers:
         view_bytes(other, 0, size).fill_(OTHER_BYTE)
         width = tensor.element_size()
         whole = torch.empty(0, dtype=tensor.dtype, device=storage.device).set_(other, 0, (size // width,), (1,))
-        fresh_memory.fill_in_place(whole, "pattern")
+        fresh_memory.fill_uninitialized_if_possible(whole, "pattern")
         if initialized_bytes:
             view_bytes(other, 0, initialized_bytes).copy_(view_bytes(storage, 0, initialized_bytes))
         self.add_shadow(storage, other, UnwrittenOrigin(location_id, operator_name))

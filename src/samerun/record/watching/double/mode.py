@@ -49,7 +49,7 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
             out = super().__torch_dispatch__(func, types, args, kwargs)
         except BaseException:
             if isinstance(before, DoubledCall):
-                before.forget_written_values(self.doubling.memory)
+                before.drop_digests_of_written(self.doubling.memory)
             raise
         if recorder.stopped or (before is None and not operator.allocates):
             return out
@@ -90,10 +90,10 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
         if reason:
             if reason != NO_VALUES:
                 doubling.count_not_executed(reason)
-            call.forget_written_values(doubling.memory)
+            call.drop_digests_of_written(doubling.memory)
             for tensor in filter(d.is_readable, call.written):
                 doubling.shadows.drop(tensor.untyped_storage())
-                doubling.memory.forget_values(tensor, written_by_others=operator.asynchronous)
+                doubling.memory.drop_known_digests(tensor, changes_at_any_time=operator.asynchronous)
             return None
         return call
 
@@ -170,4 +170,4 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
         if call.pauses:
             thread_state.unwatched_sleep(PAUSE_SECONDS)
         ResultJudge(doubling, state, call, results, values).execute_and_compare()
-        doubling.shared_memory.note_foreign_writes(call.shared_snapshot)
+        doubling.shared_memory.mark_foreign_writes_since(call.shared_snapshot)

@@ -109,14 +109,14 @@ def add_audit_hook_for_opened_files(recorder: Recorder, module: Any) -> None:
 
     def hook(event: str, arguments: Any) -> None:
         if event == "open" and not recorder.stopped and not recorder.thread.inside_samerun:
-            record_opened_file(recorder, *arguments)
+            record_or_remember_opened_file(recorder, *arguments)
 
     sys.addaudithook(hook)
     recorder.end_callbacks.append(lambda: record_output_files(recorder))
     recorder.fork_callbacks.append(recorder.output_files.clear)
 
 
-def record_opened_file(recorder: Recorder, path: Any, mode: Any, flags: Any) -> None:
+def record_or_remember_opened_file(recorder: Recorder, path: Any, mode: Any, flags: Any) -> None:
     """Note a file that the program opens: its digest now where it reads, its name where it writes."""
     if not isinstance(path, (str, bytes)):
         return
@@ -204,7 +204,7 @@ def intercept_os_path_queries(recorder: Recorder, path: Any) -> None:
             value = original(*args, **kwargs)
             if pinned and name in TIME_FUNCTIONS:
                 value = pins.PINNED_CLOCK_START
-            record_file_query(recorder, f"os.path.{name}", args[0] if args else None, value)
+            record_user_file_query(recorder, f"os.path.{name}", args[0] if args else None, value)
             return value
 
         return ask
@@ -224,7 +224,7 @@ def intercept_os_stat(recorder: Recorder, os_module: Any) -> None:
         try:
             found = original(path, *args, **kwargs)
         except OSError:
-            record_file_query(recorder, "os.stat", path, None)
+            record_user_file_query(recorder, "os.stat", path, None)
             raise
         if not stack_frames.is_called_by_user(("pathlib",)):
             return found
@@ -235,7 +235,7 @@ def intercept_os_stat(recorder: Recorder, os_module: Any) -> None:
             times.update({f"{name}_ns": int(pins.PINNED_CLOCK_START) * 10**9 for name in list(times)})
             extras = {field: getattr(found, field) for field in EXTRA_STAT_FIELDS if hasattr(found, field)}
             found = os_module.stat_result(kept, {**extras, **times})
-        record_file_query(recorder, "os.stat", path, (found.st_mode, found.st_size, found.st_mtime_ns))
+        record_user_file_query(recorder, "os.stat", path, (found.st_mode, found.st_size, found.st_mtime_ns))
         return found
 
     watched = wrap_like(original, stat)
@@ -248,7 +248,7 @@ def intercept_os_stat(recorder: Recorder, os_module: Any) -> None:
 EXTRA_STAT_FIELDS = ("st_blksize", "st_blocks", "st_rdev")
 
 
-def record_file_query(recorder: Recorder, function: str, path: Any, answer: Any) -> None:
+def record_user_file_query(recorder: Recorder, function: str, path: Any, answer: Any) -> None:
     if recorder.stopped or recorder.thread.inside_samerun or not isinstance(path, (str, bytes, os.PathLike)):
         return
     if not stack_frames.is_called_by_user(("pathlib",)):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from samerun.record.config import FreshMemory
 from samerun.record.trace import format as f
 from samerun.record.watching.interceptor import Interceptor, wrap_attribute
 from samerun.record.watching.recorder import Recorder
@@ -15,13 +16,13 @@ PATTERN_FLOAT = 2.71875  # exact in every floating dtype of torch down to float8
 PATTERN_INT = 3  # small, so that a program that uses it as an index fails no more often than with garbage
 
 
-def fill_in_place(tensor: Any, pattern: str) -> None:
+def fill_uninitialized_if_possible(tensor: Any, fill: FreshMemory) -> None:
     """Fill a fresh tensor in place; autograd is not told. Dtypes that cannot be filled stay as they are."""
     import torch
 
     if tensor.device.type == "meta" or tensor.layout is not torch.strided or tensor.is_quantized:
         return
-    if pattern == "zeros":
+    if fill == "zeros":
         value: Any = 0
     elif tensor.dtype.is_floating_point or tensor.dtype.is_complex:
         value = PATTERN_FLOAT

@@ -88,7 +88,7 @@ def set_up_operator_mode(recorder: Recorder, torch: Any) -> None:
     recorder.enter_operators, recorder.leave_operators = enter, leave
     if recorder.recording or memory is not None:
         enter()
-    recorder.forget_values = table.storages.forget_values
+    recorder.drop_known_digests = table.storages.drop_known_digests
     for name in ("numpy", "__dlpack__"):
         wrap_method_to_distrust_memory(recorder, table, torch.Tensor, name)
     for name in ("_share_fd_cpu_", "_share_filename_cpu_"):  # `share_memory_`, and what goes to other processes
@@ -108,7 +108,7 @@ def wrap_method_to_distrust_memory(recorder: Recorder, table: Any, owner: Any, m
         if not recorder.thread.inside_samerun and not recorder.stopped:
             try:
                 if not hasattr(self, "untyped_storage"):
-                    table.storages.distrust_and_forget(self)
+                    table.storages.distrust_and_drop_digests(self)
                 elif is_readable(self):
                     table.storages.distrust(self.untyped_storage())
             except Exception as error:
@@ -229,7 +229,7 @@ def intercept_compiled_graph_calls(recorder: Recorder, output_code: Any) -> None
         out = call(self, inputs)
         state.inside_samerun += 1
         try:
-            recorder.forget_values(input_tensors)
+            recorder.drop_known_digests(input_tensors)
             after = digest_tree(out, torch.Tensor)
         except Exception:
             after = b"\0" * 16
