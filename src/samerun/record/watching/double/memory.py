@@ -129,7 +129,7 @@ class MemoryRegistry:
         record.digests.clear()
 
     def note_write_end(self, tensor: Any, write: Any, digest_after: bytes | None) -> None:
-        """It has: `digest_after` is the tensor's digest now, None if it failed. Worth nothing if another wrote meanwhile."""
+        """The operator ended; `digest_after`: the tensor's digest, None if it failed. Dropped if another wrote meanwhile."""
         record = self.find_or_add_record(tensor.untyped_storage())
         record.writing = max(0, record.writing - 1)
         record.digests.clear()
