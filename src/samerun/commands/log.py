@@ -71,7 +71,7 @@ def list_or_compare_receipts(
             of = f" of a command with {text!r}" if text else ""
             raise SamerunError(f"{folder} holds {len(found)} receipts{of}; {wanted} needed.", hint="See samerun log.")
     if last:
-        path = remote.join_path(folder, found[-1].file)
+        path = remote.join_path_or_address(folder, found[-1].file)
         if sys.stdout.isatty():
             echo_printable(path)
         else:
@@ -96,7 +96,7 @@ def _compare_receipts(folder: str, a: str, b: str, json_to: str | None, quiet: b
     from samerun.report.output import show_and_write_record
     from samerun.report.receipts import show_diff
 
-    names = remote.join_path(folder, a), remote.join_path(folder, b)
+    names = remote.join_path_or_address(folder, a), remote.join_path_or_address(folder, b)
     with download_if_remote(names[0]) as one, download_if_remote(names[1]) as other:
         compared = diff_runs(load_run(one, names[0]), load_run(other, names[1]))
     record: dict[str, Any] = {"schema": 1, "samerun": __version__, **compared}

@@ -2,8 +2,8 @@
 
 Only computed values are compared: operators, draws from torch's generators, the states after optimizer steps and the
 models at the end. Host events (clocks, entropy, listings, ...) may differ freely as long as no value does; they are
-evidence (`find_clues`). Operators that only one run has (periodic logging, say) are skipped if everything around
-them is equal: they become the difference only when another difference follows them.
+evidence (`find_differing_host_events`). Operators that only one run has (periodic logging, say) are skipped if
+everything around them is equal: they become the difference only when another difference follows them.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ class Clue:
         return self.a.file, self.a.line
 
 
-def find_clues(
+def find_differing_host_events(
     a: RunTraces, b: RunTraces, role: str, end_event_a: int | None, end_event_b: int | None = None
 ) -> list[Clue]:
     """The host events that differ: those of process `role` before event `end_event_a`, then those of other processes.

@@ -64,14 +64,18 @@ def find_git_repository(start: Path) -> Repository | None:
     return None
 
 
-def _find_git_directory(path: Path) -> Path | None:
+def _find_git_directory(dot_git_path: Path) -> Path | None:
     """`.git` is the directory itself, or a file that names it (a linked working tree, a submodule)."""
-    if path.is_dir():
-        return path if (path / "HEAD").exists() else None
-    if not path.exists():
+    if dot_git_path.is_dir():
+        return dot_git_path if (dot_git_path / "HEAD").exists() else None
+    if not dot_git_path.exists():
         return None
-    text = _read_small_text(path)
-    return Path(os.path.realpath(path.parent / text.removeprefix("gitdir: "))) if text.startswith("gitdir: ") else None
+    text = _read_small_text(dot_git_path)
+    return (
+        Path(os.path.realpath(dot_git_path.parent / text.removeprefix("gitdir: ")))
+        if text.startswith("gitdir: ")
+        else None
+    )
 
 
 def _read_commit(git_directory: Path, common_directory: Path) -> str | None:

@@ -20,7 +20,7 @@ from samerun.record.receipt.environment_diff import (
     find_environment_differences,
     iter_initial_state_differences,
 )  # fmt: skip
-from samerun.record.receipt.receipt_file import read, traces_path
+from samerun.record.receipt.receipt_file import read_and_verify, traces_path
 from samerun.record.receipt.step_table import (
     StepTable,
     StepTablesOfReceipt,
@@ -129,8 +129,14 @@ def has_any_result(receipt: dict[str, Any]) -> bool:
     return any(_has_process_results(one) for one in receipt["processes"].values())
 
 
-def _has_process_results(one: dict[str, Any]) -> bool:
-    return bool(one["steps"]["values"]["count"] or one["marks"] or one["saved"] or one["final"] or one["outputs"])
+def _has_process_results(process_record: dict[str, Any]) -> bool:
+    return bool(
+        process_record["steps"]["values"]["count"]
+        or process_record["marks"]
+        or process_record["saved"]
+        or process_record["final"]
+        or process_record["outputs"]
+    )
 
 
 SAME, DIFFERENT, TROUBLE = "same", "different", "trouble"
@@ -157,7 +163,7 @@ def load_run(path: Path, name: str = "") -> ComparedRun:
         if not any(path.glob("*.trace")):
             raise SamerunError(f"{path} is a folder without traces.", hint="Name a receipt, or a folder of one run.")
         return ComparedRun(name, None, {}, path)
-    receipt = read(path)
+    receipt = read_and_verify(path)
     traces = traces_path(path, receipt["digest"])
     return ComparedRun(name, receipt, read_step_tables(path, receipt), traces if traces.is_dir() else None)
 

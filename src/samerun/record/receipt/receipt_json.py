@@ -89,7 +89,7 @@ def parse_untrusted_json(raw: bytes, name: str) -> Any:
     values = raw.count(b",") + raw.count(b"[") + 4 * raw.count(b"{")
     if max(values, raw.count(b'"') // 2) > MAX_VALUES:
         raise refuse(f"it has more than {MAX_VALUES} values")
-    if _bound_nesting_depth(raw) > MAX_DEPTH:
+    if _nesting_depth_up_to_limit(raw) > MAX_DEPTH:
         raise refuse(f"it is nested deeper than {MAX_DEPTH}")
     try:
         return json.loads(
@@ -101,7 +101,7 @@ def parse_untrusted_json(raw: bytes, name: str) -> Any:
         raise refuse(str(error)[:200]) from error
 
 
-def _bound_nesting_depth(raw: bytes) -> int:
+def _nesting_depth_up_to_limit(raw: bytes) -> int:
     """How deep brackets are nested, without parsing: json's own limit is the interpreter's stack.
 
     Any result above MAX_DEPTH means "too deep". Each iteration removes the innermost pairs of brackets. Brackets
@@ -194,9 +194,9 @@ def _compile(schema: dict[str, Any], definitions: dict[str, Any]) -> SchemaError
     return find_error
 
 
-def _make_any_of_error_finder(checks: list[SchemaErrorFinder]) -> SchemaErrorFinder:
+def _make_any_of_error_finder(alternatives: list[SchemaErrorFinder]) -> SchemaErrorFinder:
     def find_error(value: Any) -> str:
-        errors = [check_one(value) for check_one in checks]
+        errors = [find_error_of_alternative(value) for find_error_of_alternative in alternatives]
         return "" if "" in errors else max(errors, key=lambda error: error.find(": "))  # the one that got furthest
 
     return find_error

@@ -127,14 +127,14 @@ def read_summaries(folder: Path, files: Sequence[FileState]) -> Iterator[list[Re
     yield from _read_with_workers(folder, parts, workers)
 
 
-def _summarize_files(folder: Path, part: Sequence[FileState]) -> list[ReceiptSummary]:
-    return [read_summary(folder / name, stamp, size) for name, stamp, size in part]
+def _summarize_files(folder: Path, file_states: Sequence[FileState]) -> list[ReceiptSummary]:
+    return [read_summary(folder / name, stamp, size) for name, stamp, size in file_states]
 
 
 def _read_with_workers(folder: Path, parts: list[Sequence[FileState]], count: int) -> Iterator[list[ReceiptSummary]]:
     from multiprocessing.connection import wait
 
-    with _start_workers(folder, count) as free:
+    with _start_summary_workers(folder, count) as free:
         left = iter(parts)
         busy: dict[Any, Sequence[FileState]] = {}
         while True:
@@ -168,7 +168,7 @@ def _try_send_files_to_worker(worker: Any, part: Sequence[FileState]) -> None:
 
 
 @contextmanager
-def _start_workers(folder: Path, count: int) -> Iterator[list[Any]]:
+def _start_summary_workers(folder: Path, count: int) -> Iterator[list[Any]]:
     """Pipes to new worker processes. They are spawned, not forked: the caller may have threads."""
     from multiprocessing import get_context
 

@@ -31,7 +31,7 @@ def is_remote_address(folder: str) -> bool:
     return "://" in folder
 
 
-def join_path(folder: str, name: str) -> str:
+def join_path_or_address(folder: str, name: str) -> str:
     """The path or address of a file in a folder."""
     return f"{folder.rstrip('/')}/{name}" if is_remote_address(folder) else os.path.join(folder, name)
 
@@ -146,7 +146,7 @@ def _download_receipt_and_files(address: str, local_path: Path) -> None:
         if size > receipt_json.MAX_BYTES:
             raise SamerunError(f"{address} has {size} bytes; a receipt has at most {receipt_json.MAX_BYTES}.")
         system.get_file(remote_path, str(local_path))
-    receipt = receipt_file.read(local_path)
+    receipt = receipt_file.read_and_verify(local_path)
     # safe names: the receipt's digest has been verified
     steps, traces = (
         step_table.steps_file_path(local_path, receipt["digest"]),
@@ -228,56 +228,56 @@ def _upload_and_remove_earlier(local_path: Path, address: str) -> None:
             _remove_outdated_remote(system, receipt_file.traces_path(Path(remote_path), earlier), ours)
 
 
-def _read_remote_digest_or_empty(system: Any, remote_path: str) -> str:
+def _read_remote_digest_or_empty(file_system: Any, remote_path: str) -> str:
     """The digest of the earlier receipt at the address; "" if there is none."""
     try:
-        found = json.loads(system.cat_file(remote_path, end=receipt_json.MAX_BYTES))["digest"]
+        found = json.loads(file_system.cat_file(remote_path, end=receipt_json.MAX_BYTES))["digest"]
     except Exception:  # nothing is there, or not a receipt
         return ""
     return found if isinstance(found, str) and re.fullmatch(r"[0-9a-f]{64}", found) else ""
 
 
-def _remove_outdated_remote(system: Any, outdated: Path, current_files: list[Path]) -> None:
+def _remove_outdated_remote(file_system: Any, outdated: Path, current_files: list[Path]) -> None:
     """Remove a file or folder of an earlier receipt, unless this one uses it. No globs: names may contain a [."""
     there = outdated.as_posix()
-    if outdated.name in {each.name for each in current_files} or not system.exists(there):
+    if outdated.name in {each.name for each in current_files} or not file_system.exists(there):
         return
-    if system.isdir(there):
-        for item in system.ls(there, detail=False):
-            system.rm_file(item)
-        system.rmdir(there)
+    if file_system.isdir(there):
+        for item in file_system.ls(there, detail=False):
+            file_system.rm_file(item)
+        file_system.rmdir(there)
     else:
-        system.rm_file(there)
+        file_system.rm_file(there)
 
 
-def _upload_atomically(system: Any, local_path: Path, remote_path: str) -> None:
+def _upload_atomically(file_system: Any, local_path: Path, remote_path: str) -> None:
     """Upload a receipt so that readers find either the earlier one or this one, whenever this process dies."""
-    names = {system.protocol} if isinstance(system.protocol, str) else set(system.protocol)
+    names = {file_system.protocol} if isinstance(file_system.protocol, str) else set(file_system.protocol)
     if names & ATOMIC_STORES:
-        system.put_file(str(local_path), remote_path)
+        file_system.put_file(str(local_path), remote_path)
         return
     # a hidden name, which listings skip, and random, so that nobody else writes to it
     part = posixpath.join(posixpath.dirname(remote_path), f".{local_path.name}.{secrets.token_hex(16)}.part")
     try:
-        system.put_file(str(local_path), part)
-        system.mv(part, remote_path)
+        file_system.put_file(str(local_path), part)
+        file_system.mv(part, remote_path)
     except BaseException:
         with suppress(Exception):
-            system.rm_file(part)
+            file_system.rm_file(part)
         raise
 
 
-def _require_bucket(address: str, system: Any, remote_path: str) -> None:
+def _require_bucket(address: str, file_system: Any, remote_path: str) -> None:
     """Raises SamerunError if the bucket is missing: otherwise a mistyped one would be created."""
     top = remote_path.split("/")[0] or "/"
-    if not system.exists(top):
+    if not file_system.exists(top):
         raise SamerunError(f"{address} cannot be written: there is no {top}.", hint="Is the address right?")
 
 
-def _upload_file_or_folder(system: Any, local_path: Path, remote_path: str) -> None:
+def _upload_file_or_folder(file_system: Any, local_path: Path, remote_path: str) -> None:
     if not local_path.is_dir():
-        system.put_file(str(local_path), remote_path)
+        file_system.put_file(str(local_path), remote_path)
         return
-    system.makedirs(remote_path, exist_ok=True)
+    file_system.makedirs(remote_path, exist_ok=True)
     for each in sorted(local_path.iterdir()):
-        system.put_file(str(each), posixpath.join(remote_path, each.name))
+        file_system.put_file(str(each), posixpath.join(remote_path, each.name))

@@ -179,9 +179,9 @@ def _collect_step_ends_and_leaves(
     return ends_of, leaves
 
 
-def _assign_rows_to_steps(ends_of: dict[int, list[Array]]) -> dict[int, Array]:
+def _assign_rows_to_steps(step_ends_by_thread: dict[int, list[Array]]) -> dict[int, Array]:
     """Thread -> the row of each of its steps. Rows are in the order in which the steps ended."""
-    positions = {thread: np.concatenate(parts) for thread, parts in ends_of.items()}
+    positions = {thread: np.concatenate(parts) for thread, parts in step_ends_by_thread.items()}
     if not positions:
         return {}
     all_ends = np.sort(np.concatenate(list(positions.values())))
@@ -189,13 +189,13 @@ def _assign_rows_to_steps(ends_of: dict[int, list[Array]]) -> dict[int, Array]:
 
 
 def _build_table_from_leaves(
-    names: tuple[str, ...], leaves: Leaves, rows_of: dict[int, Array], row_count: int
+    names: tuple[str, ...], leaves: Leaves, rows_by_thread: dict[int, Array], row_count: int
 ) -> StepTable:
     columns = tuple(name for name in names if name in leaves)
     rows = np.zeros((row_count, len(columns), 2), dtype="<u8")
     for column, name in enumerate(columns):
         for thread, numbers, cells in leaves[name]:
-            own = rows_of.get(thread, np.empty(0, np.int64))
+            own = rows_by_thread.get(thread, np.empty(0, np.int64))
             known = numbers < len(own)  # an interrupted step has leaves but no STEP event
             rows[own[numbers[known]], column] = cells[known]
     return build_step_table(columns, rows.tobytes())

@@ -55,7 +55,7 @@ def run_and_write_receipt(
     SamerunError if the program cannot be started, or the receipt cannot be written.
     """
     code = read_code_version(Path(request.target.user_folder or "."))
-    with make_work_folder(_trace_folder_parent(receipt_path) if request.depth == "ops" else None) as folder:
+    with make_work_folder(_choose_trace_folder_parent(receipt_path) if request.depth == "ops" else None) as folder:
         begin = time.time()
         ended = _start_and_wait(request, folder)
         made = _make_receipt(request, folder, ended, code, begin)
@@ -66,7 +66,7 @@ def run_and_write_receipt(
     return ended, made
 
 
-def _trace_folder_parent(receipt_path: Path | None) -> str | None:
+def _choose_trace_folder_parent(receipt_path: Path | None) -> str | None:
     """Traces by operator can be large: they are written to the file system on which they will stay."""
     return None if receipt_path is None else os.path.dirname(os.path.realpath(receipt_path))
 

@@ -113,7 +113,7 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
         call = operator.call  # `func`, but without a line of torch's own in tracebacks
         if operator.silent:
             if state.last_sequence != _next_sequence() and _graph_task() == -1:
-                record_new_autograd_node_locations(state, self._find_user_line_location(state.module))
+                record_new_autograd_node_locations(state, self._intern_user_line(state.module))
             return call(*args, **kwargs) if kwargs else call(*args)
         if operator.allocates:
             out = call(*args, **kwargs) if kwargs else call(*args)
@@ -165,7 +165,7 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
             generator.set_state(state)
 
     # --- where ---------------------------------------------------------------------------------------
-    def _find_user_line_location(self, module: str) -> int:
+    def _intern_user_line(self, module: str) -> int:
         """Number of the user's current line in the trace; 0 if no user code is on the stack."""
         frame: Any = sys._getframe(2)
         while frame is not None:
@@ -186,10 +186,10 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
 
     def _find_phase_and_location(self, state: ThreadState, tensors: list[Any]) -> tuple[int, int]:
         if _graph_task() != -1:
-            return f.BACKWARD, location_of_running_autograd_node(state) or self._find_user_line_location(state.module)
+            return f.BACKWARD, location_of_running_autograd_node(state) or self._intern_user_line(state.module)
         if state.phase == f.OPTIMIZER and state.step_location_id and not _grad_enabled():
             return f.OPTIMIZER, state.step_location_id
-        location_id = self._find_user_line_location(state.module)
+        location_id = self._intern_user_line(state.module)
         if state.last_sequence != _next_sequence():
             record_new_autograd_node_locations(state, location_id)
         if state.phase >= 0:
@@ -214,7 +214,7 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
             record.uninitialised = out.numel() > 0 and not filled
             record.trusted, record.content_digest = True, NOTHING
             record.view_digests.clear()
-            record.made_at = self._find_user_line_location(state.module)
+            record.made_at = self._intern_user_line(state.module)
 
     def _digest_operands(self, operator: WatchedOperator, args: Any, kwargs: Any, state: ThreadState) -> EventInputs:
         """Digest the operands before the operator runs: it may write over them.
@@ -387,13 +387,15 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
         self._append_operator_event(writer, operator, state, (flags, location_id, inputs, scalars), digest, kept)
 
     def _append_operator_event(
-        self, writer: Any, operator: WatchedOperator, state: ThreadState, event: EventInputs, digest: bytes, kept: Any
+        self, writer: Any, operator: WatchedOperator, state: ThreadState, inputs: EventInputs, digest: bytes, outs: Any
     ) -> None:
-        flags, location_id, inputs, scalars = event
+        flags, location_id, inputs_digest, scalars = inputs
         if operator.name_id < 0:
             operator.name_id = writer.intern_string(operator.name)
         state.operator_count += 1
         capture = self.capture
         if capture is not None and state.operator_count == capture.ordinal and state.number == capture.thread:
-            kept_tensors.write_tensors_if_captured_role(capture, self.recorder, list(kept), operator.name, location_id)
-        writer.append(_pack(f.OPERATOR, flags, state.number, operator.name_id, location_id, scalars, inputs, digest))
+            kept_tensors.write_tensors_if_captured_role(capture, self.recorder, list(outs), operator.name, location_id)
+        writer.append(
+            _pack(f.OPERATOR, flags, state.number, operator.name_id, location_id, scalars, inputs_digest, digest)
+        )

@@ -134,13 +134,13 @@ class Recorder:
             call()
 
     # --- threads -------------------------------------------------------------------------------------
-    def next_child_thread_role(self, thread_name: str) -> str:
+    def count_child_and_make_thread_role(self, thread_name: str) -> str:
         """The role of a thread that this thread is about to start."""
         state = self.thread
         number = state.child_counts[thread_name] = state.child_counts.get(thread_name, 0) + 1
         return f"{state.role}/{thread_name}#{number}"
 
-    def begin_thread(self, role: str) -> None:
+    def number_and_emit_thread(self, role: str) -> None:
         state = self.thread
         state.role, state.number = role, next(self._threads)
         self.emit(f.THREAD, name=role, inputs=state.number, phase=f.HOST)

@@ -80,7 +80,7 @@ class Replayer:
         if not 0 <= number < len(kept) or len(kept[number]["tensors"]) != len(tensors):
             return tensors
         if self.config.streams:
-            self.objects.restore(kept[number]["streams"], (TORCH, NUMPY, PYTHON))
+            self.objects.try_restore_parts(kept[number]["streams"], (TORCH, NUMPY, PYTHON))
         if not os.path.exists(self.file_path(GIVEN)):
             open(self.file_path(GIVEN), "wb").close()
         return [new.to(old.device) for new, old in zip(kept[number]["tensors"], tensors, strict=True)]

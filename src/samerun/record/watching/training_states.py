@@ -48,23 +48,24 @@ class NonParameterStates:
                 continue
         return found
 
-    def restore(self, states: dict[str, Any], parts: Sequence[str]) -> list[str]:
+    def try_restore_parts(self, states: dict[str, Any], parts: Sequence[str]) -> list[str]:
         """Put these parts back into the objects that exist. Returns the parts that took a state."""
         taken = []
         for part in parts:
             try:
-                if part in states and self._restore_part_if_possible(part, states[part]):
+                if part in states and self._restore_part(part, states[part]):
                     taken.append(part)
             except Exception:  # another model, for example: the experiment then proves nothing
                 continue
         return taken
 
-    def _restore_part_if_possible(self, part: str, state: Any) -> int:
+    def _restore_part(self, part: str, state: Any) -> bool:
+        """Returns whether an object took a state. Raises what torch raises for a state that does not fit."""
         if part == TORCH:
             self.torch.set_rng_state(state["cpu"])
             if state["cuda"]:
                 self.torch.cuda.set_rng_state_all(state["cuda"])
-            return 1
+            return True
         if part == NUMPY:
             if state is not None and "numpy.random" in sys.modules:
                 sys.modules["numpy.random"].set_state(decode_lists_to_arrays(state))
@@ -78,12 +79,12 @@ class NonParameterStates:
             for optimizer, groups in zip(self.optimizers, numbers, strict=False):
                 for group, values in zip(optimizer.param_groups, groups, strict=True):
                     group.update(values)
-            return _load_state_dicts(self.schedulers, schedulers)
+            return _load_state_dicts(self.schedulers, schedulers) > 0
         if part == OWN:
             for generator, value in zip(self.generators, state, strict=False):
                 _set_generator_state(generator, value)
-            return min(len(self.generators), len(state))
-        return _load_state_dicts(self.optimizers if part == OPTIMIZER else self.scalers, state)
+            return bool(self.generators and state)
+        return _load_state_dicts(self.optimizers if part == OPTIMIZER else self.scalers, state) > 0
 
     def _read_torch_generator_states(self) -> dict[str, Any]:
         cuda = self.torch.cuda

@@ -26,8 +26,8 @@ from samerun.record.watching.double.memory import (
     ShadowBuffer,
     ShadowBuffers,
     SharedMemoryMonitor,
-    is_safe_with_other_values,
     only_moves_elements,
+    tolerates_arbitrary_values,
     view_in_shadow,
 )
 from samerun.record.watching.recorder import Recorder
@@ -200,7 +200,7 @@ class DoubledCall:
                 return "random operators while other threads run"
         for tensor in self.tensors:
             shadow = doubling.shadows.find_shadow_or_drop_outdated(tensor)
-            if shadow is not None and not is_safe_with_other_values(tensor):
+            if shadow is not None and not tolerates_arbitrary_values(tensor):
                 doubling.shadows.drop(tensor.untyped_storage())
             elif shadow is not None:
                 self.with_shadow.append((tensor, shadow))

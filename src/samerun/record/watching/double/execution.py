@@ -63,7 +63,7 @@ class GeneratorSnapshot:
         """True if the generator is where the other execution left its copy; else another thread drew from it too."""
         return not self.given or bool(torch.equal(self.other.get_state(), self.generator.get_state()))
 
-    def rewind(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, Any, Callable[[], None]]:
+    def rewind_generator_or_pass_copy(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, Any, Callable[[], None]]:
         """Arguments for an execution that draws the same numbers, and a function that restores the generator."""
         if not self.given:
             after = self.generator.get_state()
@@ -90,7 +90,7 @@ def execute_again(
     args, kwargs = substitute_tensors(args, replacements), substitute_tensors(kwargs, replacements)
     restore: Callable[[], None] = _do_nothing
     if draws is not None:
-        args, kwargs, restore = draws.rewind(func, args, kwargs)
+        args, kwargs, restore = draws.rewind_generator_or_pass_copy(func, args, kwargs)
     state.inside_samerun += 1
     try:
         with filling_malloc_with(malloc_fill_byte), without_warnings():

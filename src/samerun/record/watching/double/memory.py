@@ -129,7 +129,7 @@ class MemoryRegistry:
         record.digests.clear()
 
     def note_write_end(self, tensor: Any, write: Any, digest_after: bytes | None) -> None:
-        """The operator ended; `digest_after`: the tensor's digest, None if it failed. Dropped if another wrote meanwhile."""
+        """The operator ended; `digest_after`: its digest, None if it failed. Dropped if another wrote meanwhile."""
         record = self.find_or_add_record(tensor.untyped_storage())
         record.writing = max(0, record.writing - 1)
         record.digests.clear()
@@ -265,7 +265,7 @@ class ShadowBuffers:
         """Give memory that was just made a shadow. The first `initialized_bytes` bytes of it are known already."""
         storage = tensor.untyped_storage()
         size = storage.nbytes()
-        if not size or not d.is_readable(tensor) or not is_safe_with_other_values(tensor):
+        if not size or not d.is_readable(tensor) or not tolerates_arbitrary_values(tensor):
             return
         other = torch.UntypedStorage(size, device=storage.device)  # type: ignore[no-untyped-call]
         view_bytes(other, 0, size).fill_(OTHER_BYTE)
@@ -321,7 +321,7 @@ class ShadowBuffers:
             self.add_shadow(mine, others, origin)
 
 
-def is_safe_with_other_values(tensor: Any) -> bool:
+def tolerates_arbitrary_values(tensor: Any) -> bool:
     """False for integers on a GPU: an index out of range would end the program."""
     return bool(tensor.is_cpu or tensor.is_floating_point() or tensor.is_complex())
 

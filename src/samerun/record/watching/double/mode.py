@@ -149,7 +149,7 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
         if storage.nbytes() > initialized_bytes:
             if initialized_bytes:  # `empty` is filled with zeros already
                 view_bytes(storage, initialized_bytes, storage.nbytes() - initialized_bytes).zero_()
-            location_id = self._find_user_line_location(self.state.module)
+            location_id = self._intern_user_line(self.state.module)
             self.doubling.memory.find_or_add_record(storage, location_id)
             self.doubling.shadows.add_for_uninitialized(
                 out, location_id, operator.name.split(".")[1], initialized_bytes

@@ -94,7 +94,7 @@ class StateKeeper:
     def restore_states_before_first_step(self) -> None:
         if self.states is None or self.recorder.step:
             return
-        taken = self.objects.restore(self.states, [part for part in PARTS if part in self.parts])
+        taken = self.objects.try_restore_parts(self.states, [part for part in PARTS if part in self.parts])
         with open(os.path.join(self.folder, PUT_BACK), "a", encoding="utf-8") as file:
             file.writelines(f"{part}\n" for part in taken)
 

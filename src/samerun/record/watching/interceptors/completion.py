@@ -148,7 +148,7 @@ def intercept_future_completion(recorder: Recorder, futures: Any) -> None:
 
         return __init__
 
-    def wrap_to_count_wait(original: Any) -> Any:
+    def wrap_wait(original: Any) -> Any:
         def wait(fs: Any, timeout: float | None = None, return_when: str = futures.ALL_COMPLETED) -> Any:
             futures_given = list(fs)
             if in_order and futures_given and return_when == futures.FIRST_COMPLETED:
@@ -181,7 +181,7 @@ def intercept_future_completion(recorder: Recorder, futures: Any) -> None:
             yield future
 
     wrap_attribute(futures, "as_completed", wrap_as_completed)
-    wrap_attribute(futures, "wait", wrap_to_count_wait)
+    wrap_attribute(futures, "wait", wrap_wait)
     wrap_attribute(futures._base.Future, "__init__", wrap_future_init)
 
 
@@ -240,7 +240,7 @@ def intercept_asyncio_completion(recorder: Recorder, asyncio: Any) -> None:
 
         return as_completed
 
-    def wrap_to_count_wait(original: Any) -> Any:
+    def wrap_wait(original: Any) -> Any:
         async def wait(fs: Any, *, timeout: float | None = None, return_when: str = asyncio.ALL_COMPLETED) -> Any:
             if type(fs) not in (set, frozenset, list, tuple) or not all(map(asyncio.isfuture, fs)):
                 return await original(fs, timeout=timeout, return_when=return_when)  # it says what is wrong with them
@@ -275,7 +275,7 @@ def intercept_asyncio_completion(recorder: Recorder, asyncio: Any) -> None:
 
     calls = itertools.count()
     wrap_attribute(asyncio.base_events.BaseEventLoop, "run_in_executor", wrap_run_in_executor)
-    for name, make in (("as_completed", wrap_as_completed), ("wait", wrap_to_count_wait)):
+    for name, make in (("as_completed", wrap_as_completed), ("wait", wrap_wait)):
         for module in (asyncio.tasks, asyncio):
             wrap_attribute(module, name, make)
 

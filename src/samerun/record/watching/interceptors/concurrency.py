@@ -32,7 +32,7 @@ def intercept_thread_start(recorder: Recorder, threading: Any) -> None:
     serial = pins.SERIAL in recorder.config.pins
 
     def start_with_role(self: Any) -> None:
-        self._samerun_role = recorder.next_child_thread_role(stable_thread_name(self))
+        self._samerun_role = recorder.count_child_and_make_thread_role(stable_thread_name(self))
         start(self)
         if serial and stack_frames.is_called_by_user():
             self.join(SERIAL_SECONDS)  # a thread that waits for others then runs beside them
@@ -41,7 +41,7 @@ def intercept_thread_start(recorder: Recorder, threading: Any) -> None:
         role = getattr(self, "_samerun_role", "")
         if role:
             try:
-                recorder.begin_thread(role)
+                recorder.number_and_emit_thread(role)
                 if recorder.enter_operators is not None and recorder.recording:
                     recorder.enter_operators()
             except Exception as error:
