@@ -47,9 +47,9 @@ demo: $(STAMP)
 # a file whose last test looks at what all others of it did.
 test: $(STAMP)
 	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -m "not exhaustive and not threads" -n 2 --dist worksteal \
-		--ignore tests/numerics/operators/test_portable_operators.py
+		--ignore tests/numerics/aten_handlers/test_portable_operators.py
 	$(PYTHON) -m pytest -m "threads and not exhaustive"
-	$(PYTHON) -m pytest tests/numerics/operators/test_portable_operators.py
+	$(PYTHON) -m pytest tests/numerics/aten_handlers/test_portable_operators.py
 
 test-exhaustive: $(STAMP)
 	$(PYTHON) -m pytest -m exhaustive

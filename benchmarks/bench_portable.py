@@ -17,6 +17,8 @@ import torch
 import torch.nn.functional as nnf
 from memory import keep_memory
 
+from samerun.numerics.aten_handlers import losses
+from samerun.numerics.aten_handlers.linear_algebra import qr
 from samerun.numerics.kernels import (
     distributions,
     elementwise,
@@ -27,8 +29,6 @@ from samerun.numerics.kernels import (
     softmax,
     sums,
 )
-from samerun.numerics.operators import losses
-from samerun.numerics.operators.linear_algebra import qr
 
 TURNS, SECONDS = 5, 0.25
 GOAL = {
@@ -57,7 +57,7 @@ def cases() -> Iterator[Pair]:
         if hasattr(torch, name):
             yield (
                 name,
-                lambda g=given, n=name: functions.apply_rounded(n, g),
+                lambda g=given, n=name: functions.apply_correctly_rounded(n, g),
                 lambda g=given, n=name: getattr(torch, n)(g),
             )
     yield "gelu", lambda: elementwise.gelu(x), lambda: nnf.gelu(x)
@@ -88,7 +88,7 @@ def cases() -> Iterator[Pair]:
 
 
 def drawn_by_rejection(x: torch.Tensor) -> Iterator[Pair]:
-    draw, wide, half = distributions.RandomStream(0, 0), x.double(), torch.full_like(x, 0.5)
+    draw, wide, half = distributions.RandomDraw(0, 0), x.double(), torch.full_like(x, 0.5)
     yield "gamma", lambda: distributions.sample_gamma(wide, draw), lambda: torch._standard_gamma(x)
     yield "poisson 4", lambda: distributions.sample_poisson(wide * 4, draw), lambda: torch.poisson(x * 4)
     yield "poisson 100", lambda: distributions.sample_poisson(wide * 100, draw), lambda: torch.poisson(x * 100)

@@ -176,7 +176,7 @@ static PyObject *shape_seed_of(PyObject *dtype, PyObject *shape) {
 typedef void pieces_t(const void *data, uint64_t size, uint64_t piece, uint64_t seed, void *out, void *team,
                       uint32_t threads);
 
-/* As `native.may_use_torch_threads` says: only the main thread, and never a forked child. */
+/* As `native.may_use_torch_openmp_threads` says: only the main thread, and never a forked child. */
 static long borrowable_threads(void) {
     if (!host.openmp_parallel || in_forked_child || PyThread_get_thread_ident() != host.main_thread) return 1;
     PyObject *found = PyObject_CallNoArgs(host.get_num_threads);

@@ -14,7 +14,7 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
-from samerun.base.text import echo_printable, printable_line
+from samerun.base.text import echo_escaped, escape_as_one_line
 
 TRACEBACK = "SAMERUN_TRACEBACK"
 
@@ -67,7 +67,7 @@ def samerun_group() -> None:
 def main() -> None:
     """Entry point. Exit codes: 0 same, 1 different, 2 trouble: also for whatever goes wrong in samerun itself."""
     try:
-        _open_closed_streams()
+        _repair_standard_streams()
         try:
             samerun_group.main(standalone_mode=False)
         finally:
@@ -76,25 +76,27 @@ def main() -> None:
         with suppress(OSError):
             said = io.StringIO()
             error.show(said)
-            echo_printable(said.getvalue(), err=True, nl=False)
-        _exit_with_trouble()
+            echo_escaped(said.getvalue(), err=True, nl=False)
+        _print_message_and_exit_with_2()
     except (click.Abort, KeyboardInterrupt):
-        _exit_with_trouble("interrupted.")
+        _print_message_and_exit_with_2("interrupted.")
     except BrokenPipeError:  # whoever read has gone, and wants to hear nothing
-        _exit_with_trouble()
+        _print_message_and_exit_with_2()
     except SamerunError as error:
-        _exit_with_trouble(str(error))
+        _print_message_and_exit_with_2(str(error))
     except MemoryError:
-        _exit_with_trouble("not enough memory.")
+        _print_message_and_exit_with_2("not enough memory.")
     except OSError as error:
         file = f": {error.filename}" if error.filename is not None else ""
         where = "" if _working_folder_exists() else "The working directory is not there any more. "
-        _exit_with_trouble(
-            f"{where}{printable_line((error.strerror or str(error)) + file)}.\n  {TRACEBACK}=1 shows where."
+        _print_message_and_exit_with_2(
+            f"{where}{escape_as_one_line((error.strerror or str(error)) + file)}.\n  {TRACEBACK}=1 shows where."
         )
     except Exception as error:
-        _exit_with_trouble(f"this is a bug in samerun: {printable_line(f'{type(error).__name__}: {error}')}\n"
-             f"  Please report it. {TRACEBACK}=1 in the environment shows the traceback.")  # fmt: skip
+        _print_message_and_exit_with_2(
+            f"this is a bug in samerun: {escape_as_one_line(f'{type(error).__name__}: {error}')}\n"
+            f"  Please report it. {TRACEBACK}=1 in the environment shows the traceback."
+        )
 
 
 def _working_folder_exists() -> bool:
@@ -104,13 +106,13 @@ def _working_folder_exists() -> bool:
         return False
 
 
-def _exit_with_trouble(message: str = "") -> NoReturn:
+def _print_message_and_exit_with_2(message: str = "") -> NoReturn:
     """End with exit code 2, whatever can still be written."""
     with suppress(OSError):
         if os.environ.get(TRACEBACK):
             traceback.print_exc()
         if message:
-            echo_printable(f"samerun: {message}", err=True)
+            echo_escaped(f"samerun: {message}", err=True)
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -119,7 +121,7 @@ def _exit_with_trouble(message: str = "") -> NoReturn:
     sys.exit(2)
 
 
-def _open_closed_streams() -> None:
+def _repair_standard_streams() -> None:
     """A terminal may not know all characters, and a shell may have closed descriptors that files would then get."""
     for number in range(3):
         try:

@@ -48,7 +48,7 @@ def receipt(
     if isinstance(redact, str):
         raise SamerunError(f"receipt(redact={redact!r}): a list of patterns is wanted.", hint=f"Try [{redact!r}].")
     with hide_from_recorder():
-        target = _resolve_target(path)
+        target = _resolve_writable_target(path)
     from samerun.record.receipt.code_version import read_code_version
 
     with hide_from_recorder():
@@ -117,12 +117,12 @@ class _TraceSlice:
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
-        self.first = self._count_events()
+        self.first = self._flush_and_count_events()
         self.earlier = [dict(one) for one in recorder.cleared_on_restart]
         for one in recorder.cleared_on_restart:
             one.clear()
 
-    def _count_events(self) -> int:
+    def _flush_and_count_events(self) -> int:
         """Return how many events the trace has now."""
         writer = self.recorder.writer or self.recorder.open_writer()
         if writer is None:
@@ -143,7 +143,7 @@ class _TraceSlice:
             both = {**earlier, **one}
             one.clear()
             one.update(both)
-        last, writer = self._count_events(), self.recorder.writer
+        last, writer = self._flush_and_count_events(), self.recorder.writer
         if writer is None:
             return RecordedSections([], [f"the recording had stopped: {self.recorder.failure}"])
         section = build_process_section(Trace(Path(writer.path)), self.first, last)
@@ -158,16 +158,16 @@ def _start_or_join_recording(folder: str) -> _OwnRecording | _TraceSlice:
     return _OwnRecording(folder, recorder)
 
 
-def _resolve_target(path: str | os.PathLike[str]) -> Path | str:
+def _resolve_writable_target(path: str | os.PathLike[str]) -> Path | str:
     """Return the file or address that the receipt goes to. Raises SamerunError if it could not be written later."""
     from samerun.record.receipt import remote
     from samerun.record.receipt.remote import is_remote_address
 
     text, other = os.fspath(path), os.environ.get(FOLDER_VARIABLE)
     if not is_remote_address(text):
-        return _require_writable_file(Path(text) if not other else Path(other) / Path(text).name)
+        return _add_rank_and_require_writable(Path(text) if not other else Path(other) / Path(text).name)
     if other:
-        return _require_writable_file(Path(other) / posixpath.basename(text))
+        return _add_rank_and_require_writable(Path(other) / posixpath.basename(text))
     with isolate_rng():  # the packages may draw random numbers
         if not posixpath.basename(text) or remote.is_remote_folder(text):
             raise SamerunError(f"receipt({text!r}): that is a folder.", hint="Name a file, such as run.json.")
@@ -181,15 +181,15 @@ def _add_rank_to_file_name(file_name: str) -> str:
     return file_name if rank in ("", "0") else f"{stem}.rank{rank}{suffix}"
 
 
-def _require_writable_file(path: Path) -> Path:
+def _add_rank_and_require_writable(path: Path) -> Path:
     """Return the absolute path of this rank's receipt. Raises SamerunError if it could not be written."""
-    from samerun.base.files import refuse_special_file, require_result_writable
+    from samerun.base.files import raise_if_existing_non_regular_file, require_output_writable
 
     path = path.with_name(_add_rank_to_file_name(path.name)) if path.name else path
     if path.is_dir():
         raise SamerunError(f"receipt({str(path)!r}): that is a folder.", hint="Name a file, such as run.json.")
-    refuse_special_file(path)
-    require_result_writable("receipt:", str(path))
+    raise_if_existing_non_regular_file(path)
+    require_output_writable("receipt:", str(path))
     return path.absolute()
 
 
@@ -209,7 +209,7 @@ def _write_receipt(
     made = assemble_receipt(
         version=sys.modules["samerun"].__version__,  # an import would be circular: samerun imports this module
         command={"form": "code", "words": [script, *sys.argv[1:]]},
-        held_settings=_read_hold_settings(),
+        held_settings=_read_held_settings_from_environ(),
         ending=ended,
         code=code_version,
         sections=recorded.sections,
@@ -228,7 +228,7 @@ def _write_receipt(
         receipt_file.write(file, made)
 
 
-def _read_hold_settings() -> dict[str, Any] | None:
+def _read_held_settings_from_environ() -> dict[str, Any] | None:
     """Return the settings with which `samerun run` holds this process; None if it does not."""
     try:
         asked = json.loads(os.environ["SAMERUN_HOLD"])

@@ -79,7 +79,7 @@ def test_no_link_in_the_place_of_a_temporary_file_is_followed(tmp_path: Path, mo
     write_file_atomically(path, b"one")
     monkeypatch.setattr(os, "link", _no_links)
     with pytest.raises(FileExistsError):  # the third guess: refused too, and not followed
-        replace_file_atomically(path, lambda file: file.write(b"two"), previous=tmp_path / "c.pt.previous")
+        replace_file_atomically(path, lambda file: file.write(b"two"), backup_path=tmp_path / "c.pt.previous")
     assert victim.read_text() == "precious" and path.read_bytes() == b"one"
 
 
@@ -95,7 +95,7 @@ def test_the_earlier_file_is_kept_also_without_links(
         monkeypatch.setattr(os, "link", _no_links)
     path = tmp_path / ("x" * 250)  # a temporary name longer than 255 bytes could not be made
     for number in range(3):
-        replace_file_atomically(path, lambda file, n=number: file.write(b"%d" % n), previous=tmp_path / "earlier")
+        replace_file_atomically(path, lambda file, n=number: file.write(b"%d" % n), backup_path=tmp_path / "earlier")
     assert (path.read_bytes(), (tmp_path / "earlier").read_bytes()) == (b"2", b"1")
     assert len(os.listdir(tmp_path)) == 2
 
@@ -120,7 +120,7 @@ while True:
         for _ in range(200):
             file.write(line * 50)
             file.flush()
-    replace_file_atomically(path, write, previous=path.with_name("c.previous"))
+    replace_file_atomically(path, write, backup_path=path.with_name("c.previous"))
 """
 
 
@@ -148,7 +148,7 @@ def killed_jobs(folder: Path, rounds: int) -> None:
             job.kill()
             job.wait()
     write_file_atomically(path, b"end")
-    replace_file_atomically(path, lambda file: file.write(b"end"), previous=folder / "c.previous")
+    replace_file_atomically(path, lambda file: file.write(b"end"), backup_path=folder / "c.previous")
     assert sorted(os.listdir(folder)) == ["c", "c.previous"]
 
 

@@ -61,9 +61,9 @@ def test_what_is_not_marked_or_is_no_folder_of_ours_stays(tmp_path: Path) -> Non
     (tmp_path / "samerun-keeps-this").mkdir()
     (tmp_path / "samerun-keeps-this" / work_folder.OWNER).write_bytes(work_folder._hostname_bytes())
     before = sorted(tmp_path.rglob("*"))
-    with work_folder.make_work_folder(str(tmp_path)) as folder:
+    with work_folder.temporary_work_folder(str(tmp_path)) as folder:
         assert folder.parent == tmp_path and folder.is_dir()
     assert sorted(tmp_path.rglob("*")) == before
     (unmarked / work_folder.OWNER).write_bytes(work_folder._hostname_bytes())  # as one that was left over
-    with work_folder.make_work_folder(str(tmp_path)):
+    with work_folder.temporary_work_folder(str(tmp_path)):
         assert not unmarked.exists() and target.exists()

@@ -89,12 +89,12 @@ def test_nothing_is_told_from_unwatched_without_our_library_but_the_type_of_func
         import sys
         sys.modules["samerun.base._wrap"] = None
         import copy, datetime, pickle, time
-        from samerun.base.wrapping import replace_method_in_type, wrap_like
+        from samerun.base.wrapping import replace_method_in_type, make_wrapper_of_same_type
         plain, seen = time.time, []
         def reading():
             seen.append("time")
             return plain()
-        time.time = wrap_like(plain, reading)
+        time.time = make_wrapper_of_same_type(plain, reading)
         class Held:
             clock = time.time
         assert Held().clock() > 0 and pickle.loads(pickle.dumps(time.time)) is time.time
@@ -166,14 +166,14 @@ def test_wrappers_are_of_the_type_of_what_they_wrap() -> None:
     def many(*args: object, **kwargs: object) -> tuple[object, ...]:
         return (*args, *sorted(kwargs.items()))
 
-    wrapped = wrapping.wrap_like(time.time, many)
+    wrapped = wrapping.make_wrapper_of_same_type(time.time, many)
     assert type(wrapped) is type(time.time) and wrapped.__name__ == "time" and wrapped.__self__ is time
     assert wrapped(*range(20), b=1) == (*range(20), ("b", 1))
-    method = wrapping.wrap_like(vars(random.Random().__class__.__mro__[1])["getrandbits"], many)
+    method = wrapping.make_wrapper_of_same_type(vars(random.Random().__class__.__mro__[1])["getrandbits"], many)
     assert type(method) is type(str.join)
     own = random.Random()
     assert method(own, *range(12), k=2) == (own, *range(12), ("k", 2))
     with pytest.raises(TypeError):
         method("another type")
     with pytest.raises(ZeroDivisionError):
-        wrapping.wrap_like(time.sleep, lambda: 1 / 0)()
+        wrapping.make_wrapper_of_same_type(time.sleep, lambda: 1 / 0)()

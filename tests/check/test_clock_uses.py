@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from check_command import check
 
-from samerun.check.evidence.clock_uses import clock_may_decide
+from samerun.check.evidence.clock_uses import clock_may_affect_results
 
 BEGIN = "import time, logging\nfrom time import perf_counter as clock\n"
 SHOWN = {
@@ -63,7 +63,7 @@ def decides(tmp_path: Path, text: str) -> bool:
     path.write_text(BEGIN + text + "\n")
     words = ("clock()", "time.", "uuid1", "logging.info")
     lines = [n for n, line in enumerate(path.read_text().splitlines(), 1) if n > 2 and any(w in line for w in words)]
-    return clock_may_decide({str(path): lines})
+    return clock_may_affect_results({str(path): lines})
 
 
 @pytest.mark.parametrize("name", SHOWN)
@@ -81,9 +81,9 @@ def test_readings_are_followed_into_other_files(tmp_path: Path) -> None:
     timing.write_text("import time\nSTART = time.time()\n")
     for text, expected in (("print(timing.START)", False), ("if timing.START > 3:\n x = 2", True)):
         train.write_text(f"import timing\n{text}\n")
-        assert clock_may_decide({str(timing): [2], str(train): []}) is expected
+        assert clock_may_affect_results({str(timing): [2], str(train): []}) is expected
     train.write_text("from timing import START as S\nx = range(int(S))\n")
-    assert clock_may_decide({str(timing): [2], str(train): []})
+    assert clock_may_affect_results({str(timing): [2], str(train): []})
 
 
 TIMED = """\

@@ -36,15 +36,15 @@ class Program:
     def __init__(self, folder: Path, behaviour: dict[bool, str]) -> None:
         self.folder, self.behaviour, self.made = folder, behaviour, 0
 
-    def run(self, plan: Plan, name: str, vary: tuple[str, ...] = (), among_forks: bool = False) -> Any:
+    def run_and_record(self, plan: Plan, name: str, labels: tuple[str, ...] = (), allow_fork: bool = False) -> Any:
         self.made += 1
-        folder = self.folder / f"{name}-{among_forks}"
+        folder = self.folder / f"{name}-{allow_fork}"
         folder.mkdir()
-        if among_forks:
+        if allow_fork:
             (folder / "forked").touch()
         value = plan.watch.pin_variant if plan.watch.pins else None
-        result = BEHAVIOURS[self.behaviour[among_forks]](value)
-        return SimpleNamespace(folder=folder, exit_code=0, forked=among_forks, result=result)
+        result = BEHAVIOURS[self.behaviour[allow_fork]](value)
+        return SimpleNamespace(folder=folder, exit_code=0, forked=allow_fork, result=result)
 
     def compare_runs(self, a: Any, b: Any) -> Any:
         assert a.forked == b.forked

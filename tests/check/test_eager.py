@@ -9,7 +9,7 @@ import pytest
 from check_command import check
 
 from samerun.base.records import CheckReport, FirstDifference
-from samerun.check.search.modes import add_eager_hint
+from samerun.check.search.modes import add_eager_hint_if_in_compiled_region
 
 PROGRAM = """
 import random
@@ -66,5 +66,5 @@ def test_a_program_that_compiles_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("operator", "hinted"), [("compiled graph", True), ("aten.mm.default", False)])
 def test_a_compiled_region_that_differs_is_named_with_a_way_inside(operator: str, hinted: bool) -> None:
     first = FirstDifference("rerun", 3, 1, "forward", "", operator, "train.py", 7, "same")
-    notes = add_eager_hint(CheckReport("different", ("train.py",), first_difference=first)).notes
+    notes = add_eager_hint_if_in_compiled_region(CheckReport("different", ("train.py",), first_difference=first)).notes
     assert any("--eager" in note for note in notes) is hinted

@@ -43,11 +43,11 @@ def facts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Run]]:
     with inside(folder), runner(folder / "runs") as made:
         plan = held_plan(FACTS, "--a", "b c")
         runs = {"fresh": made.run(plan, "fresh")}
-        runs |= {name: made.run(plan, name, among_forks=True) for name in ("one", "two")}
+        runs |= {name: made.run(plan, name, allow_fork=True) for name in ("one", "two")}
         pinned = held_plan(FACTS, "--clock", pins=PINNED)
         runs["pinned fresh"] = made.run(pinned, "pinned-fresh")
-        runs |= {f"pinned {name}": made.run(pinned, f"pinned-{name}", among_forks=True) for name in ("one", "two")}
-        assert made.forks.reason == ""
+        runs |= {f"pinned {name}": made.run(pinned, f"pinned-{name}", allow_fork=True) for name in ("one", "two")}
+        assert made.forks.disabled_reason == ""
         yield runs
 
 
@@ -110,8 +110,8 @@ def test_a_program_that_prepares_the_import_of_torch_is_not_forked(program: Path
     with ExitStack() as stack:
         (program / "other_threads_always").touch()
         made = ends(program, stack)
-        assert "environment" in made.forks.reason
-        run = made.run(held_plan(program / "program.py", "mark"), "again", among_forks=True)
+        assert "environment" in made.forks.disabled_reason
+        run = made.run(held_plan(program / "program.py", "mark"), "again", allow_fork=True)
         assert not was_forked(run)
         assert "threads 2" in (run.folder / "stdout").read_text()
 
@@ -125,23 +125,23 @@ def test_a_fork_that_would_import_another_thing_is_run_from_nothing(program: Pat
         else:
             (program / what).touch()
         plan = held_plan(program / "program.py", "mark")
-        run = made.run(plan, "again", among_forks=True)
+        run = made.run(plan, "again", allow_fork=True)
         assert (run.exit_code, was_forked(run)) == (0, False)
-        assert ("timeit" if what.endswith(".py") else "environment") in made.forks.reason
-        assert not was_forked(made.run(plan, "third", among_forks=True))
+        assert ("timeit" if what.endswith(".py") else "environment") in made.forks.disabled_reason
+        assert not was_forked(made.run(plan, "third", allow_fork=True))
 
 
 def test_a_fork_that_fails_is_run_from_nothing(program: Path) -> None:
     with ExitStack() as stack:
         made = ends(program, stack)
         plan = held_plan(program / "program.py", "mark").with_environment(HOW="fork fails")
-        run = made.run(plan, "again", among_forks=True)
-        assert (run.exit_code, was_forked(run), made.forks.reason) == (0, False, "a forked run failed")
+        run = made.run(plan, "again", allow_fork=True)
+        assert (run.exit_code, was_forked(run), made.forks.disabled_reason) == (0, False, "a forked run failed")
 
 
 @pytest.mark.parametrize("change", ["hash_seed", "address_layout", "memory"])
 def test_what_is_not_held_is_not_forked(program: Path, change: str) -> None:
-    from samerun.check.variations.table import parse_vary
+    from samerun.check.variations.table import parse_vary_option
 
     with ExitStack() as stack:
         made = ends(program, stack)
@@ -154,7 +154,7 @@ def test_what_is_not_held_is_not_forked(program: Path, change: str) -> None:
 
             assert not made.forks.may_fork(replace(plan, prefix=()))
         else:
-            assert not made.forks.may_fork(parse_vary("memory")[0].apply(plan, True))
+            assert not made.forks.may_fork(parse_vary_option("memory")[0].apply(plan, True))
 
 
 # --- how runs end -------------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ def test_exit_codes_and_last_words(program: Path) -> None:
         environment = prepend_bootstrap_to_pythonpath(
             {**os.environ, **plan.environment, CONFIG_VARIABLE: "", "HOW": ""}
         )
-        parent = PreloadedProcess.start(
+        parent = PreloadedProcess.start_or_return_reason(
             plan.command, plan.prefix, environment, ["numpy", "torch"], program / "preloaded"
         )
         assert isinstance(parent, PreloadedProcess), parent
@@ -178,7 +178,7 @@ def test_exit_codes_and_last_words(program: Path) -> None:
                 config = folder / "watch.json"
                 config.write_text(WatchConfig(folder=str(folder)).to_json())
                 with open(folder / "stdout", "wb") as out, open(folder / "stderr", "wb") as err:
-                    child = parent.fork_child({CONFIG_VARIABLE: str(config), "HOW": how}, out, err, 0o022)
+                    child = parent.try_fork_child({CONFIG_VARIABLE: str(config), "HOW": how}, out, err, 0o022)
                     assert isinstance(child, ForkedProcess)
                     assert child.wait(120) == code, how
                 text, errors = (folder / "stdout").read_text(), (folder / "stderr").read_text()
@@ -198,8 +198,8 @@ def test_a_fork_over_its_time_limit_leaves_no_process(program: Path) -> None:
         (program / "hang").touch()
         made.time_limit = 6
         plan = held_plan(program / "program.py", "mark")
-        assert made.run(plan, "again", among_forks=True).timed_out
-        assert made.forks.reason == "a forked run failed"
+        assert made.run(plan, "again", allow_fork=True).timed_out
+        assert made.forks.disabled_reason == "a forked run failed"
     assert not list_commands_running_in(program, "mark")
 
 

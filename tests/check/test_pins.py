@@ -12,7 +12,7 @@ from watched_program import run
 from samerun.check.attribution.confirmation import compute_required_trials
 from samerun.check.evidence.situation import Suspect
 from samerun.check.execution.runner import Runner
-from samerun.check.search.run_status import limit_pinned_run_time
+from samerun.check.search.run_status import with_experiment_time_limit
 from samerun.record import pins
 from samerun.report.progress import RunProgress
 
@@ -152,7 +152,7 @@ def test_an_experiment_has_a_limit(
     labels: tuple[str, ...], asked: float | None, limit: float | None, tmp_path: Path
 ) -> None:
     runner = Runner(tmp_path, asked, RunProgress(quiet=True))
-    assert limit_pinned_run_time(runner, 10.0, labels).time_limit == limit
+    assert with_experiment_time_limit(runner, 10.0, labels).time_limit == limit
     assert runner.time_limit == asked
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from forked_runs import held_plan, runner
 
-from samerun.check.variations.memory import why_layout_cannot_be_fixed
+from samerun.check.variations.memory import why_aslr_cannot_be_disabled
 
 PROGRAM = """
 import os
@@ -19,7 +19,7 @@ torch.ones(2).sum()
 """
 
 
-@pytest.mark.skipif(bool(why_layout_cannot_be_fixed()), reason=why_layout_cannot_be_fixed())
+@pytest.mark.skipif(bool(why_aslr_cannot_be_disabled()), reason=why_aslr_cannot_be_disabled())
 def test_the_name_of_a_run_moves_nothing(tmp_path: Path) -> None:
     script = tmp_path / "it.py"
     script.write_text(PROGRAM, encoding="utf-8")

@@ -11,8 +11,8 @@ from check_command import check
 from samerun.check.execution.processes import (
     BUSY_SHARE,
     MachineLoad,
-    choose_passive_wait_variables,
-    read_own_processor_seconds,
+    choose_openmp_passive_wait_variables,
+    read_own_and_children_cpu_seconds,
 )
 
 PROGRAM = """
@@ -32,8 +32,8 @@ print(os.environ.get("OMP_WAIT_POLICY"), hashlib.sha256(bits).hexdigest())
 
 @pytest.mark.parametrize("name", ["OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIBRARY"])
 def test_a_choice_of_the_users_stays(name: str) -> None:
-    assert choose_passive_wait_variables({name: "1"}) == {}
-    assert choose_passive_wait_variables({}) == {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0"}
+    assert choose_openmp_passive_wait_variables({name: "1"}) == {}
+    assert choose_openmp_passive_wait_variables({}) == {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0"}
 
 
 def test_threads_sleep_while_they_wait_and_compute_the_same_bits(tmp_path: Path) -> None:
@@ -50,10 +50,10 @@ def test_threads_sleep_while_they_wait_and_compute_the_same_bits(tmp_path: Path)
 
 def test_only_a_machine_that_others_use_is_called_busy() -> None:
     load = MachineLoad()
-    begun = load.start_run()
-    while read_own_processor_seconds() - begun[2] < 0.2:
+    begun = load.take_load_sample()
+    while read_own_and_children_cpu_seconds() - begun[2] < 0.2:
         sum(range(10_000))
-    load.add_finished_run(begun)
+    load.add_others_cpu_time_since(begun)
     assert load.possible > 0
     assert load.others <= load.possible * 1.2
     cores = os.cpu_count() or 1

@@ -10,7 +10,7 @@ from check_command import check, samerun
 
 from samerun.check.plan import Plan
 from samerun.check.variations import folder_copies, processes
-from samerun.check.variations.table import GROUPS, VARIATIONS, parse_vary
+from samerun.check.variations.table import GROUPS, VARIATIONS, parse_vary_option
 from samerun.record.comparison.streams import IGNORE_CHILDREN, IGNORE_DATA_LOADING, ONLY_RANK_0, is_process_compared
 from samerun.record.config import WatchConfig
 
@@ -121,10 +121,10 @@ def test_a_clean_program_is_same_under_all_of_them(tmp_path: Path) -> None:
 
 def test_groups() -> None:
     assert GROUPS == ("environment", "shape", "machine")
-    assert [v.name for v in parse_vary("shape")] == [
+    assert [v.name for v in parse_vary_option("shape")] == [
         "threads", "workers", "batch_split", "process_start", "world_size", "resume",
     ]  # fmt: skip
-    assert parse_vary("all") == VARIATIONS
+    assert parse_vary_option("all") == VARIATIONS
 
 
 @pytest.mark.parametrize("variation", VARIATIONS, ids=lambda v: v.name)
@@ -159,8 +159,8 @@ def test_skipped_variations_say_why() -> None:
 def test_ranks(command: tuple[str, ...], found: object, changed: tuple[str, ...] | None) -> None:
     assert processes.find_rank_count_option(command) == found
     plan = Plan(command, command, WatchConfig(folder=""))
-    assert processes.vary_or_pin_world_size(plan, True).command == (changed or command)
-    assert processes.vary_or_pin_world_size(plan, False) == plan
+    assert processes.vary_or_leave_world_size(plan, True).command == (changed or command)
+    assert processes.vary_or_leave_world_size(plan, False) == plan
 
 
 def test_what_a_scope_leaves_out() -> None:
@@ -190,9 +190,9 @@ def test_a_folder_is_copied(tmp_path: Path) -> None:
 def test_a_large_folder_is_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a").write_text("12345")
     (tmp_path / "b").write_text("12345")
-    assert folder_copies.why_folder_not_copied(tmp_path) == ""
+    assert folder_copies.why_folder_is_too_large_to_copy(tmp_path) == ""
     monkeypatch.setattr(folder_copies, "MAX_FILES", 1)
-    assert "1 files" in folder_copies.why_folder_not_copied(tmp_path)
+    assert "1 files" in folder_copies.why_folder_is_too_large_to_copy(tmp_path)
 
 
 # --- resume --------------------------------------------------------------------------------------------

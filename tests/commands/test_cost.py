@@ -17,8 +17,8 @@ from check_command import heed_interrupts, list_running_commands, samerun
 from html_page import EVIL, Page
 
 from samerun.base.machine import collect_machine_facts
-from samerun.base.records import Amount, CostReport, OperatorCost, Setting
-from samerun.check.execution.cost import MeasuredRun, median_operator_costs, summarize_amounts
+from samerun.base.records import CostReport, MedianAndRange, OperatorCost, Setting
+from samerun.check.execution.cost import MeasuredRun, compute_median_operator_costs, median_and_range
 from samerun.report.cost import cost_to_html, format_amount_with_ratio, format_quantity, make_quantity_rows
 
 TRAIN = """
@@ -45,25 +45,25 @@ def part(steps: int = 3, **operators: list[float]) -> dict[str, Any]:
 
 def test_processes_of_a_run_are_added_up_and_runs_give_the_median() -> None:
     runs = [MeasuredRun(1.0, (part(mm=[2, n, 8]), part(mm=[1, n, 0], add=[1, 1.0, 0])), "") for n in (1.0, 5.0, 2.0)]
-    assert median_operator_costs(runs) == {"mm": OperatorCost(3, 4.0, 8), "add": OperatorCost(1, 1.0, 0)}
+    assert compute_median_operator_costs(runs) == {"mm": OperatorCost(3, 4.0, 8), "add": OperatorCost(1, 1.0, 0)}
     assert runs[0].steps == 3 and runs[0].seconds_per_step(0) == 0.5
     assert MeasuredRun(1.0, (part(1),), "").seconds_per_step(0) is None
-    assert summarize_amounts([3.0, 1.0, 2.0]) == Amount(2.0, 1.0, 3.0) and summarize_amounts([]) is None
+    assert median_and_range([3.0, 1.0, 2.0]) == MedianAndRange(2.0, 1.0, 3.0) and median_and_range([]) is None
 
 
 def test_quantities() -> None:
     assert [format_quantity(v, "s") for v in (12.345, 0.0021, 3.2e-6)] == ["12.3 s", "2.1 ms", "3.2 us"]
     assert format_quantity(3 * 2**20, "B") == "3 MiB"
-    plain = Amount(2.0, 2.0, 2.0)
+    plain = MedianAndRange(2.0, 2.0, 2.0)
     assert (
         format_amount_with_ratio(plain, plain, "s") == "2 s"
-        and format_amount_with_ratio(Amount(3.0, 3, 3), plain, "s") == "3 s (1.50x)"
+        and format_amount_with_ratio(MedianAndRange(3.0, 3, 3), plain, "s") == "3 s (1.50x)"
     )
     assert format_amount_with_ratio(None, plain, "s") == "-"
 
 
 def test_the_page_is_escaped_and_fetches_nothing() -> None:
-    wall = Amount(1.0, 1.0, 1.0)
+    wall = MedianAndRange(1.0, 1.0, 1.0)
     settings = (Setting("plain", "measured", "", 6, wall, wall), Setting("portable", "stopped", EVIL))
     report = CostReport((EVIL,), 3, settings, ((EVIL, (OperatorCost(1, 0.5, 8), None)),))
     text = cost_to_html(report, "0", collect_machine_facts(), 15)

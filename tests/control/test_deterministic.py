@@ -30,7 +30,7 @@ C: Any = torch._C
 @pytest.fixture(autouse=True)
 def _hash_seed_at_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the tests had been started with PYTHONHASHSEED=0; fresh processes show what happens without."""
-    monkeypatch.setattr(variables, "read_environment_at_start", lambda: {"PYTHONHASHSEED": "0"})
+    monkeypatch.setattr(variables, "read_environ_at_process_start", lambda: {"PYTHONHASHSEED": "0"})
     monkeypatch.setenv("PYTHONHASHSEED", "0")
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
 
@@ -324,7 +324,7 @@ def test_plain_python_and_notebooks_are_told_once() -> None:
 def test_with_warn_it_is_logged_and_the_rest_is_set(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(variables, "read_environment_at_start", dict)
+    monkeypatch.setattr(variables, "read_environ_at_process_start", dict)
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":0:0")
     with caplog.at_level(logging.WARNING, "samerun"), samerun.deterministic(0, level="warn"):
         assert on() and os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":0:0"
@@ -333,7 +333,7 @@ def test_with_warn_it_is_logged_and_the_rest_is_set(
 
 
 def test_all_that_is_wrong_is_named_at_once_and_nothing_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(variables, "read_environment_at_start", dict)
+    monkeypatch.setattr(variables, "read_environ_at_process_start", dict)
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":0:0")
     samerun.seed_everything(1)
     state, environ = samerun.get_rng_state()["python"], dict(os.environ)
@@ -613,7 +613,7 @@ def test_other_errors_are_left_alone() -> None:
 
 
 def test_a_decorated_generator_warns_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(variables, "read_environment_at_start", dict)
+    monkeypatch.setattr(variables, "read_environ_at_process_start", dict)
 
     @samerun.deterministic(0, level="warn")
     def steps() -> Iterator[int]:

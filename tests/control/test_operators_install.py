@@ -27,7 +27,7 @@ INDEX, VALUES = torch.tensor([1, 1]), torch.tensor([1.0, 2.0])
 
 @pytest.fixture(autouse=True)
 def _as_samerun_run_starts_it(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(variables, "read_environment_at_start", lambda: {"PYTHONHASHSEED": "0"})
+    monkeypatch.setattr(variables, "read_environ_at_process_start", lambda: {"PYTHONHASHSEED": "0"})
     monkeypatch.setenv("PYTHONHASHSEED", "0")
     before = dispatcher()
     yield

@@ -30,7 +30,7 @@ def _at_start(monkeypatch: pytest.MonkeyPatch) -> None:
 def started_with(monkeypatch: pytest.MonkeyPatch, **environment: str) -> None:
     """As if the process had been started with these variables."""
     for module in (variables, survey_module):
-        monkeypatch.setattr(module, "read_environment_at_start", lambda: environment)
+        monkeypatch.setattr(module, "read_environ_at_process_start", lambda: environment)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
 
@@ -134,9 +134,9 @@ def test_the_environment_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     if not Path("/proc/self/environ").exists():
         pytest.skip("no /proc")
     monkeypatch.setenv("SAMERUN_TEST_LATER", "1")
-    launch.read_environment_at_start.cache_clear()
-    assert "SAMERUN_TEST_LATER" not in launch.read_environment_at_start()
-    assert launch.read_environment_at_start()["PATH"]
+    launch.read_environ_at_process_start.cache_clear()
+    assert "SAMERUN_TEST_LATER" not in launch.read_environ_at_process_start()
+    assert launch.read_environ_at_process_start()["PATH"]
 
 
 def test_native_overrides(monkeypatch: pytest.MonkeyPatch) -> None:

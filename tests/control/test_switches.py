@@ -111,7 +111,7 @@ def everything() -> dict[str, Any]:
 @pytest.fixture(autouse=True)
 def _hash_seed_at_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the tests had been started with PYTHONHASHSEED=0; what happens without is tested in fresh processes."""
-    monkeypatch.setattr(variables, "read_environment_at_start", lambda: {"PYTHONHASHSEED": "0"})
+    monkeypatch.setattr(variables, "read_environ_at_process_start", lambda: {"PYTHONHASHSEED": "0"})
     monkeypatch.setenv("PYTHONHASHSEED", "0")
     for name in ("CUBLAS_WORKSPACE_CONFIG", "PYTORCH_TUNABLEOP_ENABLED", "TORCH_DISABLE_NATIVE_JIT"):
         monkeypatch.delenv(name, raising=False)

@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.utils import _pytree
 
 import samerun
-from samerun.numerics.operators.table import COMPOSED, MEMBERS
+from samerun.numerics.aten_handlers.table import COMPOSED, MEMBERS
 from samerun.numerics.verification import calls
 from samerun.numerics.verification.calls import RecordedCall
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from samerun.numerics.operators.exact import ROUND_ONCE
+from samerun.numerics.aten_handlers.exact import ROUND_ONCE
 
 N = 20_001  # not a multiple of any vector
 WHOLE = {torch.float64: torch.int64, torch.float32: torch.int32, torch.bfloat16: torch.int16, torch.float16: torch.int16}

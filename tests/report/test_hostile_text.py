@@ -19,7 +19,7 @@ from repository_paths import ROOT
 from sample_receipts import FACTS, made, section
 
 from samerun.base.errors import CheckpointError
-from samerun.base.text import make_printable, printable_line
+from samerun.base.text import escape_as_one_line, escape_for_terminal
 from samerun.record.receipt import receipt_file, receipt_json
 from samerun.record.receipt.assemble import with_reproducible_digest
 from samerun.record.receipt.receipt_json import compile_schema
@@ -131,11 +131,11 @@ def test_a_report_shows_lines_of_source_as_text(tmp_path: Path) -> None:
 def test_errors_of_the_library_are_fit_too() -> None:
     error = CheckpointError(f"{BAD} is damaged", BAD)
     assert_fit(str(error))
-    assert make_printable("a\n\tb é 漢") == "a\n\tb é 漢"
+    assert escape_for_terminal("a\n\tb é 漢") == "a\n\tb é 漢"
     assert (
-        len(make_printable(LARGE)) < 5000
-        and len(make_printable("\n" * (1 << 20))) < 5000
-        and len(printable_line(LARGE)) < 400
+        len(escape_for_terminal(LARGE)) < 5000
+        and len(escape_for_terminal("\n" * (1 << 20))) < 5000
+        and len(escape_as_one_line(LARGE)) < 400
     )
 
 

@@ -21,10 +21,10 @@ from unittest import mock
 import pytest
 import torch
 
+from samerun.numerics.aten_handlers.table import resolve_runner_unless_exact
 from samerun.numerics.cuda import compiler, elementwise, launch, products, rows, sums
 from samerun.numerics.dispatch import mode
 from samerun.numerics.kernels import library
-from samerun.numerics.operators.table import resolve_runner
 
 HERE = Path(__file__).with_name("cuda")
 PROCESSORS = 4
@@ -59,13 +59,13 @@ def built(name: str, given: str, folder: Path) -> Any:
 
 
 class Emulator:
-    """Stands in for `launch.launch`; memory is the CPU's."""
+    """Stands in for `launch.launch_kernel`; memory is the CPU's."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.launched: list[str] = []
 
-    def launch(
+    def launch_kernel(
         self, device: torch.device, file: str, kernel: str, blocks: int, threads: Sequence[int], *arguments: Any
     ) -> None:
         if blocks == 0:
@@ -78,10 +78,10 @@ class Emulator:
         )
         assert done, kernel
 
-    def launch_per_value(self, device: torch.device, file: str, kernel: str, n: int, *arguments: Any) -> None:
-        self.launch(device, file, kernel, min(-(-n // launch.THREADS), 7), (launch.THREADS,), *arguments)
+    def launch_grid_stride(self, device: torch.device, file: str, kernel: str, n: int, *arguments: Any) -> None:
+        self.launch_kernel(device, file, kernel, min(-(-n // launch.THREADS), 7), (launch.THREADS,), *arguments)
 
-    def allocate(self, device: torch.device, n: int, dtype: torch.dtype) -> torch.Tensor:
+    def allocate_uninitialized(self, device: torch.device, n: int, dtype: torch.dtype) -> torch.Tensor:
         found = torch.empty(n, dtype=dtype)
         return found.fill_(float("nan")) if dtype.is_floating_point else found
 
@@ -92,11 +92,13 @@ def emulated(folder: Path) -> Iterator[Emulator]:
     emulator = Emulator(folder)
     with ExitStack() as stack:
         for module in (launch, elementwise, rows, sums, products):
-            for name in ("launch", "launch_per_value", "allocate"):
+            for name in ("launch_kernel", "launch_grid_stride", "allocate_uninitialized"):
                 if hasattr(module, name):
                     stack.enter_context(mock.patch.object(module, name, getattr(emulator, name)))
         stack.enter_context(mock.patch.object(products, "count_multiprocessors", lambda device: PROCESSORS))
         stack.enter_context(mock.patch.object(library, "is_off_cpu", lambda x: True))
         stack.enter_context(mock.patch.object(mode, "_resolved", {}))
-        stack.enter_context(mock.patch.object(mode, "resolve_runner", partial(resolve_runner, on_cuda=True)))
+        stack.enter_context(
+            mock.patch.object(mode, "resolve_runner_unless_exact", partial(resolve_runner_unless_exact, on_cuda=True))
+        )
         yield emulator

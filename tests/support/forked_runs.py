@@ -10,7 +10,7 @@ from pathlib import Path
 from samerun.base.target import resolve_target
 from samerun.check.execution.runner import Run, Runner
 from samerun.check.plan import Plan
-from samerun.check.variations.table import parse_vary
+from samerun.check.variations.table import parse_vary_option
 from samerun.record.config import WatchConfig
 
 HELD = "hash_seed,listing_order,memory,clock,locale,address_layout"
@@ -20,7 +20,7 @@ def held_plan(script: Path, *arguments: str, **watch: object) -> Plan:
     """The control plan of a check of this script."""
     target = resolve_target("script", [str(script), *arguments])
     plan = Plan(target.command, target.shown, WatchConfig(folder="", user_folder=target.user_folder))
-    for variation in parse_vary(HELD):
+    for variation in parse_vary_option(HELD):
         plan = variation.apply(plan, False)
     return plan.with_watch(**watch)
 

@@ -83,9 +83,9 @@ def samerun_check(request: pytest.FixtureRequest) -> Callable[..., Any]:
 
     def check(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         __tracebackhide__ = True
-        from samerun.adapters.rerun import call_twice
+        from samerun.adapters.rerun import call_twice_or_fail_test
 
         name = getattr(function, "__name__", "function")
-        return call_twice(lambda: function(*arguments, **named), seed, f"{name}()", request.config)
+        return call_twice_or_fail_test(lambda: function(*arguments, **named), seed, f"{name}()", request.config)
 
     return check

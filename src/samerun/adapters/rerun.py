@@ -39,7 +39,7 @@ NOTHING = (
 DIFFERENT = "computed something else the second time, from the same seed"
 
 
-class CannotCheck(Exception):
+class RunsNotComparable(Exception):
     """Why two runs cannot be compared, in words: never taken for "the same"."""
 
 
@@ -54,7 +54,7 @@ def run_twice_and_report(
     if start.current_recorder is not None and not start.current_recorder.stopped:
         return runtestprotocol(item, log=False, nextitem=nextitem)
     try:
-        seed = read_seed(marker, item.config)
+        seed = read_seed_from_mark_or_option(marker, item.config)
     except SamerunError as error:
         text = f"samerun: {item.name}: {error}"
         refused = pytest.CallInfo.from_call(lambda: pytest.fail(text, pytrace=False), "setup")
@@ -72,10 +72,10 @@ def run_twice_and_report(
             reports = runtestprotocol(item, log=False, nextitem=nextitem)
         again = "python -m pytest " + shlex.quote(shown_path(str(item.path)) + item.nodeid[item.nodeid.find("::") :])
         try:
-            wrong = describe_difference(sides[0], sides[1], again, item.config)
-        except CannotCheck as why:
+            wrong = compare_traces_and_describe_difference(sides[0], sides[1], again)
+        except RunsNotComparable as why:
             if marker is not None or str(why) != NOTHING:
-                return _turn_into_errors(reports, f"samerun: {item.name} {why}")
+                return _replace_results_by_error(reports, f"samerun: {item.name} {why}")
             for report in reports:
                 setattr(report, "samerun_nothing", report.when == "call")
             return reports
@@ -90,7 +90,7 @@ def run_twice_and_report(
     return reports
 
 
-def read_seed(marker: pytest.Mark | None, config: pytest.Config) -> int:
+def read_seed_from_mark_or_option(marker: pytest.Mark | None, config: pytest.Config) -> int:
     """The seed of `samerun(7)`, `samerun(seed=7)`, or of the option. Raises SamerunError for other arguments."""
     arguments = dict(marker.kwargs) if marker is not None else {}
     given = list(marker.args) if marker is not None else []
@@ -101,36 +101,36 @@ def read_seed(marker: pytest.Mark | None, config: pytest.Config) -> int:
     return validate_seed(config.getoption("samerun_seed") if seed is None else seed, "pytest.mark.samerun")
 
 
-def _turn_into_errors(reports: list[pytest.TestReport], why: str) -> list[pytest.TestReport]:
+def _replace_results_by_error(reports: list[pytest.TestReport], message: str) -> list[pytest.TestReport]:
     """An error in place of the result: what was not compared has not passed."""
     if not all(report.passed for report in reports):
         return reports
-    reports[0].outcome, reports[0].longrepr = "failed", why
+    reports[0].outcome, reports[0].longrepr = "failed", message
     return [report for report in reports if report.when != "call"]
 
 
-def call_twice(call: Callable[[], Any], seed: int, name: str, config: pytest.Config) -> Any:
+def call_twice_or_fail_test(make_call: Callable[[], Any], seed: int, test_name: str, config: pytest.Config) -> Any:
     """What the second call returns. Fails the test where the two do not compute the same."""
     __tracebackhide__ = True
     if start.current_recorder is not None and not start.current_recorder.stopped:
-        return _call_twice_with_receipts(call, seed, name)
+        return _call_twice_with_receipts_or_fail(make_call, seed, test_name)
     value = None
     with tempfile.TemporaryDirectory(prefix="samerun-") as folder:
         sides = Path(folder) / "first", Path(folder) / "second"
         for side in sides:
             with record_seeded_run(side, seed, config):
-                value = _run_if_coroutine(call())
+                value = _await_if_coroutine(make_call())
                 samerun.mark("return value", value)
         try:
-            wrong = describe_difference(sides[0], sides[1], "", config)
-        except CannotCheck as why:
-            pytest.fail(f"samerun: {name} {why}", pytrace=False)
+            wrong = compare_traces_and_describe_difference(sides[0], sides[1], "")
+        except RunsNotComparable as why:
+            pytest.fail(f"samerun: {test_name} {why}", pytrace=False)
     if wrong is not None:
-        pytest.fail(f"samerun: {name} {DIFFERENT} {seed}.\n{wrong}", pytrace=False)
+        pytest.fail(f"samerun: {test_name} {DIFFERENT} {seed}.\n{wrong}", pytrace=False)
     return value
 
 
-def _call_twice_with_receipts(call: Callable[[], Any], seed: int, name: str) -> Any:
+def _call_twice_with_receipts_or_fail(make_call: Callable[[], Any], seed: int, test_name: str) -> Any:
     """The same by receipts, where the test itself is being recorded: parts of one trace are compared by steps."""
     from samerun.record.receipt.diff import describe_first_difference, diff_runs, load_run
 
@@ -142,16 +142,16 @@ def _call_twice_with_receipts(call: Callable[[], Any], seed: int, name: str) -> 
             with samerun.isolate_rng():
                 samerun.seed_everything(seed)
                 with samerun.receipt(file):
-                    value = _run_if_coroutine(call())
+                    value = _await_if_coroutine(make_call())
                     samerun.mark("return value", value)
         record = diff_runs(load_run(files[0]), load_run(files[1]), ignored_output_patterns=("*",))
     if record["verdict"] != "same":
-        pytest.fail(f"samerun: {name} {DIFFERENT} {seed}.\n  {describe_first_difference(record)}", pytrace=False)
+        pytest.fail(f"samerun: {test_name} {DIFFERENT} {seed}.\n  {describe_first_difference(record)}", pytrace=False)
     return value
 
 
-def _run_if_coroutine(value: Any) -> Any:
-    return asyncio.run(value) if inspect.iscoroutine(value) else value
+def _await_if_coroutine(value_or_coroutine: Any) -> Any:
+    return asyncio.run(value_or_coroutine) if inspect.iscoroutine(value_or_coroutine) else value_or_coroutine
 
 
 @contextmanager
@@ -181,18 +181,21 @@ def record_seeded_run(folder: Path, seed: int, config: pytest.Config) -> Iterato
                 os.environ[ROLE_VARIABLE] = role
 
 
-def describe_difference(a: Path, b: Path, rerun_command: str, config: pytest.Config) -> str | None:
-    """What differs between two recorded runs, in words; None: nothing. Raises CannotCheck."""
-    sides = RunTraces(a), RunTraces(b)
+def compare_traces_and_describe_difference(folder_a: Path, folder_b: Path, rerun_command: str) -> str | None:
+    """What differs between two recorded runs, in words; None: nothing. Raises RunsNotComparable."""
+    sides = RunTraces(folder_a), RunTraces(folder_b)
     failures = [each for side in sides for each in side.failures]
     if failures:
-        raise CannotCheck(f"could not be recorded: {failures[0]}.")
+        raise RunsNotComparable(f"could not be recorded: {failures[0]}.")
     if not any(count_events(trace, kind) for side in sides for trace in side.traces.values() for kind in RESULTS):
-        raise CannotCheck(NOTHING)
+        raise RunsNotComparable(NOTHING)
     difference = find_first_difference(*sides)
     if difference is None:
         return None
-    lines = [f"  First difference: {_describe_difference_place(difference)}", *_describe_likely_cause(a, b, difference)]
+    lines = [
+        f"  First difference: {_describe_difference_place(difference)}",
+        *_iterate_likely_cause_lines(folder_a, folder_b, difference),
+    ]
     if rerun_command:
         lines.append(f"  To confirm the cause: samerun check -- {rerun_command}")
     return "\n".join(lines)
@@ -213,9 +216,11 @@ def _describe_difference_place(difference: Difference) -> str:
     return f"{names}{module}{where}{extra}"
 
 
-def _describe_likely_cause(a: Path, b: Path, difference: Difference) -> Iterator[str]:
+def _iterate_likely_cause_lines(folder_a: Path, folder_b: Path, difference: Difference) -> Iterator[str]:
     plan = Plan((), (), WatchConfig(folder=""))
-    situation = Situation("rerun", Run("first", (), 0, 0.0, a, plan), Run("second", (), 0, 0.0, b, plan), difference)
+    situation = Situation(
+        "rerun", Run("first", (), 0, 0.0, folder_a, plan), Run("second", (), 0, 0.0, folder_b, plan), difference
+    )
     listed = [one for one in find_suspects(situation) if one.kind not in ("unknown", "control-flow") and one.line]
     if not listed:
         yield "  What was made when the module was imported is shared by both runs: globals, parameters of parametrize."

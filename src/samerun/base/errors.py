@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from samerun.base.text import make_printable
+from samerun.base.text import escape_for_terminal
 
 
 class SamerunError(Exception):
@@ -13,7 +13,7 @@ class SamerunError(Exception):
     """
 
     def __init__(self, message: str, hint: str | None = None) -> None:
-        message, hint = make_printable(message), None if hint is None else make_printable(hint)
+        message, hint = escape_for_terminal(message), None if hint is None else escape_for_terminal(hint)
         super().__init__(message, hint)
         self.message = message
         self.hint = hint

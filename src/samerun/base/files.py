@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from samerun.base.errors import SamerunError
 from samerun.base.hooks import hide_from_recorder
-from samerun.base.text import printable_line
+from samerun.base.text import escape_as_one_line
 
 
 # --- reading: never wait for a pipe, never read a device, which a stranger may have put there
@@ -74,44 +74,45 @@ def write_file_atomically(path: Path, data: bytes, *, mode: int = 0o644) -> None
 
 
 def replace_file_atomically(
-    path: Path, write: Callable[[IO[bytes]], object], *, mode: int = 0o666, previous: Path | None = None
+    path: Path, write_content: Callable[[IO[bytes]], object], *, mode: int = 0o666, backup_path: Path | None = None
 ) -> None:
-    """Let `write` fill a temporary file beside `path`, see it to the disk, and rename it to `path`.
+    """Let `write_content` fill a temporary file beside `path`, see it to the disk, and rename it to `path`.
 
-    `previous`: what stood at `path` is kept under this name. Both names always hold a whole file, also when several
+    `backup_path`: what stood at `path` is kept under this name. Both names always hold a whole file, also when several
     processes write to one path at once: each fills a file of its own, and a file under either name is never written
-    to again. If `write` raises, nothing is changed. Raises SamerunError for what is no regular file, and OSError.
+    to again. If `write_content` raises, nothing is changed. Raises SamerunError for what is no regular file, and
+    OSError.
     """
     with hide_from_recorder():
-        refuse_special_file(path)
+        raise_if_existing_non_regular_file(path)
         _remove_abandoned_part_files(path)
-        if previous is not None:
-            _remove_abandoned_part_files(previous)
-        part, fd = _create_locked_part_file(path, mode)
+        if backup_path is not None:
+            _remove_abandoned_part_files(backup_path)
+        temporary_path, fd = _create_locked_part_file(path, mode)
     try:
         with os.fdopen(fd, "wb") as file:
-            write(file)
+            write_content(file)
             file.flush()
             # Renamed while it is open: the lock on it is what keeps another writer from removing it as left over.
             with hide_from_recorder():
                 os.fsync(file.fileno())
-                if previous is not None and os.path.lexists(path):
-                    _link_or_copy_as_previous(path, previous)
-                os.replace(part, path)
+                if backup_path is not None and os.path.lexists(path):
+                    _link_or_copy_to_backup(path, backup_path)
+                os.replace(temporary_path, path)
                 fsync_folder(path.parent)
     except BaseException:
         with hide_from_recorder():
-            part.unlink(missing_ok=True)
+            temporary_path.unlink(missing_ok=True)
         raise
 
 
-def refuse_special_file(path: Path) -> None:
+def raise_if_existing_non_regular_file(path: Path) -> None:
     """Raises SamerunError unless there is nothing, or a regular file."""
-    if is_special_file(path):
+    if exists_but_is_not_regular_file(path):
         raise SamerunError(f"{path} is no regular file.", hint="Name a file; it is replaced as a whole.")
 
 
-def is_special_file(path: Path) -> bool:
+def exists_but_is_not_regular_file(path: Path) -> bool:
     """Is there a device, a pipe or a folder?"""
     try:
         return not stat.S_ISREG(os.stat(path).st_mode)
@@ -151,7 +152,7 @@ def make_temporary_path_beside(path: Path) -> Path:
     Without the system's entropy: that may be held still, and the program's draws from it are counted.
     """
     once = f"{os.getpid():08x}{time.monotonic_ns():016x}{next(_numbers):08x}"
-    return path.parent / f".{_shorten_stem(path)}.{_hostname_crc()}{once}.part"
+    return path.parent / f".{_truncate_file_name(path)}.{_hostname_crc()}{once}.part"
 
 
 def _create_locked_part_file(path: Path, mode: int) -> tuple[Path, int]:
@@ -172,38 +173,38 @@ def _create_locked_part_file(path: Path, mode: int) -> tuple[Path, int]:
         os.close(fd)  # another writer took it for left over before it was locked
 
 
-def _link_or_copy_as_previous(path: Path, previous: Path) -> None:
+def _link_or_copy_to_backup(path: Path, backup_path: Path) -> None:
     """A second name for the file, so that the first one is never without it; a copy where links are unknown."""
     while True:
-        part = make_temporary_path_beside(previous)
+        temporary_path = make_temporary_path_beside(backup_path)
         try:
             try:
-                os.link(path, part)
+                os.link(path, temporary_path)
             except OSError:
-                _copy_and_fsync(path, part)
-            os.replace(part, previous)
+                _copy_and_fsync(path, temporary_path)
+            os.replace(temporary_path, backup_path)
             return
         except FileNotFoundError:
             # A link cannot be locked: another writer took it for left over. Or the user has deleted the file.
             if not os.path.lexists(path):
                 return
         finally:
-            part.unlink(missing_ok=True)  # a rename between two names of one file does nothing
+            temporary_path.unlink(missing_ok=True)  # a rename between two names of one file does nothing
 
 
-def _copy_and_fsync(path: Path, part: Path) -> None:
-    with open(path, "rb") as source, open(part, "xb") as file:
+def _copy_and_fsync(source_path: Path, destination_path: Path) -> None:
+    with open(source_path, "rb") as source, open(destination_path, "xb") as file:
         shutil.copyfileobj(source, file)
         file.flush()
         os.fsync(file.fileno())
-        shutil.copymode(path, part)
+        shutil.copymode(source_path, destination_path)
 
 
 def _remove_abandoned_part_files(path: Path) -> None:
     """Delete the temporary files of writers that were killed: nobody holds the lock on them any more."""
     if fcntl is None:
         return
-    name = re.compile(rf"\.{re.escape(_shorten_stem(path))}\.([0-9a-f]{{8}})[0-9a-f]{{32}}\.part")
+    name = re.compile(rf"\.{re.escape(_truncate_file_name(path))}\.([0-9a-f]{{8}})[0-9a-f]{{32}}\.part")
     try:
         names = os.listdir(path.parent)
     except OSError:
@@ -214,14 +215,14 @@ def _remove_abandoned_part_files(path: Path) -> None:
             _remove_part_file_if_abandoned(path.parent / each, matched[1] == _hostname_crc())
 
 
-def _remove_part_file_if_abandoned(part: Path, of_this_machine: bool) -> None:
+def _remove_part_file_if_abandoned(part: Path, made_on_this_machine: bool) -> None:
     """Locks may not be seen on another machine that shares the folder: there the age decides."""
     try:
         fd = os.open(part, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return  # gone, or somebody else's
     try:
-        if of_this_machine or time.time() - os.fstat(fd).st_mtime > _ABANDONED_SECONDS:
+        if made_on_this_machine or time.time() - os.fstat(fd).st_mtime > _ABANDONED_SECONDS:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             part.unlink(missing_ok=True)
     except OSError:
@@ -230,7 +231,7 @@ def _remove_part_file_if_abandoned(part: Path, of_this_machine: bool) -> None:
         os.close(fd)
 
 
-def _shorten_stem(path: Path) -> str:
+def _truncate_file_name(path: Path) -> str:
     raw = os.fsencode(path.name)
     return path.name if len(raw) <= _LONGEST_STEM else raw[:_LONGEST_STEM].decode("utf-8", "ignore")
 
@@ -245,7 +246,7 @@ _CONTENT_BY_OPTION = {"--html": (b"<!doctype html>", "a web page"), "--patch": (
 """What files of these kinds begin with; of all others: JSON."""
 
 
-def require_result_writable(option: str, path: str | None) -> None:
+def require_output_writable(option_name: str, path: str | None) -> None:
     """Before anything runs: a report that cannot be written in the end would be a waste.
 
     Raises SamerunError where it cannot, and where the file is there and holds something else than such results: a
@@ -256,54 +257,56 @@ def require_result_writable(option: str, path: str | None) -> None:
     try:
         if os.path.isdir(path):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        if not is_special_file(Path(path)):  # to open a pipe and close it again would be the end of it for its reader
+        if not exists_but_is_not_regular_file(
+            Path(path)
+        ):  # to open a pipe and close it again would be the end of it for its reader
             require_file_replaceable(Path(os.path.realpath(path)))
-        _refuse_to_overwrite_other_content(option, path)
+        _raise_if_file_holds_other_content(option_name, path)
     except OSError as error:
-        raise _make_write_error(option, path, error) from error
+        raise _make_write_error(option_name, path, error) from error
 
 
-def write_result(option: str, path: str, text: str | bytes) -> None:
+def write_to_file_or_stdout(option_name: str, path: str, content: str | bytes) -> None:
     """Write a result where the user wants it: a file, which is replaced as a whole, or "-" for standard output.
 
     Raises SamerunError where it cannot be written; then the earlier file is as it was.
     """
-    data = text.encode("utf-8", "backslashreplace") if isinstance(text, str) else text
+    data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
     try:
         if path == "-":
-            if isinstance(text, str):
-                sys.stdout.write(text)
+            if isinstance(content, str):
+                sys.stdout.write(content)
             else:
                 sys.stdout.flush()
                 sys.stdout.buffer.write(data)
             sys.stdout.flush()
-        elif is_special_file(Path(path)):
+        elif exists_but_is_not_regular_file(Path(path)):
             with open(path, "wb") as file:  # a device or a pipe takes it as it comes
                 file.write(data)
         else:
-            _refuse_to_overwrite_other_content(option, path)
+            _raise_if_file_holds_other_content(option_name, path)
             write_file_atomically(Path(path), data)
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise _make_write_error(option, "standard output" if path == "-" else path, error) from error
+        raise _make_write_error(option_name, "standard output" if path == "-" else path, error) from error
 
 
-def _refuse_to_overwrite_other_content(option: str, path: str) -> None:
+def _raise_if_file_holds_other_content(option_name: str, path: str) -> None:
     if not Path(path).is_file():
         return
     with open(path, "rb") as file:
         found = file.read(1024).lstrip()
-    beginning, kind = _CONTENT_BY_OPTION.get(option, (b"{", "JSON"))
+    beginning, kind = _CONTENT_BY_OPTION.get(option_name, (b"{", "JSON"))
     if found and not found.lower().startswith(beginning):
         raise SamerunError(
-            f"{option} {path}: there is such a file, and it is not {kind}; it was left as it is.",
-            hint=f"{option} takes the name of a file to write; put the script after it.",
+            f"{option_name} {path}: there is such a file, and it is not {kind}; it was left as it is.",
+            hint=f"{option_name} takes the name of a file to write; put the script after it.",
         )
 
 
-def _make_write_error(option: str, path: str, error: OSError) -> SamerunError:
+def _make_write_error(option_name: str, path: str, error: OSError) -> SamerunError:
     return SamerunError(
-        f"{option} {printable_line(path)}: {error.strerror or error}.",
+        f"{option_name} {escape_as_one_line(path)}: {error.strerror or error}.",
         hint="Name a file that can be written, in a folder with room.",
     )

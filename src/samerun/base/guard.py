@@ -16,18 +16,22 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Literal
 
-PROGRAM, FOLDER, TEMPORARY = "program", "folder", "temporary"
+GuardKind = Literal["program", "folder", "temporary"]
+PROGRAM: GuardKind = "program"
+FOLDER: GuardKind = "folder"
+TEMPORARY: GuardKind = "temporary"
 """What is guarded: a process by its number; all processes whose environment names a folder; these and the folder."""
 _DISMISS, _ASK = b".", b"?"
 _ANSWER_SECONDS = 5.0
 _ROUNDS, _PAUSE_SECONDS = 50, 0.02
 
 
-class Guard:
-    """One such process. `Guard(PROGRAM, ...)` also tells which signals the whole process group was sent."""
+class GuardProcess:
+    """One such process. `GuardProcess(PROGRAM, ...)` also tells which signals the whole process group was sent."""
 
-    def __init__(self, kind: str, name: str) -> None:
+    def __init__(self, kind: GuardKind, pid_or_folder: str) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._unanswered = 0
         if os.name != "posix" or not sys.executable:
@@ -35,7 +39,7 @@ class Guard:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # the mask is handed down
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", __file__, kind, name],
+                [sys.executable, "-I", "-S", __file__, kind, pid_or_folder],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0, cwd="/",
                 start_new_session=kind != PROGRAM,  # what is sent to our group must not end it, or must be seen by it
             )  # fmt: skip
@@ -44,7 +48,7 @@ class Guard:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    def read_group_signals(self) -> set[int]:
+    def take_signals_sent_to_group(self) -> set[int]:
         """The signals that were sent to this process group since the last call, as far as they can be blocked."""
         process = self._process
         if process is None or process.stdin is None or process.stdout is None:
@@ -61,19 +65,19 @@ class Guard:
             pass
         return found
 
-    def resume(self) -> None:
+    def send_sigcont(self) -> None:
         """Let it go on after the process group was stopped."""
         if self._process is not None:
             with suppress(OSError):
                 self._process.send_signal(signal.SIGCONT)
 
     def dismiss(self) -> None:
-        """Let it go: nothing is left to be ended."""
+        """Let it end without killing anything: nothing is left to be ended."""
         if self._process is not None and self._process.stdin is not None:
             with suppress(OSError):
                 self._process.stdin.write(_DISMISS)
 
-    def kill_guarded_unless_dismissed(self) -> None:
+    def kill_guarded_unless_dismissed_and_wait(self) -> None:
         """Without `dismiss` before, what is guarded is ended now. Waits for that."""
         process, self._process = self._process, None
         if process is None:
@@ -88,23 +92,25 @@ class Guard:
 
 
 @contextmanager
-def kill_marked_processes_on_death(folder: str | os.PathLike[str], delete_folder: bool) -> Iterator[None]:
+def kill_marked_processes_on_death(
+    environ_marker_folder: str | os.PathLike[str], delete_folder: bool
+) -> Iterator[None]:
     """A block in which processes are started whose environment names a folder: none of them outlives this one.
 
     delete_folder: the folder is deleted too where this process could not do so itself.
     """
-    guard = Guard(TEMPORARY if delete_folder else FOLDER, os.fspath(folder))
+    guard = GuardProcess(TEMPORARY if delete_folder else FOLDER, os.fspath(environ_marker_folder))
     try:
         yield
         guard.dismiss()
     finally:
-        guard.kill_guarded_unless_dismissed()
+        guard.kill_guarded_unless_dismissed_and_wait()
 
 
 # --- in the process itself -------------------------------------------------------------------------------
 
 
-def run_guard_process() -> None:
+def guard_process_main() -> None:
     os.closerange(3, 1 << 20)
     kind, name = sys.argv[1:]
     pid = int(name) if kind == PROGRAM else 0
@@ -124,7 +130,7 @@ def run_guard_process() -> None:
         with suppress(OSError):
             _kill_guarded_program(pid, handle)
         return
-    _kill_marked_processes(os.fsencode(name))
+    _kill_marked_processes_until_none(os.fsencode(name))
     if kind == TEMPORARY:
         import shutil
 
@@ -139,17 +145,17 @@ def _take_pending_signals() -> set[int]:
     return found
 
 
-def _kill_guarded_program(pid: int, handle: int) -> None:
-    if handle >= 0:
-        signal.pidfd_send_signal(handle, signal.SIGKILL)
+def _kill_guarded_program(pid: int, pidfd: int) -> None:
+    if pidfd >= 0:
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
     else:
         os.kill(pid, signal.SIGKILL)
 
 
-def _kill_marked_processes(mark: bytes) -> None:
+def _kill_marked_processes_until_none(environ_marker: bytes) -> None:
     """Again and again, until a look finds none: they may be starting others."""
     for _ in range(_ROUNDS):
-        found = _find_marked_processes(mark)
+        found = _find_marked_processes_and_sessions(environ_marker)
         for pid in found:
             with suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
@@ -158,7 +164,7 @@ def _kill_marked_processes(mark: bytes) -> None:
         time.sleep(_PAUSE_SECONDS)
 
 
-def _find_marked_processes(mark: bytes) -> set[int]:
+def _find_marked_processes_and_sessions(environ_marker: bytes) -> set[int]:
     """Living processes whose environment names the folder, and those of their sessions, which are of our making."""
     marked: set[int] = set()
     sessions: dict[int, int] = {}
@@ -172,7 +178,7 @@ def _find_marked_processes(mark: bytes) -> set[int]:
                 continue
             sessions[int(name)] = int(fields[3])
             with open(f"/proc/{name}/environ", "rb") as file:
-                if mark in file.read():
+                if environ_marker in file.read():
                     marked.add(int(name))
         except OSError:
             continue
@@ -181,4 +187,4 @@ def _find_marked_processes(mark: bytes) -> set[int]:
 
 
 if __name__ == "__main__":
-    run_guard_process()
+    guard_process_main()

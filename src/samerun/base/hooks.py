@@ -22,7 +22,7 @@ class PostImportHooks:
         self._calls: dict[str, list[ModuleCallback]] = {}
         self._asking = threading.local()
 
-    def add(self, module_name: str, callback: ModuleCallback) -> None:
+    def call_now_or_after_import(self, module_name: str, callback: ModuleCallback) -> None:
         """Call `callback(module)` once the module is loaded: now, if it is."""
         module = sys.modules.get(module_name)
         if module is not None and not _is_being_imported(module):
@@ -35,10 +35,10 @@ class PostImportHooks:
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)
 
-    def run_callbacks(self, name: str) -> None:
-        """`name` stands in `sys.modules` now and nobody was asked for it: call what waits for it."""
-        for call in self._calls.pop(name, []):
-            call(sys.modules[name])
+    def pop_and_run_callbacks(self, module_name: str) -> None:
+        """`module_name` stands in `sys.modules` now and nobody was asked for it: call what waits for it."""
+        for call in self._calls.pop(module_name, []):
+            call(sys.modules[module_name])
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         # A finder behind this one may do the same and ask this one in turn: then stand aside.
@@ -50,18 +50,18 @@ class PostImportHooks:
         finally:
             self._asking.name = before
 
-    def _find_spec_in_later_finders(self, name: str, path: Any, target: Any) -> ModuleSpec | None:
+    def _find_spec_in_later_finders(self, module_name: str, path: Any, target: Any) -> ModuleSpec | None:
         finders: list[Any] = list(sys.meta_path)
         for finder in finders[finders.index(self) + 1 :]:
             if not hasattr(finder, "find_spec"):
                 continue
-            spec: ModuleSpec | None = finder.find_spec(name, path, target)
+            spec: ModuleSpec | None = finder.find_spec(module_name, path, target)
             if spec is not None:
-                self._make_loader_run_callbacks(name, spec)
+                self._patch_loader_to_run_callbacks(module_name, spec)
                 return spec
         return None
 
-    def _make_loader_run_callbacks(self, name: str, spec: ModuleSpec) -> None:
+    def _patch_loader_to_run_callbacks(self, module_name: str, spec: ModuleSpec) -> None:
         loader: Any = spec.loader
         original = getattr(loader, "exec_module", None)
         if loader is None or original is None:
@@ -73,8 +73,8 @@ class PostImportHooks:
             except AttributeError:
                 pass
             original(module)
-            for call in self._calls.pop(name, []):
-                call(sys.modules.get(name, module))  # a module may put another in its place
+            for call in self._calls.pop(module_name, []):
+                call(sys.modules.get(module_name, module))  # a module may put another in its place
 
         try:
             loader.exec_module = exec_module
@@ -91,7 +91,7 @@ def _is_being_imported(module: ModuleType) -> bool:
 _reserved_callbacks: list[Callable[[], object]] | None = None
 
 
-def reserve_late_at_exit() -> None:
+def reserve_last_atexit_position() -> None:
     """Take the place now for what is registered later: behind all that other modules register from now on."""
     global _reserved_callbacks
     if _reserved_callbacks is None:
@@ -99,7 +99,7 @@ def reserve_late_at_exit() -> None:
         atexit.register(_run_reserved_callbacks)
 
 
-def register_late_at_exit(callback: Callable[[], object]) -> None:
+def register_at_last_atexit_position(callback: Callable[[], object]) -> None:
     """As `atexit.register`, in the reserved place where there is one."""
     if _reserved_callbacks is None:
         atexit.register(callback)
@@ -117,7 +117,7 @@ def _run_reserved_callbacks() -> None:
 _hide: Callable[[], AbstractContextManager[None]] = nullcontext
 
 
-def set_hiding_context(make_context: Callable[[], AbstractContextManager[None]]) -> None:
+def set_recorder_hiding_context(make_context: Callable[[], AbstractContextManager[None]]) -> None:
     """Have `hide_from_recorder` enter what `make_context` returns."""
     global _hide
     _hide = make_context

@@ -12,16 +12,16 @@ from pathlib import Path
 # --- Every program that samerun starts for itself is found here: git (which version of the code ran), locale and
 # setarch (which surroundings can be varied), uname (the name of the processor). All else that it starts is this Python
 # again, or what the user named.
-def find_trusted_program(name: str, *untrusted: Path) -> str | None:
+def find_trusted_program(name: str, *untrusted_folders: Path) -> str | None:
     """The absolute path of a program on PATH, or None.
 
     Relative and empty entries of PATH mean the working directory, and a folder that somebody sent may hold a `git`
-    of its own: such entries are passed over, and so are those inside the working directory and `untrusted`.
+    of its own: such entries are passed over, and so are those inside the working directory and `untrusted_folders`.
     """
     try:
-        folders = [os.path.realpath(each) for each in (Path.cwd(), *untrusted)]
+        folders = [os.path.realpath(each) for each in (Path.cwd(), *untrusted_folders)]
     except OSError:  # the working directory was deleted
-        folders = [os.path.realpath(each) for each in untrusted]
+        folders = [os.path.realpath(each) for each in untrusted_folders]
     folders = [each for each in folders if os.path.dirname(each) != each]  # everything lies inside of /
     for entry in os.get_exec_path():
         if not os.path.isabs(entry) or _is_inside_any(os.path.realpath(entry), folders):
@@ -54,7 +54,7 @@ _at_import = dict(os.environ)
 
 
 @functools.cache
-def read_environment_at_start() -> Mapping[str, str]:
+def read_environ_at_process_start() -> Mapping[str, str]:
     """The variables the interpreter was started with: on Linux the kernel keeps them.
 
     Elsewhere, or where /proc cannot be read: those of the moment at which samerun was loaded.

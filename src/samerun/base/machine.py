@@ -28,10 +28,10 @@ def collect_machine_facts() -> dict[str, Any]:
         "implementation": platform.python_implementation(),
         "system": f"{platform.system()} {platform.release()}",
         "machine": platform.machine(),
-        "processor": read_processor_name(),
+        "processor": read_cpu_model_name(),
         "cores": os.cpu_count(),
-        "cores_allowed": count_allowed_cores(),
-        "libraries": installed_library_versions(),
+        "cores_allowed": count_cores_in_affinity_mask(),
+        "libraries": collect_reported_library_versions(),
     }
     torch = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "__config__"):
@@ -39,7 +39,7 @@ def collect_machine_facts() -> dict[str, Any]:
     return found
 
 
-def read_processor_name() -> str:
+def read_cpu_model_name() -> str:
     """The processor's own name where the system tells it."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
@@ -48,10 +48,10 @@ def read_processor_name() -> str:
                     return line.partition(":")[2].strip()
     except OSError:
         pass
-    return _read_processor_from_uname() or platform.machine()
+    return _run_uname_for_processor() or platform.machine()
 
 
-def _read_processor_from_uname() -> str:
+def _run_uname_for_processor() -> str:
     """What `platform.processor()` says, which would run a `uname` that lies in the working directory."""
     if os.name != "posix":
         return platform.processor()
@@ -63,13 +63,13 @@ def _read_processor_from_uname() -> str:
     return "" if told == "unknown" else told
 
 
-def count_allowed_cores() -> int | None:
+def count_cores_in_affinity_mask() -> int | None:
     """How many cores this process may use; None where the system does not say."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity is not None else None
 
 
-def installed_library_versions() -> dict[str, str]:
+def collect_reported_library_versions() -> dict[str, str]:
     """Installed versions. Only the packages' metadata are read."""
     found = {}
     for name in REPORTED_LIBRARIES:
@@ -80,26 +80,26 @@ def installed_library_versions() -> dict[str, str]:
     return found
 
 
-def collect_torch_facts(torch: Any) -> dict[str, Any]:
+def collect_torch_facts(torch_module: Any) -> dict[str, Any]:
     """What a loaded torch says of itself and of the devices it sees. Starts no device."""
     found: dict[str, Any] = {
-        "version": str(torch.__version__),
-        "git": torch.version.git_version,
-        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-        "threads": torch.get_num_threads(),
-        "interop_threads": torch.get_num_interop_threads(),
-        "mkl": torch.backends.mkl.is_available(),
-        "onednn": torch.backends.mkldnn.is_available(),
-        "openmp": torch.backends.openmp.is_available(),
-        "cuda": torch.version.cuda,
-        "hip": getattr(torch.version, "hip", None),
-        "cudnn": torch.backends.cudnn.version() if torch.version.cuda else None,
+        "version": str(torch_module.__version__),
+        "git": torch_module.version.git_version,
+        "cpu_capability": torch_module.backends.cpu.get_cpu_capability(),
+        "threads": torch_module.get_num_threads(),
+        "interop_threads": torch_module.get_num_interop_threads(),
+        "mkl": torch_module.backends.mkl.is_available(),
+        "onednn": torch_module.backends.mkldnn.is_available(),
+        "openmp": torch_module.backends.openmp.is_available(),
+        "cuda": torch_module.version.cuda,
+        "hip": getattr(torch_module.version, "hip", None),
+        "cudnn": torch_module.backends.cudnn.version() if torch_module.version.cuda else None,
         "devices": [],
     }
-    if torch.version.cuda and torch.cuda.is_available():
+    if torch_module.version.cuda and torch_module.cuda.is_available():
         found["driver"] = _read_nvidia_driver_version()
-        for index in range(torch.cuda.device_count()):
-            properties = torch.cuda.get_device_properties(index)
+        for index in range(torch_module.cuda.device_count()):
+            properties = torch_module.cuda.get_device_properties(index)
             found["devices"].append(
                 {
                     "name": properties.name,

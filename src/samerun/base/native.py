@@ -9,7 +9,6 @@ import sys
 import threading
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 
 def find_built_library(module_file: str, library_name: str) -> Path | None:
@@ -21,14 +20,14 @@ def find_built_library(module_file: str, library_name: str) -> Path | None:
     return None
 
 
-def load_built_library(module_file: str, library_name: str, *, keep_lock: bool = False) -> ctypes.CDLL | None:
+def try_load_built_library(module_file: str, library_name: str, *, keep_gil: bool = False) -> ctypes.CDLL | None:
     """The same, loaded. None: not built, or built for another machine.
 
-    keep_lock: its functions are called with the interpreter's lock held, which is right for short ones.
+    keep_gil: its functions are called with the interpreter's lock held, which is right for short ones.
     """
     path = find_built_library(module_file, library_name)
     try:
-        return (ctypes.PyDLL if keep_lock else ctypes.CDLL)(str(path)) if path is not None else None
+        return (ctypes.PyDLL if keep_gil else ctypes.CDLL)(str(path)) if path is not None else None
     except OSError:
         return None
 
@@ -38,38 +37,38 @@ def load_built_library(module_file: str, library_name: str, *, keep_lock: bool =
 _in_child = False
 
 
-def may_use_torch_threads() -> bool:
+def may_use_torch_openmp_threads() -> bool:
     """Only in the main thread (each thread would get a team of its own), and never in a forked child, where a team
     that the parent has used hangs."""
     return not _in_child and threading.get_ident() == threading.main_thread().ident
 
 
-def gomp_parallel_address() -> Any:
+def gomp_parallel_address() -> ctypes.c_void_p | None:
     """``GOMP_parallel`` as torch's library finds it, as a `ctypes.c_void_p`; None with other OpenMP libraries.
 
     Call this and `omp_get_thread_num_address` once torch is loaded.
     """
-    return _address_in_libtorch("GOMP_parallel")
+    return _find_symbol_in_libtorch("GOMP_parallel")
 
 
-def omp_get_thread_num_address() -> Any:
+def omp_get_thread_num_address() -> ctypes.c_void_p | None:
     """``omp_get_thread_num`` of the same library, which numbers the threads of its teams."""
-    return _address_in_libtorch("omp_get_thread_num")
+    return _find_symbol_in_libtorch("omp_get_thread_num")
 
 
 @cache
-def _address_in_libtorch(name: str) -> Any:
+def _find_symbol_in_libtorch(symbol_name: str) -> ctypes.c_void_p | None:
     try:
         library = ctypes.CDLL(str(Path(sys.modules["torch"].__file__ or "").with_name("lib") / "libtorch_cpu.so"))
-        return ctypes.cast(getattr(library, name), ctypes.c_void_p)
+        return ctypes.cast(getattr(library, symbol_name), ctypes.c_void_p)
     except (OSError, AttributeError):
         return None
 
 
-def _mark_forked_child() -> None:
+def _remember_being_forked_child() -> None:
     global _in_child
     _in_child = True
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_mark_forked_child)
+    os.register_at_fork(after_in_child=_remember_being_forked_child)

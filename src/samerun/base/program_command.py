@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import click
 
-from samerun.base.target import Target, resolve_target, split_command_line
+from samerun.base.target import Target, resolve_target, split_own_options_from_program
 
 FORM, WORDS = "samerun.form", "samerun.words"
 
@@ -19,12 +19,12 @@ class ProgramCommand(click.Command):
         takes_value = {
             name for p in self.get_params(ctx) if isinstance(p, click.Option) and not p.is_flag for name in p.opts
         }
-        own, form, words = split_command_line(args, takes_value)
+        own, form, words = split_own_options_from_program(args, takes_value)
         ctx.meta[FORM], ctx.meta[WORDS] = form, words
         return super().parse_args(ctx, own)
 
 
-def interrupt_on_sigterm() -> None:
+def raise_keyboard_interrupt_on_sigterm() -> None:
     """SIGTERM, and SIGHUP unless it is ignored, end a command as Ctrl-C does: with its program, leaving nothing."""
 
     def interrupt(number: int, frame: Any) -> NoReturn:

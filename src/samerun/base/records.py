@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Final, Literal
 
 SCHEMA = 1
 ALREADY = "the program already differs on a plain rerun"
 """Why a variation was skipped, where that is so."""
-SAME, DIFFERENT, TROUBLE = "same", "different", "trouble"
-EXIT_CODES = {SAME: 0, DIFFERENT: 1, TROUBLE: 2}
+Verdict = Literal["same", "different", "trouble"]
+VariationOutcome = Literal["same", "different", "skipped", "trouble"]
+SAME: Final = "same"
+DIFFERENT: Final = "different"
+TROUBLE: Final = "trouble"
+EXIT_CODES: dict[Verdict, int] = {SAME: 0, DIFFERENT: 1, TROUBLE: 2}
 
 
 @dataclass(frozen=True)
@@ -17,7 +21,7 @@ class Outcome:
     """What became of one variation: same, different, skipped or trouble."""
 
     name: str
-    outcome: str
+    outcome: VariationOutcome
     detail: str
 
 
@@ -132,7 +136,7 @@ class WithSamerun:
     `verdict`: same, different, or trouble where it fails then. `left`: hazards that are still there.
     """
 
-    verdict: str
+    verdict: Verdict
     seed: int
     detail: str
     left: tuple[Hazard, ...] = ()
@@ -145,17 +149,17 @@ class Compilation:
     `regions`: file and line of each call that compiles. `reported`: which of the two the report is about.
     """
 
-    eager: str
-    compiled: str | None
+    eager: Verdict
+    compiled: Verdict | None
     regions: tuple[tuple[str, int], ...]
-    reported: str
+    reported: Literal["eager", "compiled"]
 
 
 @dataclass(frozen=True)
 class CheckReport:
     """The answer of `samerun check`. `notes` are for people; they are part of the JSON too."""
 
-    verdict: str
+    verdict: Verdict
     command: tuple[str, ...]
     variations: tuple[Outcome, ...] = ()
     runs: tuple[RunRecord, ...] = ()
@@ -177,9 +181,9 @@ class CheckReport:
     def exit_code(self) -> int:
         return EXIT_CODES[self.verdict]
 
-    def to_dict(self, version: str) -> dict[str, Any]:
+    def to_dict(self, samerun_version: str) -> dict[str, Any]:
         """The JSON of schema 1."""
-        return {"schema": SCHEMA, "samerun": version, **asdict(self)}
+        return {"schema": SCHEMA, "samerun": samerun_version, **asdict(self)}
 
 
 # --- what a program costs under each setting
@@ -188,7 +192,7 @@ MEASURED, STOPPED = "measured", "stopped"
 
 
 @dataclass(frozen=True)
-class Amount:
+class MedianAndRange:
     """The median of several runs, with the least and the most."""
 
     median: float
@@ -209,12 +213,12 @@ class Setting:
     outcome: str
     detail: str
     steps: int = 0
-    wall: Amount | None = None
-    cpu: Amount | None = None
-    step: Amount | None = None
-    step_cpu: Amount | None = None
-    peak: Amount | None = None
-    device_peak: Amount | None = None
+    wall: MedianAndRange | None = None
+    cpu: MedianAndRange | None = None
+    step: MedianAndRange | None = None
+    step_cpu: MedianAndRange | None = None
+    peak: MedianAndRange | None = None
+    device_peak: MedianAndRange | None = None
 
 
 @dataclass(frozen=True)
@@ -240,7 +244,7 @@ class CostReport:
         """0: every setting was measured. 1: the program does not run under one of them."""
         return int(any(one.outcome != MEASURED for one in self.settings))
 
-    def to_dict(self, version: str, machine: dict[str, Any]) -> dict[str, Any]:
+    def to_dict(self, samerun_version: str, machine: dict[str, Any]) -> dict[str, Any]:
         """The JSON of schema 1."""
         operators = [
             {"operator": name, **{s.name: asdict(c) if c else None for s, c in zip(self.settings, costs, strict=True)}}
@@ -248,7 +252,7 @@ class CostReport:
         ]
         return {
             "schema": SCHEMA,
-            "samerun": version,
+            "samerun": samerun_version,
             "command": list(self.command),
             "repeat": self.repeat,
             "settings": [asdict(one) for one in self.settings],

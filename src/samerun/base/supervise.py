@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import IO, Any, NoReturn
 
-from samerun.base.guard import PROGRAM, Guard
+from samerun.base.guard import PROGRAM, GuardProcess
 
 _FROM_KERNEL = 0x80
 """`si_code` of a signal that the terminal sends: the whole process group has got it."""
@@ -34,7 +34,7 @@ class ProgramExit:
     signal: int | None
 
 
-def run_as_this_process(
+def run_and_forward_signals(
     command: list[str], environment: Mapping[str, str], stdout: IO[Any] | None = None
 ) -> ProgramExit:
     """Run to the end. `stdout`: where its output goes; None: where ours does.
@@ -49,19 +49,21 @@ def run_as_this_process(
     watched = signal.valid_signals() - _KEPT - _fault_signals()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, watched | {signal.SIGCHLD})
     try:
-        pid = _spawn_program(command, environment, stdout, before)
-        guard = Guard(PROGRAM, str(pid))
+        pid = _posix_spawn_program(command, environment, stdout, before)
+        guard = GuardProcess(PROGRAM, str(pid))
         try:
             ended = _wait_and_forward_signals(pid, guard, watched | {signal.SIGCHLD})
             guard.dismiss()
             return ended
         finally:
-            guard.kill_guarded_unless_dismissed()
+            guard.kill_guarded_unless_dismissed_and_wait()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _spawn_program(command: list[str], environment: Mapping[str, str], stdout: IO[Any] | None, mask: set[Any]) -> int:
+def _posix_spawn_program(
+    command: list[str], environment: Mapping[str, str], stdout: IO[Any] | None, signal_mask: set[Any]
+) -> int:
     """The number of the program's process. It inherits what `exec` would hand over: the shell's descriptors too."""
     actions = [] if stdout is None else [(os.POSIX_SPAWN_DUP2, stdout.fileno(), 1)]
     return os.posix_spawnp(
@@ -69,7 +71,7 @@ def _spawn_program(command: list[str], environment: Mapping[str, str], stdout: I
         command,
         dict(environment),
         file_actions=actions,
-        setsigmask=mask,
+        setsigmask=signal_mask,
         setsigdef=signals_python_ignores(),
     )
 
@@ -80,12 +82,12 @@ def signals_python_ignores() -> set[Any]:
     return {getattr(signal, name) for name in names if hasattr(signal, name)}
 
 
-def exit_like_program(ended: ProgramExit) -> NoReturn:
+def exit_as_program_did(program_exit: ProgramExit) -> NoReturn:
     """End this process as the program ended: with its exit code, or by its signal."""
     sys.stdout.flush()
     sys.stderr.flush()
-    if ended.signal is None:
-        os._exit(ended.exit_code or 0)
+    if program_exit.signal is None:
+        os._exit(program_exit.exit_code or 0)
     try:
         import resource
 
@@ -93,19 +95,19 @@ def exit_like_program(ended: ProgramExit) -> NoReturn:
     except (ImportError, ValueError, OSError):
         pass
     try:
-        signal.signal(ended.signal, signal.SIG_DFL)
+        signal.signal(program_exit.signal, signal.SIG_DFL)
     except (OSError, ValueError):
         pass  # SIGKILL has no handler to be taken away
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {ended.signal})
-    os.kill(os.getpid(), ended.signal)
-    os._exit(128 + ended.signal)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {program_exit.signal})
+    os.kill(os.getpid(), program_exit.signal)
+    os._exit(128 + program_exit.signal)
 
 
-def _wait_and_forward_signals(pid: int, guard: Guard, watched: set[Any]) -> ProgramExit:
+def _wait_and_forward_signals(pid: int, guard: GuardProcess, blocked_signals: set[Any]) -> ProgramExit:
     while True:
-        info: Any = signal.sigwaitinfo(watched)
+        info: Any = signal.sigwaitinfo(blocked_signals)
         if info.si_signo != signal.SIGCHLD:
-            _forward_signal(info, pid, guard)
+            _forward_unless_sent_to_group(info, pid, guard)
             continue
         found, status = os.waitpid(pid, os.WNOHANG | os.WUNTRACED)
         if found != pid:
@@ -113,26 +115,27 @@ def _wait_and_forward_signals(pid: int, guard: Guard, watched: set[Any]) -> Prog
         if os.WIFSTOPPED(status):
             if signal.SIGCONT not in signal.sigpending():  # else the whole group was stopped, and we go on already
                 os.kill(os.getpid(), signal.SIGSTOP)  # so that the shell sees a stopped job; `fg` goes on here
-            guard.resume()
-            _continue_stopped_process(pid)
+            guard.send_sigcont()
+            _send_sigcont_if_alive(pid)
         elif os.WIFSIGNALED(status):
             return ProgramExit(pid, None, os.WTERMSIG(status))
         elif os.WIFEXITED(status):
             return ProgramExit(pid, os.WEXITSTATUS(status), None)
 
 
-def _forward_signal(info: Any, pid: int, guard: Guard) -> None:
+def _forward_unless_sent_to_group(info: Any, pid: int, guard: GuardProcess) -> None:
     """Pass a signal on, unless it was sent to the whole process group: then the program has got it already.
 
     Who sends to a group does so in one call of the kernel, which reaches the guard in the same moment or a little
     later than us.
     """
     if info.si_signo == signal.SIGCONT:
-        guard.resume()  # it is passed on always: twice does no harm, and not at all would leave the program stopped
+        # Passed on always: twice does no harm, and not at all would leave the program stopped.
+        guard.send_sigcont()
     else:
         if info.si_code != _FROM_KERNEL:
             time.sleep(_GROUP_SECONDS)
-        if info.si_signo in guard.read_group_signals() or info.si_code == _FROM_KERNEL:
+        if info.si_signo in guard.take_signals_sent_to_group() or info.si_code == _FROM_KERNEL:
             return
     try:
         os.kill(pid, info.si_signo)
@@ -140,7 +143,7 @@ def _forward_signal(info: Any, pid: int, guard: Guard) -> None:
         pass
 
 
-def _continue_stopped_process(pid: int) -> None:
+def _send_sigcont_if_alive(pid: int) -> None:
     try:
         os.kill(pid, signal.SIGCONT)
     except ProcessLookupError:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from samerun.base.errors import SamerunError
 from samerun.base.versions import require_supported_versions
@@ -31,28 +31,36 @@ class Target:
     user_folder: str | None = None
 
 
-def suggest_running_alone(command: Sequence[str], shown: Sequence[str]) -> str:
+def suggest_running_alone(command: Sequence[str], user_words: Sequence[str]) -> str:
     """What a user tries next whose program failed under samerun."""
-    alone = shlex.join(["python", *shown] if tuple(command[1:]) == tuple(shown) else shown)
+    alone = shlex.join(["python", *user_words] if tuple(command[1:]) == tuple(user_words) else user_words)
     return f"It failed under samerun. Does `{alone}` work alone?"
 
 
-def split_command_line(arguments: list[str], options_with_value: set[str]) -> tuple[list[str], TargetForm, list[str]]:
+class SplitCommandLine(NamedTuple):
+    """samerun's own options, what kind of program is named behind them, and the program's words."""
+
+    own_options: list[str]
+    form: TargetForm
+    program_words: list[str]
+
+
+def split_own_options_from_program(arguments: list[str], options_with_value: set[str]) -> SplitCommandLine:
     """(samerun's options, form, the rest): everything behind the script, `-m MODULE` or `--` is the program's.
 
     The form is "script", "module", "command" or "" when nothing is named.
     """
-    at = 0
-    while at < len(arguments):
-        word = arguments[at]
+    index = 0
+    while index < len(arguments):
+        word = arguments[index]
         if word == "--":
-            return arguments[:at], "command", arguments[at + 1 :]
+            return SplitCommandLine(arguments[:index], "command", arguments[index + 1 :])
         if word == "-m":
-            return arguments[:at], "module", arguments[at + 1 :]
+            return SplitCommandLine(arguments[:index], "module", arguments[index + 1 :])
         if not word.startswith("-") or word == "-":
-            return arguments[:at], "script", arguments[at:]
-        at += 2 if word in options_with_value else 1
-    return arguments, "", []
+            return SplitCommandLine(arguments[:index], "script", arguments[index:])
+        index += 2 if word in options_with_value else 1
+    return SplitCommandLine(arguments, "", [])
 
 
 def resolve_target(form: TargetForm, words: list[str]) -> Target:
@@ -100,11 +108,11 @@ def require_script_compiles(path: Path) -> None:
         raise SamerunError(f"{path} cannot be read: {error}.", hint="Is it a Python program?") from error
 
 
-def find_user_package_folder(module: str) -> str | None:
+def find_user_package_folder(module_name: str) -> str | None:
     """The folder of a module's top package, so that its lines count as the user's own; None for what starts others."""
     from importlib.util import find_spec
 
-    top = module.split(".")[0]
+    top = module_name.split(".")[0]
     sys.path.insert(0, "")
     try:
         spec = find_spec(top)
@@ -113,7 +121,7 @@ def find_user_package_folder(module: str) -> str | None:
     finally:
         sys.path.pop(0)
     if spec is None:
-        raise SamerunError(f"There is no module {module}.", hint="Is it installed, or in the working directory?")
+        raise SamerunError(f"There is no module {module_name}.", hint="Is it installed, or in the working directory?")
     if top in LAUNCHERS or top in sys.stdlib_module_names:
         return None
     if spec.submodule_search_locations:

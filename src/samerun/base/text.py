@@ -1,8 +1,8 @@
 """Text that somebody else wrote, made fit for a terminal: the one place where that is decided.
 
 Names of files and processes, lines of source, values of receipts, traces and checkpoints may hold escape sequences,
-which a terminal obeys, or bidirectional marks, by which a line reads as something that it is not. `make_printable`
-stands in every way out: in the errors (`SamerunError`), in what commands print (`echo_printable`) and in reports
+which a terminal obeys, or bidirectional marks, by which a line reads as something that it is not. `escape_for_terminal`
+stands in every way out: in the errors (`SamerunError`), in what commands print (`echo_escaped`) and in reports
 (`report/terminal.py`).
 """
 
@@ -15,7 +15,7 @@ MAX_LINE_LENGTH = 4000
 MAX_LINES = 2000
 
 
-def printable_line(value: Any, max_length: int = MAX_VALUE_LENGTH) -> str:
+def escape_as_one_line(value: Any, max_length: int = MAX_VALUE_LENGTH) -> str:
     """The value in one line: control characters, which a terminal would obey, are written out; long text is cut."""
     text = value if isinstance(value, str) else repr(value)
     cut = text[:max_length]
@@ -25,8 +25,8 @@ def printable_line(value: Any, max_length: int = MAX_VALUE_LENGTH) -> str:
     return clean + ("..." if len(text) > max_length else "")
 
 
-def make_printable(text: str) -> str:
-    """Escape each line of a text as `printable_line` does.
+def escape_for_terminal(text: str) -> str:
+    """Escape each line of a text as `escape_as_one_line` does.
 
     Tabs stay, and so does a carriage return that ends a line. Very long lines and texts are cut.
     """
@@ -35,19 +35,19 @@ def make_printable(text: str) -> str:
     lines = text.split("\n", MAX_LINES)
     rest = ["..."] if len(lines) > MAX_LINES else []
     ended, last = lines[: min(len(lines) - 1, MAX_LINES)], lines[len(lines) - 1 : MAX_LINES]
-    return "\n".join([*map(_make_ended_line_printable, ended), *map(_make_line_printable, last), *rest])
+    return "\n".join([*map(_escape_line_keeping_trailing_cr, ended), *map(_escape_line_keeping_tabs, last), *rest])
 
 
-def _make_ended_line_printable(line: str) -> str:
-    return f"{_make_line_printable(line[:-1])}\r" if line.endswith("\r") else _make_line_printable(line)
+def _escape_line_keeping_trailing_cr(line: str) -> str:
+    return f"{_escape_line_keeping_tabs(line[:-1])}\r" if line.endswith("\r") else _escape_line_keeping_tabs(line)
 
 
-def _make_line_printable(line: str) -> str:
-    return "\t".join(printable_line(part, MAX_LINE_LENGTH) for part in line[: 2 * MAX_LINE_LENGTH].split("\t"))
+def _escape_line_keeping_tabs(line: str) -> str:
+    return "\t".join(escape_as_one_line(part, MAX_LINE_LENGTH) for part in line[: 2 * MAX_LINE_LENGTH].split("\t"))
 
 
-def echo_printable(text: object, *, err: bool = False, nl: bool = True) -> None:
+def echo_escaped(text: object, *, err: bool = False, nl: bool = True) -> None:
     """Print to standard output or standard error, whatever stands in the text."""
     import click
 
-    click.echo(make_printable(str(text)), err=err, nl=nl)
+    click.echo(escape_for_terminal(str(text)), err=err, nl=nl)

@@ -30,10 +30,14 @@ _user_folders: list[str] = []
 _began: int | None = None
 
 
-def is_library_file(file: str) -> bool:
+def is_library_or_generated_file(file: str) -> bool:
     """True for files of Python, of installed packages, of samerun, and for code with no file, or generated code."""
     generated_by_torch_compile = "torchinductor_" in file
-    if file.startswith(("<", SAMERUN_FOLDER)) or generated_by_torch_compile or _is_generated_temporary_file(file):
+    if (
+        file.startswith(("<", SAMERUN_FOLDER))
+        or generated_by_torch_compile
+        or _is_temporary_file_newer_than_start(file)
+    ):
         return True
     user = max((len(folder) for folder in _user_folders if file.startswith(folder)), default=0)
     library = max((len(folder) for folder in _LIBRARIES if file.startswith(folder)), default=0)
@@ -52,11 +56,11 @@ def treat_temporary_files_as_generated_since(began_ns: int) -> None:
     _began = began_ns
 
 
-def _is_generated_temporary_file(name: str) -> bool:
-    if _began is None or not name.startswith(_TEMPORARY):
+def _is_temporary_file_newer_than_start(file: str) -> bool:
+    if _began is None or not file.startswith(_TEMPORARY):
         return False
     try:
-        return _stat(name).st_mtime_ns >= _began
+        return _stat(file).st_mtime_ns >= _began
     except OSError:
         return False
 
@@ -66,12 +70,12 @@ def add_user_folder(folder: str) -> None:
     _user_folders.append(os.path.join(folder, ""))
 
 
-def is_user_code(file: str, module: str) -> bool:
+def is_user_code(file: str, module_name: str) -> bool:
     """Whether code of this file and module name is the program's own.
 
     Code without a file (`python -c`, the interactive prompt, a notebook) is, when it runs as the main module.
     """
-    return module == "__main__" if file.startswith("<") else not is_library_file(file)
+    return module_name == "__main__" if file.startswith("<") else not is_library_or_generated_file(file)
 
 
 def relative_to_working_folder(path: str) -> str:

@@ -10,18 +10,14 @@ from samerun.base.errors import SamerunError
 OLDEST_SUPPORTED = {"torch": "2.10", "numpy": "1.26"}
 
 
-def explain_unsupported_version(name: str, found: str) -> str | None:
+def explain_unsupported_version(package: str, installed_version: str) -> str | None:
     """Why a version of a package is too old, in one sentence; None: it is not, or it does not say."""
-    numbers = _major_and_minor(found)
-    if (
-        name not in OLDEST_SUPPORTED
-        or numbers is None
-        or numbers >= (_major_and_minor(OLDEST_SUPPORTED[name]) or (0, 0))
-    ):
+    minimum = OLDEST_SUPPORTED.get(package)
+    numbers = _major_and_minor(installed_version)
+    if minimum is None or numbers is None or numbers >= (_major_and_minor(minimum) or (0, 0)):
         return None
-    return (
-        f"{name} {found} is not supported: samerun {_samerun_version()} needs {name} {OLDEST_SUPPORTED[name]} or later"
-    )
+    needed = f"samerun {_samerun_version()} needs {package} {minimum} or later"
+    return f"{package} {installed_version} is not supported: {needed}"
 
 
 def require_supported_versions() -> None:

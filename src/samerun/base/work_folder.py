@@ -31,14 +31,14 @@ _NAME = re.compile(re.escape(PREFIX) + r"[a-z0-9_]{8}")
 
 
 @contextmanager
-def make_work_folder(parent: str | None = None) -> Iterator[Path]:
+def temporary_work_folder(parent: str | None = None) -> Iterator[Path]:
     """A new folder in `parent`, or where the system has temporary ones. Raises OSError if it cannot be made."""
     where = parent or tempfile.gettempdir()
     remove_abandoned_work_folders(where)
     name, pid = tempfile.mkdtemp(prefix=PREFIX, dir=where), os.getpid()
     lock: int | None = None
     try:
-        lock = _lock_owner_file(name)
+        lock = _create_locked_owner_file(name)
         yield Path(name)
     finally:
         if os.getpid() == pid:  # a forked child leaves the block too
@@ -49,9 +49,9 @@ def make_work_folder(parent: str | None = None) -> Iterator[Path]:
                 os.close(lock)
 
 
-def is_work_folder(path: str) -> bool:
+def is_work_folder(folder: str) -> bool:
     """Is this a folder made here, of whatever process? Nothing in it is the user's."""
-    return bool(_NAME.fullmatch(os.path.basename(path))) and os.path.isfile(os.path.join(path, OWNER))
+    return bool(_NAME.fullmatch(os.path.basename(folder))) and os.path.isfile(os.path.join(folder, OWNER))
 
 
 def remove_abandoned_work_folders(parent: str) -> None:
@@ -85,7 +85,7 @@ def _remove_work_folder_if_abandoned(folder: str) -> None:
         os.close(lock)
 
 
-def _lock_owner_file(folder: str) -> int | None:
+def _create_locked_owner_file(folder: str) -> int | None:
     """Under its name the file is never seen without the lock on it."""
     if fcntl is None:
         return None

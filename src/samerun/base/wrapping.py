@@ -29,7 +29,7 @@ _FLAGS_AT, _VECTORCALL_AT = (object.__basicsize__ + ctypes.sizeof(ctypes.c_void_
 """Where `tp_flags` and `tp_vectorcall` stand in PyTypeObject, the same since Python 3.8, counted in pointers."""
 
 
-def wrap_like(original: Any, function: Any) -> Any:
+def make_wrapper_of_same_type(original: Any, function: Any) -> Any:
     """`function` as an object of the type of `original`, with its name and documentation.
 
     It is called as the original is: without `self` for one that is bound, with it for a method of a type.
@@ -47,13 +47,13 @@ def wrap_like(original: Any, function: Any) -> Any:
     if cls is ClassMethodDescriptorType:
         return classmethod(function)
     if cls is BuiltinFunctionType:
-        return UnboundFunction(original, function)
+        return BuiltinFunctionStandIn(original, function)
     if cls is MethodType:
-        return MethodType(_accept_and_ignore_self(function), original.__self__)
+        return MethodType(_make_method_ignoring_self(function), original.__self__)
     return function
 
 
-def _accept_and_ignore_self(function: Any) -> Any:
+def _make_method_ignoring_self(function: Any) -> Any:
     def method(_: Any, /, *args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
 
@@ -62,7 +62,7 @@ def _accept_and_ignore_self(function: Any) -> Any:
     return method
 
 
-class UnboundFunction:
+class BuiltinFunctionStandIn:
     """Stands in for a function written in C where our C library was not built: it never becomes a method."""
 
     def __init__(self, original: Any, function: Callable[..., Any]) -> None:
@@ -76,10 +76,10 @@ class UnboundFunction:
     def __repr__(self) -> str:
         return repr(self.__wrapped__)  # type: ignore[attr-defined]
 
-    def __copy__(self) -> UnboundFunction:
+    def __copy__(self) -> BuiltinFunctionStandIn:
         return self
 
-    def __deepcopy__(self, memo: Any) -> UnboundFunction:
+    def __deepcopy__(self, memo: Any) -> BuiltinFunctionStandIn:
         return self
 
     def __reduce__(self) -> Any:
@@ -96,7 +96,7 @@ def replace_method_in_type(cls: type, name: str, function: Any) -> Undo:
     """
     there = name in vars(cls)
     original = vars(cls)[name] if there else getattr(cls, name)
-    replacement = wrap_like(original, function)
+    replacement = make_wrapper_of_same_type(original, function)
     if name == "__init__":
         return _replace_init_slot(cls, replacement, original if there else None)
     methods = _writable_type_dict(cls)

@@ -45,10 +45,10 @@ class Plan:
     def with_watch(self, **settings: Any) -> Plan:
         return replace(self, watch=replace(self.watch, **settings))
 
-    def with_comparison_scope(self, *restrictions: ScopeRestriction) -> Plan:
+    def with_comparison_limits(self, *restrictions: ScopeRestriction) -> Plan:
         return replace(self, scope=tuple(dict.fromkeys((*self.scope, *restrictions))))
 
-    def with_pins(self, *pin_names: str) -> Plan:
+    def with_added_pins(self, *pin_names: str) -> Plan:
         return self.with_watch(pins=tuple(dict.fromkeys((*self.watch.pins, *pin_names))))
 
 

@@ -13,12 +13,12 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
-from samerun.base.files import require_result_writable, write_result
+from samerun.base.files import require_output_writable, write_to_file_or_stdout
 from samerun.base.guard import kill_marked_processes_on_death
-from samerun.base.program_command import FORM, WORDS, ProgramCommand, interrupt_on_sigterm
+from samerun.base.program_command import FORM, WORDS, ProgramCommand, raise_keyboard_interrupt_on_sigterm
 from samerun.base.target import Target, TargetForm, resolve_target
-from samerun.base.text import echo_printable
-from samerun.base.work_folder import make_work_folder
+from samerun.base.text import echo_escaped
+from samerun.base.work_folder import temporary_work_folder
 from samerun.control.random_source import LARGEST_SEED
 
 if TYPE_CHECKING:
@@ -92,13 +92,13 @@ def command(ctx: click.Context, /, **options: Any) -> None:
       shape:       threads, workers, batch_split, process_start, world_size, resume
       machine:     cpu_capability
     """
-    interrupt_on_sigterm()
+    raise_keyboard_interrupt_on_sigterm()
     try:
         if options["double"]:
-            _refuse_options_that_double_excludes(ctx, options)
+            _raise_if_options_conflict_with_double(ctx, options)
         code = run_check_and_report(ctx.meta[FORM], ctx.meta[WORDS], **options)
     except SamerunError as error:
-        _report_trouble_and_exit(error, options.get("json_to"), ctx.meta[WORDS])
+        _print_error_write_json_and_exit(error, options.get("json_to"), ctx.meta[WORDS])
     sys.exit(code)
 
 
@@ -117,14 +117,14 @@ def run_check_and_report(
     """Run the check and write its reports; returns the exit code."""
     from samerun.check.execution.runner import Runner
     from samerun.check.search import modes
-    from samerun.check.search.findings import parse_ignore_rule, report_all_findings
+    from samerun.check.search.findings import parse_ignore_rule, search_and_report_all_findings
     from samerun.check.search.search import Search
     from samerun.report.output import check_report_to_json
     from samerun.report.progress import RunProgress
 
-    require_result_writable("--json", json_to)
-    require_result_writable("--html", html_to)
-    require_result_writable("--patch", patch_to)
+    require_output_writable("--json", json_to)
+    require_output_writable("--html", html_to)
+    require_output_writable("--patch", patch_to)
     begin = time.time()
     ignored = [parse_ignore_rule(text) for text in options["ignore"]]
     if options["seed"] is not None and options["fix"] == "off":
@@ -133,7 +133,7 @@ def run_check_and_report(
             hint="Add --fix on, or leave --seed out.",
         )
     target = resolve_target(form, words)
-    plan, variations, environment = _build_plan(target, options)
+    plan, variations, environment = _build_plan_and_variations(target, options)
     samerun_run = _make_samerun_run_plan(plan, options["seed"] or 0) if options["fix"] == "on" else None
     asked = _parse_interruption_options(options) if any(v.name == "resume" for v in variations) else ()
     with ExitStack() as stack:
@@ -146,57 +146,68 @@ def run_check_and_report(
         )  # fmt: skip
         if options["double"]:
             if options["eager"]:
-                search.plan = modes.disable_compilation(search.plan)
+                search.plan = modes.with_compilation_disabled(search.plan)
             report = modes.check_by_double_execution(search, options["repeat"], ignored)
         elif options["eager"]:
             held = (
-                replace(samerun_run, plan=modes.disable_compilation(samerun_run.plan))
+                replace(samerun_run, plan=modes.with_compilation_disabled(samerun_run.plan))
                 if samerun_run is not None
                 else None
             )
             report = modes.check_eager_and_compiled(
-                search, lambda s: report_all_findings(s, ignored, held), lambda s: report_all_findings(s, ignored, None)
+                search,
+                lambda s: search_and_report_all_findings(s, ignored, held),
+                lambda s: search_and_report_all_findings(s, ignored, None),
             )
         else:
-            report = modes.add_eager_hint(report_all_findings(search, ignored, samerun_run))
+            report = modes.add_eager_hint_if_in_compiled_region(
+                search_and_report_all_findings(search, ignored, samerun_run)
+            )
         progress.clear()
         if not quiet and "-" not in (json_to, patch_to):
             from samerun.report.terminal import ReportConsole, show_check_report
 
             show_check_report(report, ReportConsole())
         if json_to is not None:
-            write_result("--json", json_to, check_report_to_json(report, __version__))
+            write_to_file_or_stdout("--json", json_to, check_report_to_json(report, __version__))
         if html_to is not None:
             from samerun.base.machine import collect_machine_facts
             from samerun.report.html import check_report_to_html
 
-            write_result("--html", html_to, check_report_to_html(report, __version__, collect_machine_facts()))
+            write_to_file_or_stdout(
+                "--html", html_to, check_report_to_html(report, __version__, collect_machine_facts())
+            )
         if patch_to is not None or apply:
             from samerun.check.search.report_records import write_or_apply_patches
 
             for line in write_or_apply_patches(report, patch_to, apply, begin):
                 if not quiet:
-                    echo_printable(f"samerun: {line}", err=True)
+                    echo_escaped(f"samerun: {line}", err=True)
     return report.exit_code
 
 
-def _build_plan(target: Target, options: dict[str, Any]) -> tuple[Plan, tuple[Variation, ...], tuple[Variation, ...]]:
+def _build_plan_and_variations(
+    target: Target, options: dict[str, Any]
+) -> tuple[Plan, tuple[Variation, ...], tuple[Variation, ...]]:
     """The plan, the variations to try, and all variations of the environment."""
     from samerun.check.plan import Plan
-    from samerun.check.variations.environment import parse_vary_env
-    from samerun.check.variations.table import VARIATIONS, parse_vary
+    from samerun.check.variations.environment import parse_vary_env_option
+    from samerun.check.variations.table import VARIATIONS, parse_vary_option
     from samerun.record.config import WatchConfig
 
     watch = WatchConfig(
         folder="", depth=options["trace"], max_steps=options["max_steps"], user_folder=target.user_folder
     )
     if options["double"]:
-        from samerun.check.search.modes import make_double_variation
+        from samerun.check.search.modes import make_double_execution_variation
 
-        return Plan(target.command, target.shown, watch), (make_double_variation(options["repeat"]),), ()
-    variations = (*parse_vary(options["vary"]), *(v for text in options["vary_env"] for v in parse_vary_env(text)))
+        return Plan(target.command, target.shown, watch), (make_double_execution_variation(options["repeat"]),), ()
+    variations = (
+        *parse_vary_option(options["vary"]),
+        *(v for text in options["vary_env"] for v in parse_vary_env_option(text)),
+    )
     if any(options[name] is not None for name in ("interrupt", "resume", "kill")):
-        variations = tuple(dict.fromkeys((*variations, *parse_vary("resume"))))
+        variations = tuple(dict.fromkeys((*variations, *parse_vary_option("resume"))))
     environment = tuple(v for v in VARIATIONS if v.group == "environment")
     return Plan(target.command, target.shown, watch), variations, environment
 
@@ -208,7 +219,7 @@ def _make_samerun_run_plan(plan: Plan, seed: int) -> SamerunRunPlan:
     return SamerunRunPlan(replace(plan, held=make_run_environment(seed)), seed)
 
 
-def _refuse_options_that_double_excludes(ctx: click.Context, options: dict[str, Any]) -> None:
+def _raise_if_options_conflict_with_double(ctx: click.Context, options: dict[str, Any]) -> None:
     """Raises SamerunError for options that cannot go with --double, which is one run."""
     named = {"vary": "--vary", "vary_env": "--vary-env", "interrupt": "--interrupt", "resume": "--resume",
              "kill": "--kill", "fix": "--fix"}  # fmt: skip
@@ -232,7 +243,7 @@ def _parse_interruption_options(options: dict[str, Any]) -> tuple[Interruption, 
 def _open_trace_folder(save: Path | None, stack: ExitStack) -> Path:
     """The folder for the traces of all runs: temporary, or the one of --save, which must be empty."""
     if save is None:
-        folder = stack.enter_context(make_work_folder())
+        folder = stack.enter_context(temporary_work_folder())
         stack.enter_context(kill_marked_processes_on_death(folder, delete_folder=True))
         return folder
     try:
@@ -246,18 +257,18 @@ def _open_trace_folder(save: Path | None, stack: ExitStack) -> Path:
     return folder
 
 
-def _report_trouble_and_exit(error: SamerunError, json_to: str | None, words: list[str]) -> NoReturn:
+def _print_error_write_json_and_exit(error: SamerunError, json_to: str | None, words: list[str]) -> NoReturn:
     from samerun.base.records import TROUBLE, CheckReport
     from samerun.check.execution.runner import RunFailed
     from samerun.report.output import check_report_to_json
 
-    if isinstance(error, RunFailed) and error.said:
-        echo_printable(f"--- the program's standard error ({error.run.name}) ---\n{error.said}\n---", err=True)
-    echo_printable(f"samerun: {error}", err=True)
+    if isinstance(error, RunFailed) and error.stderr_tail:
+        echo_escaped(f"--- the program's standard error ({error.run.name}) ---\n{error.stderr_tail}\n---", err=True)
+    echo_escaped(f"samerun: {error}", err=True)
     if json_to is not None:
         report = CheckReport(TROUBLE, tuple(words), notes=(str(error),))
         try:
-            write_result("--json", json_to, check_report_to_json(report, __version__))
+            write_to_file_or_stdout("--json", json_to, check_report_to_json(report, __version__))
         except SamerunError:
             pass
     sys.exit(2)

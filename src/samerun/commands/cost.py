@@ -10,11 +10,11 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
-from samerun.base.files import require_result_writable, write_result
+from samerun.base.files import require_output_writable, write_to_file_or_stdout
 from samerun.base.guard import kill_marked_processes_on_death
-from samerun.base.program_command import ProgramCommand, interrupt_on_sigterm, resolve_target_of_context
-from samerun.base.text import echo_printable
-from samerun.base.work_folder import make_work_folder
+from samerun.base.program_command import ProgramCommand, raise_keyboard_interrupt_on_sigterm, resolve_target_of_context
+from samerun.base.text import echo_escaped
+from samerun.base.work_folder import temporary_work_folder
 
 
 @click.command(
@@ -46,11 +46,11 @@ def command(ctx: click.Context, /, **options: Any) -> None:
       samerun cost --max-steps 20 train.py --epochs 1
       samerun cost --repeat 5 --json cost.json --html cost.html -m package.train
     """
-    interrupt_on_sigterm()
+    raise_keyboard_interrupt_on_sigterm()
     try:
         code = measure_and_report_cost(ctx, **options)
     except SamerunError as error:
-        echo_printable(f"samerun: {error}", err=True)
+        echo_escaped(f"samerun: {error}", err=True)
         sys.exit(2)
     sys.exit(code)
 
@@ -65,12 +65,12 @@ def measure_and_report_cost(
     from samerun.numerics.dispatch.portable import PORTABLE_VARIABLE
     from samerun.report.progress import RunProgress
 
-    require_result_writable("--json", json_to)
-    require_result_writable("--html", html_to)
+    require_output_writable("--json", json_to)
+    require_output_writable("--html", html_to)
     target = resolve_target_of_context(ctx)
     settings = {PLAIN: {}, "deterministic": make_run_environment(0), "portable": {PORTABLE_VARIABLE: "1"}}
     with (
-        make_work_folder() as folder,
+        temporary_work_folder() as folder,
         kill_marked_processes_on_death(folder, delete_folder=True),
         RunProgress(quiet) as progress,
     ):
@@ -82,9 +82,9 @@ def measure_and_report_cost(
         show_cost(report, ReportConsole(), top)
     if json_to is not None:
         record = report.to_dict(__version__, collect_machine_facts())
-        write_result("--json", json_to, json.dumps(record, indent=2, allow_nan=False) + "\n")
+        write_to_file_or_stdout("--json", json_to, json.dumps(record, indent=2, allow_nan=False) + "\n")
     if html_to is not None:
         from samerun.report.cost import cost_to_html
 
-        write_result("--html", html_to, cost_to_html(report, __version__, collect_machine_facts(), top))
+        write_to_file_or_stdout("--html", html_to, cost_to_html(report, __version__, collect_machine_facts(), top))
     return report.exit_code

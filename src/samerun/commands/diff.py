@@ -9,9 +9,9 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
-from samerun.base.files import require_result_writable
+from samerun.base.files import require_output_writable
 from samerun.base.records import EXIT_CODES
-from samerun.base.text import echo_printable
+from samerun.base.text import echo_escaped
 
 
 @click.command("diff", context_settings={"help_option_names": ["-h", "--help"]})
@@ -42,17 +42,19 @@ def command(a: str, b: str, json_to: str | None, quiet: bool, ignore_output: tup
         record = compare_receipts_or_traces(a, b, ignore_output, json_to)
         show_and_write_record(record, show_diff, json_to, quiet)
     except SamerunError as error:
-        echo_printable(f"samerun: {error}", err=True)
+        echo_escaped(f"samerun: {error}", err=True)
         sys.exit(2)
     sys.exit(EXIT_CODES[record["verdict"]])
 
 
-def compare_receipts_or_traces(a: str, b: str, ignore: tuple[str, ...], json_to: str | None) -> dict[str, Any]:
+def compare_receipts_or_traces(
+    a: str, b: str, ignored_output_globs: tuple[str, ...], json_to: str | None
+) -> dict[str, Any]:
     """The result of the comparison, as it is written with --json."""
     from samerun.record.receipt.diff import diff_runs, load_run
     from samerun.record.receipt.remote import download_if_remote
 
-    require_result_writable("--json", json_to)
+    require_output_writable("--json", json_to)
     with download_if_remote(a) as one, download_if_remote(b) as other:
-        found = diff_runs(load_run(one, a), load_run(other, b), ignore)
+        found = diff_runs(load_run(one, a), load_run(other, b), ignored_output_globs)
     return {"schema": 1, "samerun": __version__, **found}

@@ -17,12 +17,17 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
-from samerun.base.files import require_result_writable
+from samerun.base.files import require_output_writable
 from samerun.base.guard import kill_marked_processes_on_death
 from samerun.base.launch import prepend_bootstrap_to_pythonpath
-from samerun.base.program_command import FORM, ProgramCommand, interrupt_on_sigterm, resolve_target_of_context
-from samerun.base.text import echo_printable
-from samerun.base.work_folder import make_work_folder
+from samerun.base.program_command import (
+    FORM,
+    ProgramCommand,
+    raise_keyboard_interrupt_on_sigterm,
+    resolve_target_of_context,
+)
+from samerun.base.text import echo_escaped
+from samerun.base.work_folder import temporary_work_folder
 from samerun.commands.deterministic_options import add_deterministic_options
 from samerun.control.startup.survey_probe import AT_END, VARIABLE
 
@@ -62,9 +67,9 @@ def command(ctx: click.Context, /, **options: Any) -> None:
       samerun doctor --numerics
     """
     if options["snippet"]:
-        echo_printable(SNIPPET, nl=False)
+        echo_escaped(SNIPPET, nl=False)
         return
-    interrupt_on_sigterm()
+    raise_keyboard_interrupt_on_sigterm()
     try:
         numerics = options.pop("numerics")
         code = (
@@ -73,7 +78,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
             else survey_and_report(ctx, **options)
         )
     except SamerunError as error:
-        echo_printable(f"samerun: {error}", err=True)
+        echo_escaped(f"samerun: {error}", err=True)
         sys.exit(2)
     sys.exit(code)
 
@@ -89,10 +94,10 @@ def survey_and_report(
     **policy: Any,
 ) -> int:
     """Do it; returns the exit code."""
-    require_result_writable("--json", json_to)
+    require_output_writable("--json", json_to)
     if ctx.meta[FORM]:
         target = resolve_target_of_context(ctx)
-        seen = run_program_and_survey(list(target.command), policy, time_limit)
+        seen = run_program_until_surveyed(list(target.command), policy, time_limit)
         seen["program"] = list(target.shown)
     else:
         seen = survey_this_process(policy)
@@ -113,7 +118,7 @@ def verify_numerics_and_report(ctx: click.Context, json_to: str | None, quiet: b
             "--numerics looks at this machine, and runs no program.",
             hint="Leave the program away; `samerun check PROGRAM --vary all` is for programs.",
         )
-    require_result_writable("--json", json_to)
+    require_output_writable("--json", json_to)
     if importlib.util.find_spec("torch") is None:
         raise SamerunError("--numerics: torch is not installed.", hint="pip install torch")
     from samerun.numerics.verification.conformance import survey_conformance
@@ -145,12 +150,12 @@ def survey_this_process(policy: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def run_program_and_survey(command: list[str], policy: dict[str, Any], time_limit: float | None) -> dict[str, Any]:
+def run_program_until_surveyed(command: list[str], policy: dict[str, Any], time_limit: float | None) -> dict[str, Any]:
     """The settings inside a program, at its first optimizer step or, without one, at its end.
 
     Raises SamerunError if the program fails before that, or takes longer than `time_limit` seconds.
     """
-    with make_work_folder() as folder, kill_marked_processes_on_death(folder, delete_folder=True):
+    with temporary_work_folder() as folder, kill_marked_processes_on_death(folder, delete_folder=True):
         answer, said = folder / "answer.json", folder / "stderr"
         asked = json.dumps({"answer": str(answer), "policy": policy})
         environment = prepend_bootstrap_to_pythonpath({**os.environ, VARIABLE: asked})
@@ -162,7 +167,7 @@ def run_program_and_survey(command: list[str], policy: dict[str, Any], time_limi
                 )  # fmt: skip
             except OSError as error:
                 raise SamerunError(f"{command[0]} cannot be started: {error.strerror}.") from error
-            code = _wait_for_answer(process, answer, time_limit)
+            code = _wait_for_answer_file_and_kill(process, answer, time_limit)
         if code == 0 and not answer.exists():
             answer = answer.with_suffix(AT_END)
         if answer.exists():
@@ -170,7 +175,7 @@ def run_program_and_survey(command: list[str], policy: dict[str, Any], time_limi
             return seen
         text = said.read_text(encoding="utf-8", errors="replace").rstrip()
     if text:
-        echo_printable(f"--- the program's standard error ---\n{text}\n---", err=True)
+        echo_escaped(f"--- the program's standard error ---\n{text}\n---", err=True)
     if code is None:
         raise SamerunError(
             f"The program took longer than {time_limit:g} s and made no optimizer step.",
@@ -182,14 +187,16 @@ def run_program_and_survey(command: list[str], policy: dict[str, Any], time_limi
     )
 
 
-def _wait_for_answer(process: subprocess.Popen[bytes], answer: Path, time_limit: float | None) -> int | None:
+def _wait_for_answer_file_and_kill(
+    process: subprocess.Popen[bytes], answer_file: Path, time_limit: float | None
+) -> int | None:
     """Until there is an answer or the program has ended; leaves no process behind.
 
     The exit code; None if it was ended. Of several ranks the others may wait for the one that has answered.
     """
     end = None if time_limit is None else time.monotonic() + time_limit
     try:
-        while process.poll() is None and not answer.exists():
+        while process.poll() is None and not answer_file.exists():
             if end is not None and time.monotonic() > end:
                 return None
             time.sleep(0.02)

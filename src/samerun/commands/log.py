@@ -11,14 +11,16 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
-from samerun.base.files import require_result_writable, write_result
+from samerun.base.files import require_output_writable, write_to_file_or_stdout
 from samerun.base.records import EXIT_CODES
-from samerun.base.text import echo_printable
+from samerun.base.text import echo_escaped
 
 
 @click.command("log", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("folder", default=".")
-@click.option("--command", "text", default="", metavar="TEXT", help="Only receipts whose command contains this.")
+@click.option(
+    "--command", "command_filter", default="", metavar="TEXT", help="Only receipts whose command contains this."
+)
 @click.option("--limit", type=click.IntRange(0, (1 << 63) - 1), default=20, show_default=True, metavar="N",
               help="The newest N; 0: all.")  # fmt: skip
 @click.option("--last", is_flag=True, help="Print the path of the newest one, and nothing else.")
@@ -26,7 +28,9 @@ from samerun.base.text import echo_printable
 @click.option("--json", "json_to", metavar="FILE", help="Write the list, or the comparison, as JSON; - for standard "
               "output.")  # fmt: skip
 @click.option("--quiet", is_flag=True, help="No human-readable report.")
-def command(folder: str, text: str, limit: int, last: bool, compare: bool, json_to: str | None, quiet: bool) -> None:
+def command(
+    folder: str, command_filter: str, limit: int, last: bool, compare: bool, json_to: str | None, quiet: bool
+) -> None:
     """The receipts of a folder, the newest last.
 
     samerun run --receipt FOLDER/ puts a new one there. An index in the folder keeps the list fast; it can be
@@ -40,63 +44,63 @@ def command(folder: str, text: str, limit: int, last: bool, compare: bool, json_
       samerun log --command train.py --diff runs/
     """
     try:
-        code = list_or_compare_receipts(folder, text, limit, last, compare, json_to, quiet)
+        code = list_or_compare_receipts(folder, command_filter, limit, last, compare, json_to, quiet)
     except SamerunError as error:
-        echo_printable(f"samerun: {error}", err=True)
+        echo_escaped(f"samerun: {error}", err=True)
         sys.exit(2)
     sys.exit(code)
 
 
 def list_or_compare_receipts(
-    folder: str, text: str, limit: int, last: bool, compare: bool, json_to: str | None, quiet: bool
+    folder: str, command_filter: str, limit: int, last: bool, compare: bool, json_to: str | None, quiet: bool
 ) -> int:
     """List or compare the receipts of a folder; returns the exit code."""
     from samerun.record.receipt import remote
     from samerun.record.receipt.index import update_and_list_receipts
     from samerun.report.progress import CountProgress
 
-    require_result_writable("--json", json_to)
+    require_output_writable("--json", json_to)
     wanted = (1 if last else 2) if last or compare else limit or None
     with (
         CountProgress("looking at files", quiet) as scan_progress,
         CountProgress("reading receipts", quiet) as progress,
     ):
         if remote.is_remote_address(folder):
-            found = remote.list_remote_receipts(folder, text, wanted, progress)
+            found = remote.list_remote_receipts(folder, command_filter, wanted, progress)
         else:
-            found = update_and_list_receipts(Path(folder), text, wanted, progress, scan_progress)
+            found = update_and_list_receipts(Path(folder), command_filter, wanted, progress, scan_progress)
     if last or compare:
         found = [one for one in found if not one.problem]
         if len(found) < (wanted or 0):
-            of = f" of a command with {text!r}" if text else ""
+            of = f" of a command with {command_filter!r}" if command_filter else ""
             raise SamerunError(f"{folder} holds {len(found)} receipts{of}; {wanted} needed.", hint="See samerun log.")
     if last:
         path = remote.join_path_or_address(folder, found[-1].file)
         if sys.stdout.isatty():
-            echo_printable(path)
+            echo_escaped(path)
         else:
             click.echo(path)  # for a program, which has to find the file under its own name
         return 0
     if compare:
-        return _compare_receipts(folder, found[-2].file, found[-1].file, json_to, quiet)
+        return _diff_and_report_receipts(folder, found[-2].file, found[-1].file, json_to, quiet)
     if json_to is not None:
         record = {"schema": 1, "samerun": __version__, "receipts": [vars(one) for one in found]}
-        write_result("--json", json_to, json.dumps(record, indent=1, sort_keys=True) + "\n")
+        write_to_file_or_stdout("--json", json_to, json.dumps(record, indent=1, sort_keys=True) + "\n")
     if not quiet and json_to != "-":
         from samerun.report.receipts import format_receipt_log
 
-        echo_printable("\n".join(format_receipt_log([vars(one) for one in found])))
+        echo_escaped("\n".join(format_receipt_log([vars(one) for one in found])))
     return 0
 
 
-def _compare_receipts(folder: str, a: str, b: str, json_to: str | None, quiet: bool) -> int:
+def _diff_and_report_receipts(folder: str, file_a: str, file_b: str, json_to: str | None, quiet: bool) -> int:
     from samerun.record.receipt import remote
     from samerun.record.receipt.diff import diff_runs, load_run
     from samerun.record.receipt.remote import download_if_remote
     from samerun.report.output import show_and_write_record
     from samerun.report.receipts import show_diff
 
-    names = remote.join_path_or_address(folder, a), remote.join_path_or_address(folder, b)
+    names = remote.join_path_or_address(folder, file_a), remote.join_path_or_address(folder, file_b)
     with download_if_remote(names[0]) as one, download_if_remote(names[1]) as other:
         compared = diff_runs(load_run(one, names[0]), load_run(other, names[1]))
     record: dict[str, Any] = {"schema": 1, "samerun": __version__, **compared}

@@ -15,10 +15,15 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
-from samerun.base.files import refuse_special_file, require_result_writable, write_result
-from samerun.base.program_command import FORM, ProgramCommand, interrupt_on_sigterm, resolve_target_of_context
-from samerun.base.target import Target
-from samerun.base.text import echo_printable
+from samerun.base.files import raise_if_existing_non_regular_file, require_output_writable, write_to_file_or_stdout
+from samerun.base.program_command import (
+    FORM,
+    ProgramCommand,
+    raise_keyboard_interrupt_on_sigterm,
+    resolve_target_of_context,
+)
+from samerun.base.target import Target, TargetForm
+from samerun.base.text import echo_escaped
 from samerun.commands.deterministic_options import add_deterministic_options
 from samerun.control.determinism.survey import required_environment
 from samerun.control.random_source import LARGEST_SEED
@@ -76,7 +81,7 @@ def command(
       samerun run -- torchrun --nproc-per-node 2 train.py
     """
     try:
-        require_result_writable("--json", json_to)
+        require_output_writable("--json", json_to)
         if receipt is None and (trace != "steps" or key is not None or redact):
             option = "--key" if key is not None else "--redact" if redact else "--trace ops"
             raise SamerunError(f"{option} needs --receipt.", hint="Try: samerun run --receipt run.json train.py")
@@ -86,24 +91,24 @@ def command(
         wanted = required_environment(options["threads"])
         to = _resolve_receipt_destination(receipt, target) if receipt is not None else None
         if json_to is not None:
-            write_result("--json", json_to, _describe_run_as_json(target.shown, options, wanted))
+            write_to_file_or_stdout("--json", json_to, _describe_run_as_json(target.shown, options, wanted))
     except SamerunError as error:
-        echo_printable(f"samerun: {error}", err=True)
+        echo_escaped(f"samerun: {error}", err=True)
         sys.exit(2)
     if not quiet:
         held = ", ".join(f"{name}={value}" for name, value in sorted(wanted.items()))
-        echo_printable(f"samerun: seed {options['seed']}, deterministic (level {options['level']}), {held}", err=True)
+        echo_escaped(f"samerun: seed {options['seed']}, deterministic (level {options['level']}), {held}", err=True)
     environment = make_launch_environment(os.environ, wanted, options)
     if to is None:
         exec_program(list(target.command), environment)
-    run_program_with_receipt(target, ctx.meta[FORM], to, trace, key, environment, options, redact)
+    run_program_with_receipt_and_exit(target, ctx.meta[FORM], to, trace, key, environment, options, redact)
 
 
-def _describe_run_as_json(shown: tuple[str, ...], settings: dict[str, Any], environment: dict[str, str]) -> str:
+def _describe_run_as_json(user_words: tuple[str, ...], settings: dict[str, Any], environment: dict[str, str]) -> str:
     record = {
         "schema": 1,
         "samerun": __version__,
-        "command": list(shown),
+        "command": list(user_words),
         "held": settings,
         "environment": environment,
     }
@@ -121,10 +126,10 @@ def _resolve_receipt_destination(text: str, target: Target) -> Path | str:
         return f"{text.rstrip('/')}/{make_receipt_name(target.shown)}" if remote.is_remote_folder(text) else text
     if text.endswith(os.sep) or os.path.isdir(text):
         file = prepare_receipt_path(Path(text), target.shown)
-        require_result_writable("--receipt", str(file))
+        require_output_writable("--receipt", str(file))
         return file
-    refuse_special_file(Path(text))
-    require_result_writable("--receipt", text)
+    raise_if_existing_non_regular_file(Path(text))
+    require_output_writable("--receipt", text)
     # the program may change the working directory of nobody but itself
     return Path(os.path.realpath(text))
 
@@ -135,27 +140,29 @@ def _require_loadable_key(key_file: str) -> None:
     load_ed25519_private_key(Path(key_file))
 
 
-def run_program_with_receipt(
-    target: Target, form: str, to: Path | str, trace: Literal["steps", "ops"], key: str | None,
-    environment: dict[str, str], held: dict[str, Any], redact: tuple[str, ...] = (),
+def run_program_with_receipt_and_exit(
+    target: Target, form: TargetForm, destination: Path | str, trace: Literal["steps", "ops"], key: str | None,
+    environment: dict[str, str], held_settings: dict[str, Any], redact: tuple[str, ...] = (),
 ) -> NoReturn:  # fmt: skip
     """Run the program beside this process, write its receipt to a file or an address, and end as it ended."""
-    from samerun.base.supervise import exit_like_program
+    from samerun.base.supervise import exit_as_program_did
     from samerun.control.determinism.survey import collect_facts_outside_program
     from samerun.record.receipt.remote import upload_on_exit
     from samerun.record.receipt.watched_run import RunRequest, run_and_write_receipt
 
     sys.stdout.flush()
     sys.stderr.flush()
-    interrupt_on_sigterm()  # while the program runs, it gets the signal instead
-    request = RunRequest(target, form, __version__, held, environment, collect_facts_outside_program(), trace, redact)
+    raise_keyboard_interrupt_on_sigterm()  # while the program runs, it gets the signal instead
+    request = RunRequest(
+        target, form, __version__, held_settings, environment, collect_facts_outside_program(), trace, redact
+    )
     try:
-        with upload_on_exit(to) if isinstance(to, str) else nullcontext(to) as file:
+        with upload_on_exit(destination) if isinstance(destination, str) else nullcontext(destination) as file:
             ended, _ = run_and_write_receipt(request, file, Path(key) if key is not None else None)
     except SamerunError as error:
-        echo_printable(f"samerun: {error}", err=True)
+        echo_escaped(f"samerun: {error}", err=True)
         sys.exit(2)
-    exit_like_program(ended)
+    exit_as_program_did(ended)
 
 
 def exec_program(command: list[str], environment: dict[str, str]) -> NoReturn:
@@ -171,5 +178,5 @@ def exec_program(command: list[str], environment: dict[str, str]) -> NoReturn:
     try:
         os.execvpe(command[0], command, environment)
     except OSError as error:
-        echo_printable(f"samerun: {command[0]} cannot be started: {error.strerror}.", err=True)
+        echo_escaped(f"samerun: {command[0]} cannot be started: {error.strerror}.", err=True)
         sys.exit(2)

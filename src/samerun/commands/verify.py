@@ -12,12 +12,12 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
-from samerun.base.files import require_result_writable
-from samerun.base.program_command import FORM, WORDS, ProgramCommand, interrupt_on_sigterm
+from samerun.base.files import require_output_writable
+from samerun.base.program_command import FORM, WORDS, ProgramCommand, raise_keyboard_interrupt_on_sigterm
 from samerun.base.records import EXIT_CODES
 from samerun.base.target import Target, resolve_target
-from samerun.base.text import echo_printable, printable_line
-from samerun.base.work_folder import make_work_folder
+from samerun.base.text import echo_escaped, escape_as_one_line
+from samerun.base.work_folder import temporary_work_folder
 
 
 @click.command(
@@ -53,14 +53,14 @@ def command(ctx: click.Context, /, json_to: str | None, quiet: bool, **options: 
     from samerun.report.output import show_and_write_record
     from samerun.report.receipts import show_verification
 
-    interrupt_on_sigterm()
+    raise_keyboard_interrupt_on_sigterm()
     try:
         text, own = _parse_receipt_and_target(ctx)
         with download_if_remote(text) as path:
             record = verify_receipt(path, text, own, json_to=json_to, quiet=quiet, **options)
         show_and_write_record(record, show_verification, json_to, quiet)
     except SamerunError as error:
-        echo_printable(f"samerun: {error}", err=True)
+        echo_escaped(f"samerun: {error}", err=True)
         sys.exit(2)
     sys.exit(EXIT_CODES[record["verdict"]])
 
@@ -74,7 +74,7 @@ def _parse_receipt_and_target(ctx: click.Context) -> tuple[str, Target | None]:
         return words[0], None
     if words[1] != "--":
         raise SamerunError(
-            f"Behind the receipt stands {printable_line(words[1])}.",
+            f"Behind the receipt stands {escape_as_one_line(words[1])}.",
             hint="Options stand before it; a command behind --.",
         )
     return words[0], resolve_target("command", words[2:])
@@ -83,7 +83,7 @@ def _parse_receipt_and_target(ctx: click.Context) -> tuple[str, Target | None]:
 def verify_receipt(
     path: Path,
     name: str,
-    own: Target | None,
+    user_command: Target | None,
     *,
     ask: bool,
     yes: bool,
@@ -99,7 +99,7 @@ def verify_receipt(
     from samerun.record.receipt.environment_diff import find_unmet_conditions
     from samerun.record.receipt.step_table import require_rows_match_trees
 
-    require_result_writable("--json", json_to)
+    require_output_writable("--json", json_to)
     if os.path.isdir(path):
         raise SamerunError(f"{name} is a folder.", hint="Name a receipt: a file.")
     recorded = load_run(path, name)
@@ -119,20 +119,20 @@ def verify_receipt(
         "tier": None,
         "notes": [],
     }
-    if own is None:
+    if user_command is None:
         if not (yes or ask):
             record["notes"].append("Nothing was run. --command shows the recorded command and asks; --yes runs it.")
             return record
-        own = recorded_command.resolve_recorded_command(receipt["command"])
-        if not yes and not _ask_whether_to_run(shown_command):
+        user_command = recorded_command.resolve_recorded_command(receipt["command"])
+        if not yes and not _ask_user_whether_to_run(shown_command):
             record["notes"].append("Nothing was run.")
             return record
     elif receipt["command"]["form"] == "code":
-        own = replace(own, shown=tuple(receipt["command"]["words"]))
-    return {**record, **rerun_and_compare(path, recorded, own, now, ignore_output), "ran": True}
+        user_command = replace(user_command, shown=tuple(receipt["command"]["words"]))
+    return {**record, **rerun_and_compare(path, recorded, user_command, now, ignore_output), "ran": True}
 
 
-def _ask_whether_to_run(command: str) -> bool:
+def _ask_user_whether_to_run(command: str) -> bool:
     """Ask the user. Raises SamerunError if standard input is not a terminal."""
     if not sys.stdin.isatty():
         raise SamerunError(
@@ -143,7 +143,11 @@ def _ask_whether_to_run(command: str) -> bool:
 
 
 def rerun_and_compare(
-    path: Path, recorded: Any, target: Target, now: dict[str, Any], ignore: tuple[str, ...]
+    receipt_path: Path,
+    recorded: Any,
+    target: Target,
+    current_facts: dict[str, Any],
+    ignored_output_globs: tuple[str, ...],
 ) -> dict[str, Any]:
     """Run the program with the settings of the recorded run, and compare the two."""
     from samerun.control.determinism.survey import required_environment
@@ -161,11 +165,17 @@ def rerun_and_compare(
         wanted = required_environment(receipt["held"]["threads"])
         environment = make_launch_environment(environment, {n: v for n, v in wanted.items() if n not in environment},
                                        receipt["held"])  # fmt: skip
-    with make_work_folder() as folder:
+    with temporary_work_folder() as folder:
         if in_code:
             environment[FOLDER_VARIABLE] = str(folder)
         request = RunRequest(
-            target, receipt["command"]["form"], __version__, receipt["held"], environment, now, stdout=sys.stderr
+            target,
+            receipt["command"]["form"],
+            __version__,
+            receipt["held"],
+            environment,
+            current_facts,
+            stdout=sys.stderr,
         )
         ended, made = run_and_write_receipt(request, None)
         expected = receipt["ended"]
@@ -176,11 +186,11 @@ def rerun_and_compare(
             raise SamerunError(f"The program ended with {how}; recorded is {_describe_ending(expected)}.",
                                hint="Does it run here by itself?")  # fmt: skip
         if in_code:
-            side = replace(load_run(_find_written_receipt(folder, path.name)), name="this run")
+            side = replace(load_run(_find_receipt_written_by_program(folder, receipt_path.name)), name="this run")
         else:
             # How the user spells the command is not a difference of the program.
             side = wrap_new_run("this run", replace(made, receipt={**made.receipt, "command": receipt["command"]}))
-        told = diff_runs(recorded, side, ignore)
+        told = diff_runs(recorded, side, ignored_output_globs)
     told.pop("a"), told.pop("b")
     tier = find_tested_tier([EnvironmentDifference(**each) for each in told["surroundings"]])
     return {**told, "tier": {"name": tier, "what": TIERS[tier]}}
@@ -196,7 +206,7 @@ def _describe_ending(recorded_end: dict[str, Any]) -> str:
     return f"exit code {recorded_end['exit_code'] if recorded_end['exit_code'] is not None else 0}"
 
 
-def _find_written_receipt(folder: Path, name: str) -> Path:
+def _find_receipt_written_by_program(folder: Path, name: str) -> Path:
     """The receipt that the program itself wrote in this run."""
     found = sorted(folder.glob("*.json"))
     for each in found:

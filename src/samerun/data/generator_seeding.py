@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from samerun.base.native import load_built_library
+from samerun.base.native import try_load_built_library
 from samerun.control.rng.seeding import all_sources
 from samerun.data.keys import SampleKeyArrays, SampleKeys
 
@@ -250,7 +250,7 @@ def can_write_states(kinds: frozenset[str]) -> bool:
 
 @lru_cache(maxsize=1)
 def _load_library() -> Any:
-    library = load_built_library(__file__, "_states", keep_lock=True)
+    library = try_load_built_library(__file__, "_states", keep_gil=True)
     try:
         if library is None:
             return None

@@ -11,7 +11,7 @@ import torch
 
 from samerun.base.errors import CheckpointError, SamerunError, UnfitStateError
 from samerun.base.files import replace_file_atomically
-from samerun.base.text import printable_line
+from samerun.base.text import escape_as_one_line
 from samerun.control.ddp import warn_if_ddp_buckets_change
 from samerun.control.rng.state import load_state_dict, restore_snapshot, state_dict, take_snapshot
 from samerun.control.streams.process_seed import find_rank
@@ -37,7 +37,7 @@ def _write_checkpoint(target: Path, parts: Mapping[str, Any], extra: Any, rng_of
     content = {"samerun_checkpoint": VERSION, "parts": saved, "digests": digests, "torch": str(torch.__version__)}
     try:
         previous = checkpoint_file.make_previous_path(target)
-        replace_file_atomically(target, lambda file: checkpoint_file.write_archive(content, file), previous=previous)
+        replace_file_atomically(target, lambda file: checkpoint_file.write_archive(content, file), backup_path=previous)
     except OSError as error:
         raise CheckpointError(
             f"checkpoint.save({str(target)!r}): {error.strerror or error}.",
@@ -86,7 +86,7 @@ def read_parts(target: Path) -> dict[str, Any]:
         reason = error.message if isinstance(error, CheckpointError) else str(error)
     if reason:
         raise CheckpointError(
-            f"checkpoint.load({str(target)!r}): the file is damaged or not samerun's: {printable_line(reason)}.",
+            f"checkpoint.load({str(target)!r}): the file is damaged or not samerun's: {escape_as_one_line(reason)}.",
             _describe_previous_checkpoint(target) or "There is no previous checkpoint beside it.",
         )
     saved: dict[str, Any] = content["parts"]
@@ -99,7 +99,7 @@ def _describe_damage(content: Any, budget: int) -> str:
         return "it was not written by samerun.checkpoint.save"
     version = content["samerun_checkpoint"]
     if type(version) is not int or version != VERSION:
-        return f"it has layout {printable_line(version, 40)}, and this samerun knows {VERSION}"
+        return f"it has layout {escape_as_one_line(version, 40)}, and this samerun knows {VERSION}"
     saved, digests = content.get("parts"), content.get("digests")
     if not isinstance(saved, dict) or not isinstance(digests, dict) or saved.keys() != digests.keys():
         return "parts are missing"
@@ -264,7 +264,7 @@ def _describe_container_misfit(part: Any, state: Any, name: str) -> str:
     keys = list(part) if isinstance(part, Mapping) else list(range(len(part)))
     there = list(state) if isinstance(state, Mapping) else list(range(len(state)))
     if [str(key) for key in keys] != [str(key) for key in there]:
-        return f"{name} has {keys}, and the checkpoint has {printable_line(there)}."
+        return f"{name} has {keys}, and the checkpoint has {escape_as_one_line(there)}."
     states = [state[str(key)] for key in keys] if isinstance(state, Mapping) else list(state)
     inner = zip(keys, states, strict=True)
     return next((misfit for key, one in inner if (misfit := _describe_misfit(part[key], one, f"{name}[{key!r}]"))), "")
@@ -282,11 +282,11 @@ def _describe_module_misfit(part: torch.nn.Module, state: Mapping[str, Any]) -> 
         here = own.get(key)
         if isinstance(here, torch.Tensor):
             if not isinstance(value, torch.Tensor):
-                return f"{printable_line(key)} is a {type(value).__name__}, not a tensor"
+                return f"{escape_as_one_line(key)} is a {type(value).__name__}, not a tensor"
             if value.is_complex() and not here.is_complex():
-                return f"{printable_line(key)} is complex"
+                return f"{escape_as_one_line(key)} is complex"
         elif not isinstance(key, str):
-            return f"{printable_line(key)} is not a name"
+            return f"{escape_as_one_line(key)} is not a name"
     return ""
 
 
@@ -303,7 +303,7 @@ def _describe_optimizer_misfit(part: torch.optim.Optimizer, state: Mapping[str, 
             return misfit
     for number, held in states.items():
         if not isinstance(held, Mapping):
-            return f"the state of parameter {printable_line(number)} is a {type(held).__name__}, not a dict"
+            return f"the state of parameter {escape_as_one_line(number)} is a {type(held).__name__}, not a dict"
     return ""
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from samerun.base.records import MEASURED, Amount, CostReport, OperatorCost
+from samerun.base.records import MEASURED, CostReport, MedianAndRange, OperatorCost
 from samerun.report.html import render_page
 
-QUANTITIES = (
+QUANTITIES: tuple[tuple[str, str, Literal["s", "B"]], ...] = (
     ("a step", "step", "s"),
     ("a step, processor", "step_cpu", "s"),
     ("the program", "wall", "s"),
@@ -39,7 +39,9 @@ def show_cost(report: CostReport, console: Console, top: int) -> None:
     if report.operators:
         console.print()
         console.print(Padding(make_operator_table(report, top), (0, 0, 0, 2), expand=False))
-        console.print(Padding(Text(describe_operator_times(report, top), style="dim"), (0, 0, 0, 2), expand=False))
+        console.print(
+            Padding(Text(describe_operator_table_footnote(report, top), style="dim"), (0, 0, 0, 2), expand=False)
+        )
 
 
 def make_quantity_table(report: CostReport) -> Table:
@@ -55,19 +57,21 @@ def make_quantity_rows(report: CostReport) -> list[list[str]]:
     baseline = report.settings[0]
     rows = []
     for name, field, unit in QUANTITIES:
-        amounts: list[Amount | None] = [getattr(one, field) for one in report.settings]
+        amounts: list[MedianAndRange | None] = [getattr(one, field) for one in report.settings]
         if any(amounts):
             rows.append([name, *(format_amount_with_ratio(one, getattr(baseline, field), unit) for one in amounts)])
     return rows
 
 
-def format_amount_with_ratio(one: Amount | None, baseline: Amount | None, unit: str) -> str:
-    if one is None:
+def format_amount_with_ratio(
+    amount: MedianAndRange | None, baseline: MedianAndRange | None, unit: Literal["s", "B"]
+) -> str:
+    if amount is None:
         return "-"
-    text = format_quantity(one.median, unit)
-    if baseline is None or one is baseline or not baseline.median:
+    text = format_quantity(amount.median, unit)
+    if baseline is None or amount is baseline or not baseline.median:
         return text
-    return f"{text} ({format_ratio(one.median, baseline.median)})"
+    return f"{text} ({format_ratio(amount.median, baseline.median)})"
 
 
 def make_operator_table(report: CostReport, top: int) -> Table:
@@ -78,23 +82,23 @@ def make_operator_table(report: CostReport, top: int) -> Table:
     return table
 
 
-def format_operator_seconds_with_ratio(one: OperatorCost | None, baseline: OperatorCost | None) -> str:
-    if one is None:
+def format_operator_seconds_with_ratio(cost: OperatorCost | None, baseline: OperatorCost | None) -> str:
+    if cost is None:
         return "-"
-    text = format_quantity(one.seconds, "s")
-    if baseline is None or one is baseline or not baseline.seconds:
+    text = format_quantity(cost.seconds, "s")
+    if baseline is None or cost is baseline or not baseline.seconds:
         return text
-    return f"{text} ({format_ratio(one.seconds, baseline.seconds)})"
+    return f"{text} ({format_ratio(cost.seconds, baseline.seconds)})"
 
 
-def describe_operator_times(report: CostReport, top: int) -> str:
+def describe_operator_table_footnote(report: CostReport, top: int) -> str:
     """How much of the operators' time the table does not show, and what the times are."""
     text = "Seconds in all calls of a run"
     rest = len(report.operators) - top
     return text + (f"; {rest} more operators: --top, --json." if rest > 0 else ".")
 
 
-def format_quantity(value: float, unit: str) -> str:
+def format_quantity(value: float, unit: Literal["s", "B"]) -> str:
     """Three digits and a unit."""
     if unit == "B":
         return f"{value / 2**20:.4g} MiB"
@@ -137,7 +141,7 @@ def cost_to_html(report: CostReport, version: str, machine: dict[str, Any], top:
         command=" ".join(report.command),
         whole=make_quantity_rows(report),
         rows=make_cost_rows(report, top),
-        told=describe_operator_times(report, top),
+        told=describe_operator_table_footnote(report, top),
     )
 
 

@@ -12,7 +12,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from samerun.base.records import CheckReport, Growth, Spread
-from samerun.base.text import make_printable
+from samerun.base.text import escape_for_terminal
 from samerun.report.terminal import describe_spread
 
 CONTEXT = 4
@@ -53,15 +53,19 @@ def check_report_to_html(report: CheckReport, version: str, machine: dict[str, A
 def render_page(template: str, **values: Any) -> str:
     """A page from one of the templates here, with the common style. All of `values` is escaped."""
     environment = Environment(
-        autoescape=True, finalize=_make_text_printable, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        autoescape=True,
+        finalize=_escape_unless_markup,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     room = files("samerun.report")
     text, style = (room.joinpath(name).read_text(encoding="utf-8") for name in (template, "page.css"))
     return environment.from_string(text).render(style=Markup(style), **values)
 
 
-def _make_text_printable(value: Any) -> Any:
-    return value if isinstance(value, Markup) or not isinstance(value, str) else make_printable(value)
+def _escape_unless_markup(value: Any) -> Any:
+    return value if isinstance(value, Markup) or not isinstance(value, str) else escape_for_terminal(value)
 
 
 def read_source_excerpt(file: str, line: int) -> list[ExcerptLine]:

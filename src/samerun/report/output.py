@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from samerun.base.files import write_result
+from samerun.base.files import write_to_file_or_stdout
 from samerun.base.records import CheckReport
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def show_and_write_record(
 
         show(record, ReportConsole())
     if json_to is not None:
-        write_result("--json", json_to, json.dumps(record, indent=2, sort_keys=True) + "\n")
+        write_to_file_or_stdout("--json", json_to, json.dumps(record, indent=2, sort_keys=True) + "\n")
 
 
 def check_report_to_json(report: CheckReport, version: str) -> str:

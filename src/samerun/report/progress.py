@@ -6,7 +6,7 @@ import re
 import sys
 import time
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Display
@@ -36,7 +36,7 @@ RUN_NAMES = (
 def describe_run_label(label: str) -> str:
     """The label of a run, `name (what is varied)`, in words.
 
-    describe_run("pinned-1a (pin:unseeded-python)")  # "testing cause 1 (unseeded-python)"
+    describe_run_label("pinned-1a (pin:unseeded-python)")  # "testing cause 1 (unseeded-python)"
     """
     name, _, vary = label.partition(" (")
     name = re.sub(r"~\d+$", "", name)
@@ -124,7 +124,7 @@ class RunProgress(_ProgressLine):
     def __enter__(self) -> RunProgress:
         return self
 
-    def __call__(self, label: str, seconds: float, state: str) -> None:
+    def __call__(self, label: str, seconds: float, state: Literal["running", "done"]) -> None:
         if state == "done":
             self._done += 1
         elif self._is_redraw_due():

@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from samerun.base.text import printable_line
+from samerun.base.text import escape_as_one_line
 
 STYLES = {"same": "bold green", "different": "bold red", "trouble": "bold yellow"}
 LIKELY_RANK = 45
@@ -21,7 +21,7 @@ MAX_MINOR = 6
 def show_diff(record: dict[str, Any], console: Console) -> None:
     """Print the record of a diff; reads well in 80 columns. Text from receipts is escaped for the terminal."""
     text = Text(record["verdict"].upper(), style=STYLES[record["verdict"]])
-    text.append(f"  {printable_line(record['a'])}  {printable_line(record['b'])}", style="default not bold")
+    text.append(f"  {escape_as_one_line(record['a'])}  {escape_as_one_line(record['b'])}", style="default not bold")
     if record["verdict"] == "same":
         text.append(f"\n      {record['steps']} optimizer steps, and every result", style="dim not bold")
     console.print(text)
@@ -34,12 +34,12 @@ def show_diff(record: dict[str, Any], console: Console) -> None:
     _show_environment_differences(record, console)
     for note in record["notes"]:
         console.print()
-        console.print(Text(printable_line(note, 1000), style="yellow"))
+        console.print(Text(escape_as_one_line(note, 1000), style="yellow"))
 
 
 def _describe_first_difference(record: dict[str, Any], first: dict[str, Any]) -> list[str]:
-    names = ", ".join(printable_line(name) for name in first["names"])
-    at = f"step {first['step']}" + (f" of {printable_line(first['process'])}" if first["process"] != "main" else "")
+    names = ", ".join(escape_as_one_line(name) for name in first["names"])
+    at = f"step {first['step']}" + (f" of {escape_as_one_line(first['process'])}" if first["process"] != "main" else "")
     lines = {
         "steps": [f"{at}: {names}"],
         "count": [f"{at}: the runs made {names}"],
@@ -48,21 +48,21 @@ def _describe_first_difference(record: dict[str, Any], first: dict[str, Any]) ->
         "final": [f"the model at the end: {names}"],
         "output": [f"the file written: {names}"],
         "ended": [f"the end: {names}"],
-        "process": [f"process {printable_line(first['process'])}: {names}"],
+        "process": [f"process {escape_as_one_line(first['process'])}: {names}"],
     }.get(first["what"], [f"{at}: {first['what']} {names}"])
     operator = first.get("operator")
     if operator is not None:
-        module = f" in {printable_line(operator['module'])}" if operator["module"] else ""
+        module = f" in {escape_as_one_line(operator['module'])}" if operator["module"] else ""
         when = f"{operator['phase']}, step {operator['step']}"
-        lines.append(f"{printable_line(operator['name'])}{module} ({when}): {operator['what']}")
+        lines.append(f"{escape_as_one_line(operator['name'])}{module} ({when}): {operator['what']}")
         if operator["file"]:
-            lines.append(f"{printable_line(operator['file'])}:{operator['line']}")
+            lines.append(f"{escape_as_one_line(operator['file'])}:{operator['line']}")
     earlier = record["generators_differ_earlier"]
     if earlier is not None:
         lines.append(f"already at step {earlier['step']}, not counted by itself: {', '.join(earlier['what'])}")
     if record["others"]:
         others = [
-            f"{each['what']} {', '.join(printable_line(n) for n in each['names'])}" for each in record["others"][:5]
+            f"{each['what']} {', '.join(escape_as_one_line(n) for n in each['names'])}" for each in record["others"][:5]
         ]
         lines.append("also: " + "; ".join(others))
     return lines
@@ -84,13 +84,13 @@ def _show_environment_differences(record: dict[str, Any], console: Console) -> N
     table = Table.grid(padding=(0, 2))
     for one in likely:
         table.add_row(
-            Text(printable_line(one["path"]), style="red"),
-            Text(f"{printable_line(one['a'], 60)} | {printable_line(one['b'], 60)}"),
+            Text(escape_as_one_line(one["path"]), style="red"),
+            Text(f"{escape_as_one_line(one['a'], 60)} | {escape_as_one_line(one['b'], 60)}"),
         )
         table.add_row("", Text(f"can change {one['changes']}", style="dim"))
     for one in minor[:MAX_MINOR]:
-        row = f"{printable_line(one['a'], 60)} | {printable_line(one['b'], 60)}"
-        table.add_row(Text(printable_line(one["path"]), style="dim"), Text(row, style="dim"))
+        row = f"{escape_as_one_line(one['a'], 60)} | {escape_as_one_line(one['b'], 60)}"
+        table.add_row(Text(escape_as_one_line(one["path"]), style="dim"), Text(row, style="dim"))
     if len(minor) > MAX_MINOR:
         table.add_row("", Text(f"and {len(minor) - MAX_MINOR} more: --json has them all", style="dim"))
     console.print(Padding(table, (0, 0, 0, 2), expand=False))
@@ -98,7 +98,7 @@ def _show_environment_differences(record: dict[str, Any], console: Console) -> N
 
 def show_verification(record: dict[str, Any], console: Console) -> None:
     """Print the record of a verification. Text from the receipt is escaped for the terminal."""
-    console.print(Text.assemble(("command  ", "dim"), printable_line(record["command"], 1000)))
+    console.print(Text.assemble(("command  ", "dim"), escape_as_one_line(record["command"], 1000)))
     signed = record["signed_by"]
     console.print(Text.assemble(("signed   ", "dim"), f"by {signed}" if signed else "no"))
     if record["unmet"]:
@@ -107,8 +107,8 @@ def show_verification(record: dict[str, Any], console: Console) -> None:
         table = Table.grid(padding=(0, 2))
         for one in record["unmet"][:12]:
             table.add_row(
-                Text(printable_line(one["path"])),
-                Text(f"{printable_line(one['a'], 60)} | {printable_line(one['b'], 60)}", style="dim"),
+                Text(escape_as_one_line(one["path"])),
+                Text(f"{escape_as_one_line(one['a'], 60)} | {escape_as_one_line(one['b'], 60)}", style="dim"),
             )
         if len(record["unmet"]) > 12:
             table.add_row("", Text(f"and {len(record['unmet']) - 12} more: --json has them all", style="dim"))
@@ -116,7 +116,7 @@ def show_verification(record: dict[str, Any], console: Console) -> None:
     console.print()
     if not record["ran"]:
         for note in record["notes"]:
-            console.print(Text(printable_line(note), style="yellow"))
+            console.print(Text(escape_as_one_line(note), style="yellow"))
         return
     show_diff({**record, "a": record["receipt"], "b": "this run"}, console)
     tier = record["tier"]
@@ -139,10 +139,12 @@ def format_receipt_log(entries: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def _format_log_line(one: dict[str, Any]) -> str:
-    file = printable_line(one["file"], 80)
+    file = escape_as_one_line(one["file"], 80)
     if one["problem"]:
-        return f"{'':19}  {'':8}  {'!':11}  {'':12}  {'':12}  {file}: {printable_line(one['problem'], 120)}"
+        return f"{'':19}  {'':8}  {'!':11}  {'':12}  {'':12}  {file}: {escape_as_one_line(one['problem'], 120)}"
     ended = one["ended"] + ("" if one["complete"] else " ...")
-    began, torch = printable_line(one["began"][:19], 19), printable_line(one["torch"], 12)
-    digest, command = printable_line(one["digest"][:12], 12), printable_line(one["command"], 120)
-    return f"{began:19}  {one['steps']:>8}  {printable_line(ended, 14):11}  {torch:12}  {digest:12}  {file}: {command}"
+    began, torch = escape_as_one_line(one["began"][:19], 19), escape_as_one_line(one["torch"], 12)
+    digest, command = escape_as_one_line(one["digest"][:12], 12), escape_as_one_line(one["command"], 120)
+    return (
+        f"{began:19}  {one['steps']:>8}  {escape_as_one_line(ended, 14):11}  {torch:12}  {digest:12}  {file}: {command}"
+    )

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from samerun.base.records import ALREADY, DIFFERENT, SAME, CheckReport, FirstDifference, Growth, Spread
-from samerun.base.text import make_printable, printable_line
+from samerun.base.text import escape_as_one_line, escape_for_terminal
 
 
 class ReportConsole(Console):
@@ -26,7 +26,7 @@ class ReportConsole(Console):
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Escape control characters: every text of a report passes here, names from the user's program included."""
         for segment in super().render(renderable, options):
-            text = segment.text if segment.control else make_printable(segment.text)
+            text = segment.text if segment.control else escape_for_terminal(segment.text)
             yield segment if text == segment.text else Segment(text, segment.style)
 
     def on_broken_pipe(self) -> None:
@@ -250,13 +250,13 @@ def make_fix_section(report: CheckReport) -> Group | None:
 def show_patch(report: CheckReport, console: Console) -> None:
     """Print the patch so that `git apply` and `patch -p1` accept it: not indented, not wrapped, tabs kept."""
     if report.fix is not None and report.fix.patch:
-        lines = (f"{escape_control_characters(line)}\n" for line in report.fix.patch.removesuffix("\n").split("\n"))
+        lines = (f"{escape_patch_line(line)}\n" for line in report.fix.patch.removesuffix("\n").split("\n"))
         console.print(Segments([Segment("".join(lines), Style(color="cyan"))]), soft_wrap=True, end="")
 
 
-def escape_control_characters(line: str) -> str:
+def escape_patch_line(line: str) -> str:
     """A line of source code with its tabs and its line ending, other control characters written out."""
-    return re.sub(r"[^\t\r]+|\r(?!$)", lambda part: printable_line(part[0], len(part[0])), line)
+    return re.sub(r"[^\t\r]+|\r(?!$)", lambda part: escape_as_one_line(part[0], len(part[0])), line)
 
 
 def make_hazard_section(report: CheckReport) -> Group | None:
@@ -276,11 +276,11 @@ def make_hazard_section(report: CheckReport) -> Group | None:
     return Group(Text("Every hazard, with and without samerun", style="bold"), Padding(table, (0, 0, 0, INDENT)))
 
 
-def make_source_excerpt(file: str, line: int, context: int) -> Text:
+def make_source_excerpt(file: str, line: int, context_lines: int) -> Text:
     """A line of a file with its neighbours."""
     linecache.checkcache(file)
     text = Text(f"{file}:{line}", style="cyan", no_wrap=True, overflow="ellipsis")
-    for number in range(max(1, line - context), line + context + 1):
+    for number in range(max(1, line - context_lines), line + context_lines + 1):
         source = linecache.getline(file, number).rstrip("\n")
         if not source and number != line:
             continue

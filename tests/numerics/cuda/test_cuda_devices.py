@@ -25,11 +25,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import samerun
 from samerun.base.errors import SamerunError
+from samerun.numerics.aten_handlers import declare
+from samerun.numerics.aten_handlers.table import resolve_runner_unless_exact
 from samerun.numerics.cuda import elementwise, launch, products, rows, sums
 from samerun.numerics.kernels import random as kernel_random
 from samerun.numerics.kernels.tensors import STORAGE_TYPES
-from samerun.numerics.operators import declare
-from samerun.numerics.operators.table import resolve_runner
 
 WAITS = {
     "aten._local_scalar_dense.default", "aten.nonzero.default", "aten.equal.default", "aten.index.Tensor",
@@ -55,12 +55,12 @@ class Resolving(TorchDispatchMode):
     """Every operator by the table for CUDA, as the portable mode has it, but on tensors without values."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        handler = None if func.namespace == "prim" else resolve_runner(func, on_cuda=True)
+        handler = None if func.namespace == "prim" else resolve_runner_unless_exact(func, on_cuda=True)
         return func(*args, **(kwargs or {})) if handler is None else handler(self, func, args, kwargs or {})
 
 
-def _type(operator: str, *tensors: Tensor, types: Any = ()) -> torch.dtype:
-    """`choose_compute_dtype` without its look at the device."""
+def _type(operator: str, *tensors: Tensor, supported_dtypes: Any = ()) -> torch.dtype:
+    """`require_opmath_dtype` without its look at the device."""
     return torch.float32 if tensors[0].dtype in STORAGE_TYPES else tensors[0].dtype
 
 
@@ -68,7 +68,7 @@ def _type(operator: str, *tensors: Tensor, types: Any = ()) -> torch.dtype:
 def _no_kernels() -> Iterator[None]:
     with ExitStack() as stack:
         for module in (launch, elementwise, rows, sums, products):
-            for name in ("launch", "launch_per_value"):
+            for name in ("launch_kernel", "launch_grid_stride"):
                 if hasattr(module, name):
                     stack.enter_context(mock.patch.object(module, name, lambda *given: None))
         stack.enter_context(mock.patch.object(products, "count_multiprocessors", lambda device: 132))
@@ -97,8 +97,8 @@ def test_everything_stays_on_the_device(
         run(function, inputs, torch.float32)
     torch.set_default_dtype(before)
     for module in list(sys.modules.values()):
-        if module.__name__.startswith("samerun.numerics") and hasattr(module, "choose_compute_dtype"):
-            monkeypatch.setattr(module, "choose_compute_dtype", _type)
+        if module.__name__.startswith("samerun.numerics") and hasattr(module, "require_opmath_dtype"):
+            monkeypatch.setattr(module, "require_opmath_dtype", _type)
     for func, args, kwargs in noting.calls:
         tensors = [leaf for leaf in _pytree.tree_leaves(args) if isinstance(leaf, Tensor)]
         if func.namespace != "aten" or not tensors or str(func) in WAITS or "lift_fresh" in str(func):
@@ -138,7 +138,7 @@ def test_a_generator_of_a_device_counts_its_own_draws() -> None:
 
 def test_draws_for_a_device_move_the_stream_of_the_cpu() -> None:
     torch.manual_seed(3)
-    first = [declare.begin_draw(None, device)[:2] for device in ("cpu", "cuda", "cuda:1", None)]
+    first = [declare.take_next_draw(None, device)[:2] for device in ("cpu", "cuda", "cuda:1", None)]
     assert first == [(3, 0), (3, 1), (3, 2), (3, 3)]
 
 
@@ -172,16 +172,16 @@ class Driver:
 def test_what_the_driver_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     driver, compiled = Driver(), []
     monkeypatch.setattr(launch, "_import_driver_bindings", lambda: driver)
-    monkeypatch.setattr(launch, "compile_cached", lambda *given: compiled.append(given[2]) or b"code")
+    monkeypatch.setattr(launch, "compile_cuda_source_cached", lambda *given: compiled.append(given[2]) or b"code")
     monkeypatch.setattr(launch, "_functions", {})
     monkeypatch.setattr(launch, "_modules", {})
     monkeypatch.setattr(torch.cuda, "device", lambda index: nullcontext())
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (9, 0))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda index: SimpleNamespace(cuda_stream=17))
     device = torch.device("cuda:1")
-    launch.launch(device, "sums", "sum_columns32", 3, (32, 32), ctypes.c_int64(41))
-    launch.launch_per_value(device, "sums", "fill32", 1000, ctypes.c_int64(42))
-    launch.launch(device, "sums", "fill32", 0, (32,))
+    launch.launch_kernel(device, "sums", "sum_columns32", 3, (32, 32), ctypes.c_int64(41))
+    launch.launch_grid_stride(device, "sums", "fill32", 1000, ctypes.c_int64(42))
+    launch.launch_kernel(device, "sums", "fill32", 0, (32,))
     assert compiled == ["sm_90"], "a file is compiled once"
     assert driver.seen == [
         b"code",
@@ -190,4 +190,4 @@ def test_what_the_driver_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     driver.error = 2
     with pytest.raises(SamerunError, match="CUDA: out of luck"):
-        launch.launch_per_value(device, "sums", "fill32", 1, ctypes.c_int64(0))
+        launch.launch_grid_stride(device, "sums", "fill32", 1, ctypes.c_int64(0))

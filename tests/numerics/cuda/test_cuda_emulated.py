@@ -19,9 +19,9 @@ from torch import Tensor
 from torch.utils import _python_dispatch
 
 import samerun
+from samerun.numerics.aten_handlers.table import EXACT_ON_CUDA, EXACT_OVERLOADS_ON_CUDA
 from samerun.numerics.dispatch import mode
 from samerun.numerics.kernels import linear_algebra, norms, ordered_scatter, softmax, sums
-from samerun.numerics.operators.table import EXACT_ON_CUDA, EXACT_OVERLOADS_ON_CUDA
 from samerun.numerics.verification import conformance
 
 
@@ -35,7 +35,7 @@ def folder(pytestconfig: pytest.Config) -> Path:
 @pytest.mark.parametrize("n", [0, 1, 31, 33, 257])
 def test_the_conformance_vectors(n: int, folder: Path) -> None:
     with emulated(folder) as emulator:
-        wrong = conformance.find_differences(conformance.read_expected_vectors(), sizes=(n,))
+        wrong = conformance.find_differing_rows(conformance.read_expected_vectors_text(), sizes=(n,))
     assert not wrong
     assert len(emulator.launched) > 40 or n == 0
 
@@ -44,7 +44,7 @@ def test_the_conformance_vectors(n: int, folder: Path) -> None:
 @pytest.mark.parametrize("n", [n for n in conformance.SIZES if n not in (0, 1, 31, 33, 257)])
 def test_the_longer_conformance_vectors(n: int, folder: Path) -> None:
     with emulated(folder):
-        assert not conformance.find_differences(conformance.read_expected_vectors(), sizes=(n,))
+        assert not conformance.find_differing_rows(conformance.read_expected_vectors_text(), sizes=(n,))
 
 
 def both(folder: Path, function: Callable[[], Any]) -> Emulator:
@@ -92,7 +92,7 @@ def test_rows(shape: tuple[int, int], folder: Path) -> None:
     x, g = values(*shape, seed=1), values(*shape, seed=2)
     for name in softmax.NAMES:
         grad = g if "backward" in name else None
-        both(folder, lambda name=name, grad=grad: softmax.compute_softmax_rows(name, x, grad))
+        both(folder, lambda name=name, grad=grad: softmax.compute_softmax_family_rows(name, x, grad))
     w, b = values(shape[1], seed=3), values(shape[1], seed=4)
     _, mean, r = norms.layer_norm(x, [shape[1]], w, b)
     both(folder, lambda: norms.layer_norm(x, [shape[1]], w, b))

@@ -29,7 +29,7 @@ BENCHMARKS = str(ROOT / "benchmarks")
 
 @pytest.mark.parametrize("n", conformance.SIZES)
 def test_the_conformance_vectors(n: int) -> None:
-    wrong = conformance.find_differences(conformance.read_expected_vectors(), sizes=(n,), device="cuda")
+    wrong = conformance.find_differing_rows(conformance.read_expected_vectors_text(), sizes=(n,), device="cuda")
     assert not wrong
 
 
@@ -125,4 +125,4 @@ def test_the_doctor_shows_the_device() -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     (device, *_) = json.loads(done.stdout)["numerics"]["cuda"]
-    assert device["rows"] == len(conformance.read_expected_vectors().splitlines()) and not device["different"]
+    assert device["rows"] == len(conformance.read_expected_vectors_text().splitlines()) and not device["different"]

@@ -19,9 +19,9 @@ ARCHITECTURES = ["compute_80", "compute_90"]
 
 @pytest.fixture(autouse=True)
 def _with_nvrtc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(compiler, "_locate_cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(compiler, "_cuda_cache_folder", lambda: tmp_path)
     try:
-        compiler._import_nvrtc()
+        compiler._import_nvrtc_or_explain()
     except SamerunError as error:
         pytest.skip(str(error))
 
@@ -43,7 +43,9 @@ WRITTEN_FMA = {"elementwise": {"f64"}, "softmax": {"f64"}, "random": {"f64"}, "p
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("name", compiler.NAMES)
 def test_every_instruction_rounds_once_to_nearest(name: str, architecture: str) -> None:
-    found = of_floats(compiler.compile_cached(name, compiler.read_source_with_includes(name), architecture).decode())
+    found = of_floats(
+        compiler.compile_cuda_source_cached(name, compiler.read_source_with_includes(name), architecture).decode()
+    )
     assert found
     for instruction in found:
         operation, *how = instruction.split(".")
@@ -63,31 +65,35 @@ extern "C" __global__ void probe(float *x, double *y) {
 
 def test_the_flags_are_what_keeps_them_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same test finds what NVRTC does on its own: it contracts, and with fast division approximates."""
-    assert not [word for word in of_floats(compiler.compile_cached("p", PROBE, "compute_80").decode()) if "fma" in word]
+    assert not [
+        word
+        for word in of_floats(compiler.compile_cuda_source_cached("p", PROBE, "compute_80").decode())
+        if "fma" in word
+    ]
     monkeypatch.setattr(compiler, "FLAGS", ("--std=c++17", "--use_fast_math"))
-    loose = of_floats(compiler.compile_cached("p", PROBE, "compute_80").decode())
+    loose = of_floats(compiler.compile_cuda_source_cached("p", PROBE, "compute_80").decode())
     assert [word for word in loose if word.startswith("fma")] and [word for word in loose if "approx" in word]
 
 
 def test_what_was_compiled_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = compiler.compile_cached("p", PROBE, "compute_80")
+    first = compiler.compile_cuda_source_cached("p", PROBE, "compute_80")
     (kept,) = tmp_path.iterdir()
 
     def never(*given: Any) -> bytes:
         raise AssertionError("compiled again")
 
-    monkeypatch.setattr(compiler, "_compile", never)
-    assert compiler.compile_cached("p", PROBE, "compute_80") == first == kept.read_bytes()
+    monkeypatch.setattr(compiler, "_compile_with_nvrtc", never)
+    assert compiler.compile_cuda_source_cached("p", PROBE, "compute_80") == first == kept.read_bytes()
     with pytest.raises(AssertionError, match="again"):
-        compiler.compile_cached("p", PROBE + "\n", "compute_80")
+        compiler.compile_cuda_source_cached("p", PROBE + "\n", "compute_80")
     with pytest.raises(AssertionError, match="again"):
-        compiler.compile_cached("p", PROBE, "compute_90")
+        compiler.compile_cuda_source_cached("p", PROBE, "compute_90")
 
 
 def test_code_for_a_device_and_what_is_wrong_in_a_source() -> None:
-    assert compiler.compile_cached("p", PROBE, "sm_90").startswith(b"\x7fELF")
+    assert compiler.compile_cuda_source_cached("p", PROBE, "sm_90").startswith(b"\x7fELF")
     with pytest.raises(SamerunError, match=r"NVRTC refuses p.cu: p.cu\(1\): error"):
-        compiler.compile_cached("p", "nothing", "sm_90")
+        compiler.compile_cuda_source_cached("p", "nothing", "sm_90")
 
 
 def test_without_nvrtc_there_is_advice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,5 +101,5 @@ def test_without_nvrtc_there_is_advice(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setitem(sys.modules, "cuda.bindings", None)
     with pytest.raises(SamerunError) as caught:
-        compiler.compile_cached("p", PROBE, "sm_90")
+        compiler.compile_cuda_source_cached("p", PROBE, "sm_90")
     assert "pip install" in str(caught.value)

@@ -11,7 +11,7 @@ import torch.nn.functional as nnf
 from portable_values import NATIVE, assert_same_bits, at_level, values
 
 import samerun
-from samerun.numerics.operators import losses
+from samerun.numerics.aten_handlers import losses
 
 
 def check(compute: Callable[[], torch.Tensor]) -> torch.Tensor:

@@ -24,10 +24,10 @@ EXACT = {
 def everywhere(name: str, x: np.ndarray, y: np.ndarray) -> torch.Tensor:
     given = torch.from_numpy(x), torch.from_numpy(y)
     with at_level("reference"):
-        want = functions.apply_rounded_pair(name, *given)
+        want = functions.apply_correctly_rounded_binary(name, *given)
     for level in NATIVE:
         with at_level(level):
-            assert_same_bits(functions.apply_rounded_pair(name, *given), want, (name, level))
+            assert_same_bits(functions.apply_correctly_rounded_binary(name, *given), want, (name, level))
     return want
 
 
@@ -48,7 +48,7 @@ def against_mpmath(name: str, x: np.ndarray, y: np.ndarray, got: torch.Tensor) -
 def test_random_pairs(name: str) -> None:
     everywhere(name, *usual(name, 50_000, 1))
     x, y = usual(name, 3_000, 2)
-    against_mpmath(name, x, y, functions.apply_rounded_pair(name, torch.from_numpy(x), torch.from_numpy(y)))
+    against_mpmath(name, x, y, functions.apply_correctly_rounded_binary(name, torch.from_numpy(x), torch.from_numpy(y)))
 
 
 @pytest.mark.parametrize("name", functions.PAIR_NAMES)

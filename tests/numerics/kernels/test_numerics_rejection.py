@@ -86,10 +86,10 @@ CHANCES = [*(x % 1 for x in spread(0, 3, 150)), *spread(-9, -0.1, 150), 0.3, 0.3
 @pytest.mark.parametrize(("seed", "position"), KEYS)
 def test_numbers_have_the_bits_of_the_reference(seed: int, position: int, level: str) -> None:
     def words(i: int) -> reference.Words:
-        return reference.make_attempt_words(seed, position, i)
+        return reference.make_words_of_attempt(seed, position, i)
 
     with at_level(level):
-        draw = distributions.RandomStream(seed, position)
+        draw = distributions.RandomDraw(seed, position)
         got = distributions.sample_gamma(doubles(SHAPES), draw)
         assert_same_bits(got, doubles([reference.sample_gamma(x, words(i)) for i, x in enumerate(SHAPES)]), "gamma")
         got = distributions.sample_poisson(doubles(RATES), draw)
@@ -104,15 +104,15 @@ def test_numbers_have_the_bits_of_the_reference(seed: int, position: int, level:
 def test_words_of_blocks(n: int, seed: int, position: int) -> None:
     numbers = torch.arange(n) | torch.where(torch.arange(n) % 3 == 0, -(1 << 56), 5 << 56)
     with at_level("reference"):
-        want = random.block_words(numbers, seed, position)
+        want = random.philox_block_words(numbers, seed, position)
     assert want.shape == (n, 2)
     for level in library.supported_levels():
         with at_level(level):
-            assert_same_bits(random.block_words(numbers, seed, position), want, level)
+            assert_same_bits(random.philox_block_words(numbers, seed, position), want, level)
 
 
 def test_a_number_depends_on_its_place_alone() -> None:
-    draw = distributions.RandomStream(1, 2)
+    draw = distributions.RandomDraw(1, 2)
     for compute, value in (
         (distributions.sample_gamma, 0.3),
         (distributions.sample_poisson, 4.0),
@@ -124,7 +124,7 @@ def test_a_number_depends_on_its_place_alone() -> None:
         mixed[::3] = 1.5
         assert torch.equal(compute(mixed, draw)[1::3], whole[1::3]), "other parameters elsewhere change nothing here"
     assert not torch.equal(
-        distributions.sample_poisson(mixed, distributions.RandomStream(1, 3)),
+        distributions.sample_poisson(mixed, distributions.RandomDraw(1, 3)),
         distributions.sample_poisson(mixed, draw),
     )
 
@@ -140,7 +140,7 @@ def largest_gap(uniform: torch.Tensor) -> float:
 @pytest.mark.parametrize("shape", [0.02, 0.3, 0.99, 1.0, 2.5, 40.0, 3e4])
 def test_gamma_numbers_are_distributed_so(shape: float) -> None:
     n = 40_000
-    x = distributions.sample_gamma(torch.full((n,), shape, dtype=torch.float64), distributions.RandomStream(11, 4))
+    x = distributions.sample_gamma(torch.full((n,), shape, dtype=torch.float64), distributions.RandomDraw(11, 4))
     uniform = torch.special.gammainc(torch.full_like(x, shape), x)
     assert largest_gap(uniform) < 1.95
     assert abs(float(x.mean()) - shape) < 5 * math.sqrt(shape / n)
@@ -163,9 +163,7 @@ def assert_counts(values: torch.Tensor, chance: Callable[[int], float]) -> None:
 
 @pytest.mark.parametrize("rate", [0.01, 1.0, 9.9, 10.0, 37.5, 1000.0])
 def test_poisson_numbers_are_distributed_so(rate: float) -> None:
-    x = distributions.sample_poisson(
-        torch.full((100_000,), rate, dtype=torch.float64), distributions.RandomStream(12, 5)
-    )
+    x = distributions.sample_poisson(torch.full((100_000,), rate, dtype=torch.float64), distributions.RandomDraw(12, 5))
     assert_counts(x, lambda k: math.exp(k * math.log(rate) - rate - math.lgamma(k + 1)))
 
 
@@ -173,7 +171,7 @@ def test_poisson_numbers_are_distributed_so(rate: float) -> None:
                                           (5000, 0.01), (100_000, 1e-5)])  # fmt: skip
 def test_binomial_numbers_are_distributed_so(count: int, p: float) -> None:
     n, chances = (torch.full((100_000,), float(x), dtype=torch.float64) for x in (count, p))
-    x = distributions.sample_binomial(n, chances, distributions.RandomStream(13, 6))
+    x = distributions.sample_binomial(n, chances, distributions.RandomDraw(13, 6))
     ways = math.lgamma(count + 1)
     assert_counts(
         x,
@@ -190,9 +188,9 @@ def test_binomial_numbers_are_distributed_so(count: int, p: float) -> None:
 @pytest.mark.parametrize("mean", [1e9, 1e14])
 def test_large_numbers_have_their_moments(mean: float) -> None:
     given = torch.full((20_000,), mean, dtype=torch.float64)
-    for x, variance in ((distributions.sample_poisson(given, distributions.RandomStream(14, 0)), mean),
+    for x, variance in ((distributions.sample_poisson(given, distributions.RandomDraw(14, 0)), mean),
                         (distributions.sample_binomial(
-                            given * 4, torch.full_like(given, 0.25), distributions.RandomStream(14, 1)
+                            given * 4, torch.full_like(given, 0.25), distributions.RandomDraw(14, 1)
                         ),
                          mean * 0.75)):  # fmt: skip
         z = (x - mean) / math.sqrt(variance)

@@ -29,10 +29,10 @@ LEVELS = ("reference", *NATIVE)
 
 
 def wanted(name: str, x: Tensor, y: Tensor, z: Tensor, value: float) -> Tensor:
-    return torch.from_numpy(np.asarray(reference.apply_optimizer_update(name, x.numpy(), y.numpy(), z.numpy(), value)))
+    return torch.from_numpy(np.asarray(reference.apply_fused_update(name, x.numpy(), y.numpy(), z.numpy(), value)))
 
 
-@pytest.mark.parametrize("name", elementwise.UPDATE_NAMES)
+@pytest.mark.parametrize("name", elementwise.FUSED_UPDATE_NAMES)
 @pytest.mark.parametrize("shape", [(), (0,), (1,), (7, 5), (33,), (40000,)])
 @pytest.mark.parametrize("value", [1, 0.1, -1e-3, 1e-42, 0.0, float("inf"), float("nan")])
 def test_the_bits_of_the_reference(name: str, shape: tuple[int, ...], value: float) -> None:
@@ -47,7 +47,7 @@ def test_the_bits_of_the_reference(name: str, shape: tuple[int, ...], value: flo
                 assert_same_bits(APART[name](x, y, z, value), want, level)
 
 
-@pytest.mark.parametrize("name", elementwise.UPDATE_NAMES)
+@pytest.mark.parametrize("name", elementwise.FUSED_UPDATE_NAMES)
 def test_every_meeting_of_special_values(name: str) -> None:
     each = torch.tensor(SPECIAL)
     x, y, z = (part.reshape(-1).contiguous() for part in torch.meshgrid(each, each, each, indexing="ij"))
@@ -57,7 +57,7 @@ def test_every_meeting_of_special_values(name: str) -> None:
                 assert_same_bits(IN_PLACE[name](x.clone(), y, z, 0.3), wanted(name, x, y, z, 0.3), level)
 
 
-@pytest.mark.parametrize("name", elementwise.UPDATE_NAMES)
+@pytest.mark.parametrize("name", elementwise.FUSED_UPDATE_NAMES)
 @pytest.mark.parametrize("threads", [1, 2])
 def test_memory_of_any_kind(name: str, threads: int) -> None:
     """Strided, broadcast, the same tensor twice, parts that overlap, and far more than one piece."""

@@ -17,20 +17,20 @@ from samerun.numerics.kernels import library
 from samerun.numerics.verification import conformance
 
 SANITIZERS = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined"
-VECTORS = conformance.read_expected_vectors()
+VECTORS = conformance.read_expected_vectors_text()
 
 
 @pytest.mark.parametrize("level", library.supported_levels())
 def test_every_level_gives_the_vectors(level: str) -> None:
     with at_level(level):
-        assert conformance.find_differences(VECTORS) == []
+        assert conformance.find_differing_rows(VECTORS) == []
 
 
 def test_a_wrong_vector_is_found() -> None:
     row = next(iter(conformance.compute_conformance_rows((33,))))
     wrong = VECTORS.replace(row.digest, "0" * 64)
     assert wrong != VECTORS
-    assert conformance.find_differences(wrong, (33,)) == [(row, "0" * 64)]
+    assert conformance.find_differing_rows(wrong, (33,)) == [(row, "0" * 64)]
 
 
 # --- samerun doctor --numerics ---------------------------------------------------------------------------------

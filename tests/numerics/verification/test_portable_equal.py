@@ -12,9 +12,9 @@ from torch import nn
 import samerun
 from samerun.numerics.verification.equality import (
     KNOWN,
-    compare_rerun_on_part,
-    find_shorter_dimension,
-    known_change_circumstances,
+    compare_full_and_smaller_batch,
+    find_only_shorter_dim,
+    list_known_change_circumstances,
 )
 
 needs_other_instructions = pytest.mark.skipif(
@@ -71,26 +71,26 @@ def test_what_has_no_portable_kernel_is_named() -> None:
 @pytest.mark.parametrize("name", sorted({name for names in KNOWN.values() for name in names}))
 def test_what_is_known_is_an_operator(name: str) -> None:
     assert any(hasattr(torch.ops.aten, form) for form in (name, name + "_")), name
-    assert known_change_circumstances(f"aten.{name}.default")
+    assert list_known_change_circumstances(f"aten.{name}.default")
 
 
 def test_the_shorter_dimension() -> None:
     wide = torch.zeros(6, 4)
-    assert find_shorter_dimension(wide, torch.zeros(2, 4)) == 0
-    assert find_shorter_dimension(wide, torch.zeros(6, 3)) == 1
+    assert find_only_shorter_dim(wide, torch.zeros(2, 4)) == 0
+    assert find_only_shorter_dim(wide, torch.zeros(6, 3)) == 1
     for other in (torch.zeros(2, 3), torch.zeros(6, 4), torch.zeros(7, 4), torch.zeros(6)):
-        assert find_shorter_dimension(wide, other) is None
+        assert find_only_shorter_dim(wide, other) is None
 
 
 def test_an_operator_that_looks_at_the_batch_is_caught() -> None:
     """A softmax over the batch gives other rows for a part of it, one over rows does not."""
-    from samerun.numerics.verification.calls import record_calls
+    from samerun.numerics.verification.calls import record_operator_calls
 
     x = torch.linspace(-1, 1, 80).view(8, 10)
     for dim, said in ((0, "changes"), (1, "same")):
-        (whole,) = record_calls(lambda: x.softmax(dim)).calls.values()  # noqa: B023
-        (part,) = record_calls(lambda: x[:3].softmax(dim)).calls.values()  # noqa: B023
-        assert [compare_rerun_on_part(whole, part, inside) for inside in (False, True)] == [said, said]
+        (whole,) = record_operator_calls(lambda: x.softmax(dim)).calls.values()  # noqa: B023
+        (part,) = record_operator_calls(lambda: x[:3].softmax(dim)).calls.values()  # noqa: B023
+        assert [compare_full_and_smaller_batch(whole, part, inside) for inside in (False, True)] == [said, said]
 
 
 def test_bad_input() -> None:

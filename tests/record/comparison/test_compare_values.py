@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from samerun.check.evidence import value_differences as checked
-from samerun.check.evidence.value_differences import Elements, compare_raw_elements
+from samerun.check.evidence.value_differences import ElementDifference, compare_element_bytes
 from samerun.record.watching.kept_tensors import write_readable_tensors
 
 WIDTHS = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
@@ -47,17 +47,17 @@ def rank(bits: int, kind: str) -> int:
     return bits if bits < sign else -(bits - sign) - 1
 
 
-def slow(kind: str, one: list[int], other: list[int]) -> Elements:
+def slow(kind: str, one: list[int], other: list[int]) -> ElementDifference:
     wrong = [(a, b) for a, b in zip(one, other, strict=True) if a != b and not (is_nan(a, kind) and is_nan(b, kind))]
     finite = [(a, b) for a, b in wrong if value(a, kind) is not None and value(b, kind) is not None]
     if not finite:
-        return Elements(len(wrong), len(one), None, None)
+        return ElementDifference(len(wrong), len(one), None, None)
     gap = max(abs(value(a, kind) - value(b, kind)) for a, b in finite)  # type: ignore[operator]
     ulp = max(abs(rank(a, kind) - rank(b, kind)) for a, b in finite)
     try:
-        return Elements(len(wrong), len(one), float(gap), ulp)
+        return ElementDifference(len(wrong), len(one), float(gap), ulp)
     except OverflowError:
-        return Elements(len(wrong), len(one), None, ulp)  # larger than any float64, and JSON has no infinity
+        return ElementDifference(len(wrong), len(one), None, ulp)  # larger than any float64, and JSON has no infinity
 
 
 def packed(bits: list[int], width: int) -> bytes:
@@ -78,7 +78,7 @@ def interesting(kind: str) -> st.SearchStrategy[int]:
 def test_floats(kind: str, data: Any) -> None:
     pairs = data.draw(st.lists(st.tuples(interesting(kind), interesting(kind)), min_size=1, max_size=6))
     one, other = [a for a, _ in pairs], [b for _, b in pairs]
-    found = compare_raw_elements(f"torch.{kind}", packed(one, WIDTHS[kind]), packed(other, WIDTHS[kind]), len(one))
+    found = compare_element_bytes(f"torch.{kind}", packed(one, WIDTHS[kind]), packed(other, WIDTHS[kind]), len(one))
     expected = slow(kind, one, other)
     assert (found.different, found.total, found.max_ulp) == (expected.different, expected.total, expected.max_ulp)
     if expected.max_abs is None:
@@ -91,8 +91,8 @@ def of(values: list[Any], dtype: torch.dtype) -> bytes:
     return bytes(torch.tensor(values, dtype=dtype).reshape(-1).view(torch.uint8).tolist())
 
 
-def compared(one: list[Any], other: list[Any], dtype: torch.dtype) -> Elements:
-    return compare_raw_elements(str(dtype), of(one, dtype), of(other, dtype), len(one))
+def compared(one: list[Any], other: list[Any], dtype: torch.dtype) -> ElementDifference:
+    return compare_element_bytes(str(dtype), of(one, dtype), of(other, dtype), len(one))
 
 
 @pytest.mark.parametrize(
@@ -105,16 +105,16 @@ def test_neighbours_are_one_apart(dtype: torch.dtype) -> None:
     for start in one:
         up = torch.nextafter(start, torch.tensor(9.0, dtype=dtype))
         assert compared([start], [up], dtype).max_ulp == 1
-    assert compared([0.0], [-0.0], dtype) == Elements(1, 1, 0.0, 1)
+    assert compared([0.0], [-0.0], dtype) == ElementDifference(1, 1, 0.0, 1)
 
 
 def test_infinities_and_nans() -> None:
     inf, nan = math.inf, math.nan
-    assert compared([nan, 1.0], [nan, 1.0], torch.float32) == Elements(0, 2, None, None)
-    assert compare_raw_elements(
+    assert compared([nan, 1.0], [nan, 1.0], torch.float32) == ElementDifference(0, 2, None, None)
+    assert compare_element_bytes(
         "torch.float32", struct.pack("<I", 0x7FC00000), struct.pack("<I", 0xFFC00001), 1
-    ) == Elements(0, 1, None, None)
-    assert compared([nan, inf], [1.0, -inf], torch.float32) == Elements(2, 2, None, None)
+    ) == ElementDifference(0, 1, None, None)
+    assert compared([nan, inf], [1.0, -inf], torch.float32) == ElementDifference(2, 2, None, None)
     assert compared([inf, 1.0], [inf, 3.0], torch.float32).max_abs == 2.0
 
 
@@ -131,19 +131,19 @@ def test_infinities_and_nans() -> None:
     ids=str,
 )
 def test_whole_numbers(dtype: torch.dtype, one: list[int], other: list[int], gap: float) -> None:
-    assert compared(one, other, dtype) == Elements(1, 2, gap, None)
-    assert compared(one, one, dtype) == Elements(0, 2, 0.0, None)
+    assert compared(one, other, dtype) == ElementDifference(1, 2, gap, None)
+    assert compared(one, one, dtype) == ElementDifference(0, 2, 0.0, None)
 
 
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=str)
 def test_complex_numbers_are_counted(dtype: torch.dtype) -> None:
-    assert compared([1 + 1j, 2, 3], [1 + 2j, 2, 4], dtype) == Elements(2, 3, None, None)
+    assert compared([1 + 1j, 2, 3], [1 + 2j, 2, 4], dtype) == ElementDifference(2, 3, None, None)
 
 
 LINE = 7
 
 
-def compare_kept(a: Path, b: Path) -> Elements | None:
+def compare_kept(a: Path, b: Path) -> ElementDifference | None:
     return checked.compare_saved_tensors(a, b, LINE)
 
 
@@ -158,7 +158,9 @@ def test_kept_files(tmp_path: Path) -> None:
     ones, twos = of([1.0, 1.0], torch.float32), of([1.0, 2.0], torch.float32)
     same = ("torch.float32", [2], ones)
     a = kept(tmp_path / "a", same, same)
-    assert compare_kept(a, kept(tmp_path / "b", same, ("torch.float32", [2], twos))) == Elements(1, 2, 1.0, 1 << 23)
+    assert compare_kept(a, kept(tmp_path / "b", same, ("torch.float32", [2], twos))) == ElementDifference(
+        1, 2, 1.0, 1 << 23
+    )
     assert compare_kept(a, a) is None
     assert compare_kept(a, kept(tmp_path / "c", ("torch.float32", [1, 2], ones))) is None
     assert compare_kept(a, tmp_path / "missing") is None
@@ -171,7 +173,7 @@ def test_a_scalar_and_an_empty_tensor(tmp_path: Path) -> None:
     one, two = of([1.0], torch.float32), of([2.0], torch.float32)
     a = kept(tmp_path / "a", ("torch.float32", [0], b""), ("torch.float32", [], one))
     b = kept(tmp_path / "b", ("torch.float32", [0], b""), ("torch.float32", [], two))
-    assert compare_kept(a, b) == Elements(1, 1, 1.0, 1 << 23)
+    assert compare_kept(a, b) == ElementDifference(1, 1, 1.0, 1 << 23)
 
 
 def test_values_of_any_geometry_are_kept(tmp_path: Path) -> None:

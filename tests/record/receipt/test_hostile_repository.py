@@ -172,7 +172,7 @@ def test_the_processor_is_told_without_a_program_of_the_folder(tmp_path: Path, m
     (tmp_path / "uname").chmod(0o755)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f".:{os.environ['PATH']}")
-    assert isinstance(machine._read_processor_from_uname(), str)
+    assert isinstance(machine._run_uname_for_processor(), str)
     assert not ran.exists()
 
 

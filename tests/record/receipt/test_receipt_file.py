@@ -17,7 +17,7 @@ from sample_receipts import made, section
 
 from samerun.base.errors import SamerunError
 from samerun.base.files import write_file_atomically
-from samerun.base.text import printable_line
+from samerun.base.text import escape_as_one_line
 from samerun.record.receipt import receipt_file, receipt_json, step_table
 from samerun.record.receipt.assemble import with_reproducible_digest
 
@@ -241,4 +241,4 @@ def _long_number(value: Any) -> bool:
 
 @given(st.text())
 def test_text_from_strangers_cannot_command_a_terminal(text: str) -> None:
-    assert printable_line(text).isprintable() and len(printable_line(text)) <= 300 * 10 + 3
+    assert escape_as_one_line(text).isprintable() and len(escape_as_one_line(text)) <= 300 * 10 + 3

@@ -17,7 +17,7 @@ _SAMERUN_STARTS = (
 _SAMERUN_ABSENT = ("samerun", "samerun.record", "samerun.control", "samerun.numerics", "xxhash")
 
 
-def _samerun_begin() -> None:
+def _samerun_start_then_chain() -> None:
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [p for p in sys.path if os.path.abspath(p or ".") != here]
     # The module of this name that stands next on the path, if any, must run as if we were not here.
@@ -50,5 +50,5 @@ def _samerun_begin() -> None:
             spec.loader.exec_module(following)
 
 
-_samerun_begin()
-del _samerun_begin
+_samerun_start_then_chain()
+del _samerun_start_then_chain

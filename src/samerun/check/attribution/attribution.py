@@ -10,34 +10,34 @@ from samerun.base.records import Fix, FoundCause
 from samerun.check.attribution import confirmation, native_entropy
 from samerun.check.attribution.confirmation import (
     confirm_by_experiment,
-    is_mere_reading,
-    limit_pins_to_line,
-    pin_suspect_sources,
+    is_mere_clock_or_entropy_reading,
+    limit_pins_to_line_if_ambiguous,
+    with_suspect_sources_pinned,
 )
 from samerun.check.causes.table import cause_of_kind, find_suspects
 from samerun.check.evidence.line_search import (
-    PartingLine,
-    find_first_line_using_id,
-    find_parting_line,
-    mentions_object_addresses,
-    read_statement,
+    DifferingVariable,
+    find_first_differing_variable,
+    first_line_using_id_or_zero,
+    read_statement_source_or_empty,
+    uses_id_or_set,
 )
 from samerun.check.evidence.situation import Situation, Suspect
 from samerun.check.evidence.source import make_source_patch
 from samerun.check.evidence.trace_signs import (
-    find_batch_size_suspect,
     find_compiled_draws_suspect,
     find_last_bits_branch_suspect,
+    find_row_count_suspect,
 )
 from samerun.check.evidence.value_differences import (
-    Elements,
+    ElementDifference,
     choose_snapshot_steps,
     compare_saved_tensors,
-    measure_spread,
+    measure_step_differences,
 )
 from samerun.check.execution.runner import Run
 from samerun.check.plan import Plan, Variation
-from samerun.check.variations.memory import why_layout_cannot_be_fixed
+from samerun.check.variations.memory import why_aslr_cannot_be_disabled
 from samerun.record import pins
 from samerun.record.config import TensorCapture
 from samerun.record.trace import format as f
@@ -61,7 +61,7 @@ class AttributedCause:
 
     cause: FoundCause
     fix: Fix
-    elements: Elements | None
+    elements: ElementDifference | None
     others: tuple[FoundCause, ...] = ()
     suspect: Suspect | None = None
     variation: str = ""
@@ -71,17 +71,17 @@ class AttributedCause:
 class AttributionSearch(confirmation.ExperimentRunner, Protocol):
     """The part of `Search` that attribution uses."""
 
-    def record_growth(self, steps: tuple[int, ...], a: Run, b: Run) -> None: ...
+    def measure_and_record_growth(self, steps: tuple[int, ...], a: Run, b: Run) -> None: ...
     @property
     def skip_values(self) -> bool: ...
 
 
-def attribute_rerun_difference(
-    search: AttributionSearch, situation: Situation, pinned: set[str]
+def attribute_rerun_difference_by_experiments(
+    search: AttributionSearch, situation: Situation, pinned_variation_names: set[str]
 ) -> AttributedCause | None:
     """The cause when the same command gives two results; None if the environment may be the cause.
 
-    `pinned`: names of the variations that were pinned in both runs.
+    `pinned_variation_names`: names of the variations that were pinned in both runs.
     """
     # Suspects come by rank, so that experiments begin with the likeliest and the five that are affordable suffice. A
     # suspect without pins has no experiment; it is accepted only if its rank says that nothing else explains the
@@ -91,7 +91,7 @@ def attribute_rerun_difference(
     others = [s for s in listed if s.pins and s.rank < 5]
     tried = 0
     settled: set[tuple[str, ...]] = set()
-    for suspect in drop_repeated_experiments(listed):
+    for suspect in drop_suspects_with_repeated_experiment(listed):
         if not suspect.pins:
             if suspect.rank < 1.5:
                 return make_attributed_cause(
@@ -100,10 +100,10 @@ def attribute_rerun_difference(
             continue
         if tried >= MOST_EXPERIMENTS:
             break
-        if is_mere_reading(suspect):
+        if is_mere_clock_or_entropy_reading(suspect):
             which = None
             if suspect.pins not in settled:
-                readings = [s for s in listed if is_mere_reading(s) and s.pins == suspect.pins]
+                readings = [s for s in listed if is_mere_clock_or_entropy_reading(s) and s.pins == suspect.pins]
                 which = find_decisive_reading_by_pinning(search, situation, plan, readings)
             if which is not None:
                 return make_attributed_cause(
@@ -111,7 +111,7 @@ def attribute_rerun_difference(
                 )
             settled.add(suspect.pins)
             continue
-        names = limit_pins_to_line(suspect, listed)
+        names = limit_pins_to_line_if_ambiguous(suspect, listed)
         # pinned already, because a finding before this one was
         if not suspect.without and set(names) <= set(plan.watch.pins):
             continue
@@ -121,7 +121,7 @@ def attribute_rerun_difference(
                 replace(suspect, certain=True), rerun_and_measure_difference(search, situation, plan, plan), others
             )
     pinned_environment = {"address_layout", "hash_seed", "listing_order", "memory"}
-    if not pinned_environment <= pinned and not has_same_inputs_other_outputs(situation):
+    if not pinned_environment <= pinned_variation_names and not has_same_inputs_but_other_outputs(situation):
         return None
     return attribute_by_line_trace(search, situation, rerun_and_measure_difference(search, situation, plan, plan))
 
@@ -142,28 +142,33 @@ def find_decisive_reading_by_pinning(
     lines = list({(s.file, s.line): s for s in readings}.values())
     for number, suspect in enumerate(lines[:MOST_EXPERIMENTS] if len(lines) > 1 else [], 1):
         if confirm_by_experiment(
-            search, situation, plan, suspect, f"pinned-{source}-{number}", limit_pins_to_line(suspect, readings)
+            search,
+            situation,
+            plan,
+            suspect,
+            f"pinned-{source}-{number}",
+            limit_pins_to_line_if_ambiguous(suspect, readings),
         ):
             return suspect
     return likeliest
 
 
 def attribute_by_line_trace(
-    search: AttributionSearch, situation: Situation, elements: Elements | None
+    search: AttributionSearch, situation: Situation, elements: ElementDifference | None
 ) -> AttributedCause:
     """If no experiment helped: the first line of the program after which a variable differs."""
     plan = situation.a.plan
     listed = find_suspects(situation)
     line = None
     for _ in range(MOST_LINE_TRACES):  # a rare difference may not show in these runs
-        followed = native_entropy.record_native_draws(plan.with_pins(*ALL_SOURCES))
-        line, run = rerun_and_find_parting_line(search, followed, followed, "followed")
+        followed = native_entropy.with_native_draws_recorded(plan.with_added_pins(*ALL_SOURCES))
+        line, run = rerun_and_find_differing_variable(search, followed, followed, "followed")
         if line is not None or run.timed_out:
             break
-    if line is not None and mentions_object_addresses(read_statement(line.file, line.line)):
+    if line is not None and uses_id_or_set(read_statement_source_or_empty(line.file, line.line)):
         why = (line.evidence,)
         suspect = Suspect("object-id", line.file, line.line, why, 0, (pins.ADDRESSES,))
-        certain = not why_layout_cannot_be_fixed() and confirm_by_experiment(
+        certain = not why_aslr_cannot_be_disabled() and confirm_by_experiment(
             search, situation, plan, suspect, "pinned-addresses", suspect.pins
         )
         return make_attributed_cause(replace(suspect, certain=certain), elements)
@@ -187,7 +192,7 @@ def attribute_variation_difference(
     kind = variation.cause if variation is not None else "unknown"
     elements = rerun_and_measure_difference(search, situation, plan, varied)
     user_variable = (
-        attribute_user_variable(search, situation, elements)
+        attribute_vary_env_difference(search, situation, elements)
         if variation is not None and variation.group == "own"
         else None
     )
@@ -214,47 +219,50 @@ def attribute_variation_difference(
     line = None
     # Names of temporary files, and moments that are only logged, would differ first.
     others = (pins.ENTROPY,) if variation is not None and variation.name == "clock" else (pins.ENTROPY, pins.CLOCK)
-    named = plan.with_pins(*others), varied.with_pins(*others)
+    named = plan.with_added_pins(*others), varied.with_added_pins(*others)
     for _ in range(MOST_LINE_TRACES if kind == "object-id" else 1):  # addresses are not always in another order
-        line = line or rerun_and_find_parting_line(search, *named, "followed")[0]
+        line = line or rerun_and_find_differing_variable(search, *named, "followed")[0]
     event = situation.difference.event
     if line is not None:
         why = (line.evidence,)
         return make_attributed_cause(Suspect(kind, line.file, line.line, why, 0, certain=True), elements)
     file, line_number = (event.file, event.line) if event is not None else ("", 0)
     why = ("the line is where the difference first shows",)
-    if kind == "object-id" and (by_id := find_first_line_using_id(file)):
+    if kind == "object-id" and (by_id := first_line_using_id_or_zero(file)):
         line_number, why = by_id, ("the first line that uses id()",)
     return make_attributed_cause(Suspect(kind, file, line_number, why, 0, certain=variation is not None), elements)
 
 
-def attribute_user_variable(
-    search: AttributionSearch, situation: Situation, elements: Elements | None
+def attribute_vary_env_difference(
+    search: AttributionSearch, situation: Situation, elements: ElementDifference | None
 ) -> AttributedCause | None:
     """What a variable given with --vary-env changes: the batch size or the number of draws; None if neither."""
     folder = situation.a.folder.parent
-    batch = find_batch_size_suspect(situation, (folder / "kept-a.bin", folder / "kept-b.bin"))
+    batch = find_row_count_suspect(situation, (folder / "kept-a.bin", folder / "kept-b.bin"))
     if batch is not None:
         return make_attributed_cause(batch, elements)
     compiled = find_compiled_draws_suspect(situation)
     drawn = [s for s in find_suspects(situation) if s.kind == "extra-draw"]
     listed = ([compiled] if compiled is not None else []) + drawn
     for number, suspect in enumerate(listed, 1):
-        a, b = (pin_suspect_sources(run.plan, suspect, suspect.pins) for run in (situation.a, situation.b))
+        a, b = (with_suspect_sources_pinned(run.plan, suspect, suspect.pins) for run in (situation.a, situation.b))
         label = (f"pin:{suspect.kind}",)
-        runs = search.run(a, f"pinned-{number}a", label), search.run(b, f"pinned-{number}b", label)
-        if not runs[1].failed and search.compare_runs(*runs) is None:
+        runs = (
+            search.run_and_record(a, f"pinned-{number}a", label),
+            search.run_and_record(b, f"pinned-{number}b", label),
+        )
+        if not runs[1].is_failed and search.compare_runs(*runs) is None:
             return make_attributed_cause(replace(suspect, certain=True), elements)
     return make_attributed_cause(listed[0], elements) if listed else None
 
 
-def drop_repeated_experiments(listed: Sequence[Suspect]) -> list[Suspect]:
+def drop_suspects_with_repeated_experiment(suspects: Sequence[Suspect]) -> list[Suspect]:
     """The suspects without those whose experiment would repeat another one's."""
     seen: set[tuple[object, ...]] = set()
     result = []
-    for suspect in listed:
+    for suspect in suspects:
         at = (suspect.file, suspect.line) if pins.MEMORY in suspect.pins else ()  # its line is varied as well
-        key = (suspect.pins, suspect.without, *limit_pins_to_line(suspect, listed), at)
+        key = (suspect.pins, suspect.without, *limit_pins_to_line_if_ambiguous(suspect, suspects), at)
         if not suspect.pins or key not in seen:
             result.append(suspect)
         seen.add(key)
@@ -262,20 +270,22 @@ def drop_repeated_experiments(listed: Sequence[Suspect]) -> list[Suspect]:
 
 
 def find_suspects_that_differ_when_varied_alone(
-    search: AttributionSearch, situation: Situation, varied: Plan, listed: Sequence[Suspect], source: str
+    search: AttributionSearch, situation: Situation, varied_plan: Plan, suspects: Sequence[Suspect], source: str
 ) -> list[Suspect]:
     """The suspects whose line makes a difference when only it is varied, in the order given."""
     hits = []
-    for number, suspect in enumerate(listed, 1):
-        run = search.run(
-            varied.with_watch(varied_line=(source, suspect.file, suspect.line)), f"only-{number}", (source,)
+    for number, suspect in enumerate(suspects, 1):
+        run = search.run_and_record(
+            varied_plan.with_watch(varied_line=(source, suspect.file, suspect.line)), f"only-{number}", (source,)
         )
         if search.compare_runs(situation.a, run) is not None:
             hits.append(suspect)
     return hits
 
 
-def rerun_and_measure_difference(search: AttributionSearch, situation: Situation, a: Plan, b: Plan) -> Elements | None:
+def rerun_and_measure_difference(
+    search: AttributionSearch, situation: Situation, plan_a: Plan, plan_b: Plan
+) -> ElementDifference | None:
     """How far apart the results of the first differing operator are: both plans run again and save them.
 
     The same runs save parameters after some steps, so that the report can say how the difference grows.
@@ -287,12 +297,12 @@ def rerun_and_measure_difference(search: AttributionSearch, situation: Situation
     same_operator = (
         event is not None and difference.b is not None and difference.ordinal and difference.what != "operator"
     )
-    steps = choose_snapshot_steps(measure_spread(situation.a, situation.b))
+    steps = choose_snapshot_steps(measure_step_differences(situation.a, situation.b))
     if not same_operator and not steps:
         return None
     kept = []
     ordinal_b = difference.ordinal_b or difference.ordinal
-    for name, plan, ordinal in (("kept-a", a, difference.ordinal), ("kept-b", b, ordinal_b)):
+    for name, plan, ordinal in (("kept-a", plan_a, difference.ordinal), ("kept-b", plan_b, ordinal_b)):
         plan = plan.with_watch(snapshot_steps=steps)
         if not same_operator:
             plan = plan.with_watch(depth="steps", operator_window=None)
@@ -300,38 +310,40 @@ def rerun_and_measure_difference(search: AttributionSearch, situation: Situation
             path = situation.a.folder.parent / f"{name}.bin"
             path.unlink(missing_ok=True)  # of another search of this check
             plan = plan.with_watch(capture=TensorCapture(difference.role, event.thread, ordinal, str(path)))
-        kept.append(search.run(plan, name, ("values",), may_fork_from_same_process(a, b)))
-    search.record_growth(steps, kept[0], kept[1])
+        kept.append(search.run_and_record(plan, name, ("values",), may_fork_from_same_process(plan_a, plan_b)))
+    search.measure_and_record_growth(steps, kept[0], kept[1])
     if not same_operator or event is None:
         return None
     folder = situation.a.folder.parent
     return compare_saved_tensors(folder / "kept-a.bin", folder / "kept-b.bin", event.line)
 
 
-def may_fork_from_same_process(a: Plan, b: Plan) -> bool:
+def may_fork_from_same_process(plan_a: Plan, plan_b: Plan) -> bool:
     """Whether two plans can run as forks of one process: what a fork inherits must be the same in both."""
-    return (a.environment, a.prefix, a.watch.fresh_memory, a.watch.start_method, a.copied, a.other_home) == (
-        b.environment, b.prefix, b.watch.fresh_memory, b.watch.start_method, b.copied, b.other_home,
-    )  # fmt: skip
+    a, b = (
+        (plan.environment, plan.prefix, plan.watch.fresh_memory, plan.watch.start_method, plan.copied, plan.other_home)
+        for plan in (plan_a, plan_b)
+    )
+    return a == b
 
 
-def rerun_and_find_parting_line(
-    search: AttributionSearch, a: Plan, b: Plan, name: str
-) -> tuple[PartingLine | None, Run]:
+def rerun_and_find_differing_variable(
+    search: AttributionSearch, plan_a: Plan, plan_b: Plan, run_name: str
+) -> tuple[DifferingVariable | None, Run]:
     """Run both plans again with every line traced: where they part, and the second run."""
     run_a, run_b = (
-        search.run(
+        search.run_and_record(
             plan.with_watch(trace_lines=True, depth="steps"),
-            f"{name}-{letter}",
+            f"{run_name}-{letter}",
             ("lines",),
-            may_fork_from_same_process(a, b),
+            may_fork_from_same_process(plan_a, plan_b),
         )
-        for letter, plan in (("a", a), ("b", b))
+        for letter, plan in (("a", plan_a), ("b", plan_b))
     )
-    return find_parting_line(run_a, run_b), run_b
+    return find_first_differing_variable(run_a, run_b), run_b
 
 
-def has_same_inputs_other_outputs(situation: Situation) -> bool:
+def has_same_inputs_but_other_outputs(situation: Situation) -> bool:
     """Whether an operator gave other outputs for the same inputs, so that the environment has no part in it.
 
     An operator without tensor inputs wrote to a tensor of another shape, and the environment may be why.
@@ -344,7 +356,7 @@ def has_same_inputs_other_outputs(situation: Situation) -> bool:
 
 
 def make_attributed_cause(
-    suspect: Suspect, elements: Elements | None, others: Sequence[Suspect] = ()
+    suspect: Suspect, elements: ElementDifference | None, others: Sequence[Suspect] = ()
 ) -> AttributedCause:
     kind = cause_of_kind(suspect.kind)
     rest = tuple(

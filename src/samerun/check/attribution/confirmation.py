@@ -19,7 +19,7 @@ from samerun.check.evidence.trace_signs import has_no_sign_of_race
 from samerun.check.execution.forks import was_forked
 from samerun.check.execution.runner import Run
 from samerun.check.plan import Plan
-from samerun.check.variations.memory import fixed_layout_command, vary_or_pin_memory
+from samerun.check.variations.memory import command_prefix_without_aslr, vary_or_pin_memory
 from samerun.record import pins
 from samerun.record.comparison.compare import Difference
 
@@ -42,7 +42,7 @@ READINGS: dict[tuple[str, ...], float] = {(pins.CLOCK,): 5.0, (pins.ENTROPY,): 2
 class ExperimentRunner(Protocol):
     """The part of `Search` that experiments use: runs and comparisons."""
 
-    def run(self, plan: Plan, name: str, vary: tuple[str, ...] = (), among_forks: bool = False) -> Run: ...
+    def run_and_record(self, plan: Plan, name: str, labels: tuple[str, ...] = (), allow_fork: bool = False) -> Run: ...
     def compare_runs(self, a: Run, b: Run) -> Difference | None: ...
 
     @property
@@ -63,8 +63,8 @@ def confirm_by_experiment(
     # Forks first: they are cheaper, and a suspect that they confirm is confirmed, for they differ in more than fresh
     # processes do (their addresses are not pinned). For the same reason a difference may stay among forks that fresh
     # processes would lose, so a suspect that forks do not confirm is tried again in fresh ones (decision 34).
-    for among_forks in (True, False):
-        experiment = Experiment(search, situation, plan, suspect, run_name, pin_names, among_forks)
+    for allow_fork in (True, False):
+        experiment = Experiment(search, situation, plan, suspect, run_name, pin_names, allow_fork)
         # In this order: the first test costs least and refutes most suspects; the other two only guard against chance.
         if (
             experiment.difference_disappears_when_pinned()
@@ -81,12 +81,12 @@ class Experiment:
     """One suspect's source pinned, unpinned and pinned at other values, in runs of one kind: forks or fresh."""
 
     def __init__(
-        self, search: ExperimentRunner, situation: Situation, plan: Plan, suspect: Suspect, name: str,
-        names: tuple[str, ...], among_forks: bool,
+        self, search: ExperimentRunner, situation: Situation, plan: Plan, suspect: Suspect, run_name: str,
+        pin_names: tuple[str, ...], allow_fork: bool,
     ) -> None:  # fmt: skip
         self.search, self.situation, self.plan, self.suspect = search, situation, plan, suspect
-        self.name, self.names, self.among_forks = name, names, among_forks
-        self.pinned_plan = pin_suspect_sources(plan, suspect, names)
+        self.name, self.names, self.allow_fork = run_name, pin_names, allow_fork
+        self.pinned_plan = with_suspect_sources_pinned(plan, suspect, pin_names)
         self.label = (f"pin:{suspect.kind}",)
         self.trials = compute_required_trials(search, suspect, has_no_sign_of_race(situation.a.traces))
         self.forked = False
@@ -94,8 +94,8 @@ class Experiment:
         self.later: Difference | None = None
         """With the source pinned: a difference that comes later than the one at hand."""
 
-    def run(self, plan: Plan, suffix: str) -> Run:
-        return self.search.run(plan, f"{self.name}{suffix}", self.label, self.among_forks)
+    def run(self, plan: Plan, name_suffix: str) -> Run:
+        return self.search.run_and_record(plan, f"{self.name}{name_suffix}", self.label, self.allow_fork)
 
     def difference_disappears_when_pinned(self) -> bool:
         """Whether several pinned runs are the same up to where the difference was."""
@@ -137,7 +137,7 @@ class Experiment:
         if not kinds <= set(PINS_WITH_VALUES):
             return True
         for value in range(1, OTHER_PIN_VALUES + 1):
-            other = pin_suspect_sources(self.plan.with_watch(pin_variant=value), self.suspect, self.names)
+            other = with_suspect_sources_pinned(self.plan.with_watch(pin_variant=value), self.suspect, self.names)
             if self._runs_differ_early(self.first, self.run(other, f"-other{value}")):
                 return True
         return False
@@ -157,21 +157,21 @@ def comes_later_in_same_thread(difference: Difference, reference: Difference) ->
     )
 
 
-def pin_suspect_sources(plan: Plan, suspect: Suspect, pin_names: tuple[str, ...]) -> Plan:
+def with_suspect_sources_pinned(plan: Plan, suspect: Suspect, pin_names: tuple[str, ...]) -> Plan:
     """The plan with a suspect's source pinned."""
-    pinned = plan.with_pins(*pin_names)
+    pinned = plan.with_added_pins(*pin_names)
     if pins.THREADS in pin_names:
         pinned = pinned.with_environment(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
     if any(name.partition("@")[0] == pins.CLOCK for name in pin_names):
         pinned = pinned.with_watch(clock_tick=suspect.tick)
     if pins.NATIVE_ENTROPY in pin_names:
-        pinned = native_entropy.pin_native_draws(pinned)
+        pinned = native_entropy.write_stream_and_pin_native_draws(pinned)
     if pins.MEMORY in pin_names:
         pinned = vary_or_pin_memory(pinned, False)
     if pins.FOLDER in pin_names:
         pinned = replace(pinned, copied=True, without=suspect.without)
     if pins.ADDRESSES in pin_names:
-        pinned = replace(pinned, prefix=(*pinned.prefix, *fixed_layout_command()))
+        pinned = replace(pinned, prefix=(*pinned.prefix, *command_prefix_without_aslr()))
         pinned = pinned.with_environment(PYTHONHASHSEED="1")  # it moves objects too
     return pinned
 
@@ -195,17 +195,19 @@ def may_agree_by_chance(suspect: Suspect) -> bool:
     """
     if pins.NATIVE_ENTROPY in suspect.pins:  # the last suspect left: an unwatched race may look the same
         return True
-    return suspect.kind in KINDS_THAT_MAY_AGREE or (is_mere_reading(suspect) and pins.CLOCK in suspect.pins)
+    return suspect.kind in KINDS_THAT_MAY_AGREE or (
+        is_mere_clock_or_entropy_reading(suspect) and pins.CLOCK in suspect.pins
+    )
 
 
-def is_mere_reading(suspect: Suspect) -> bool:
+def is_mere_clock_or_entropy_reading(suspect: Suspect) -> bool:
     """Whether the only evidence is that a clock or the system's entropy was read, not that the value was used."""
     return suspect.rank >= READINGS.get(suspect.pins, math.inf)
 
 
-def limit_pins_to_line(suspect: Suspect, listed: Sequence[Suspect]) -> tuple[str, ...]:
+def limit_pins_to_line_if_ambiguous(suspect: Suspect, suspects: Sequence[Suspect]) -> tuple[str, ...]:
     """The suspect's pins, limited to its line if there are suspects of the same kind at other lines."""
-    rivals = {(s.file, s.line) for s in listed if s.kind == suspect.kind}
+    rivals = {(s.file, s.line) for s in suspects if s.kind == suspect.kind}
     if len(rivals) < 2:
         return suspect.pins
     return tuple(f"{pin}@{suspect.file}:{suspect.line}" if pin in pins.SEPARABLE else pin for pin in suspect.pins)

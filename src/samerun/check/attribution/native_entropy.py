@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from samerun.check.evidence.line_search import PartingLine
+from samerun.check.evidence.line_search import DifferingVariable
 from samerun.check.evidence.situation import Suspect
 from samerun.check.execution.runner import Run
 from samerun.check.plan import Plan
@@ -15,7 +15,7 @@ from samerun.record.watching.line_follower import NATIVE_DRAW
 from samerun.record.watching.native_entropy import find_preload_library, make_preload_environment, write_pinned_stream
 
 
-def pin_native_draws(plan: Plan) -> Plan:
+def write_stream_and_pin_native_draws(plan: Plan) -> Plan:
     """The plan (of a run that was made) with these bytes pinned; unchanged if the library is not available."""
     preload = find_preload_library()
     if preload is None:
@@ -25,7 +25,7 @@ def pin_native_draws(plan: Plan) -> Plan:
     return plan.with_environment(**make_preload_environment(preload, plan.environment, stream, plan.watch.pin_variant))
 
 
-def record_native_draws(plan: Plan) -> Plan:
+def with_native_draws_recorded(plan: Plan) -> Plan:
     """The plan with draws of such bytes recorded per line, for runs whose lines are traced."""
     preload = find_preload_library()
     return (
@@ -33,20 +33,20 @@ def record_native_draws(plan: Plan) -> Plan:
     )
 
 
-def find_native_entropy_suspect(followed: Run, parting: PartingLine | None) -> Suspect | None:
+def find_native_entropy_suspect(line_traced_run: Run, differing_variable: DifferingVariable | None) -> Suspect | None:
     """The last line that drew before the first variable differs; None if none of the user's lines drew."""
     drew: tuple[str, int] | None = None
-    trace = followed.traces.main
+    trace = line_traced_run.traces.main
     for event in select_events(trace, (f.LINE,)) if trace is not None else ():
         if event.name == NATIVE_DRAW:
             drew = (event.file, event.line)
-        elif parting is not None and (event.file, event.line, event.name) == (
-            parting.file, parting.line, parting.variable,
+        elif differing_variable is not None and (event.file, event.line, event.name) == (
+            differing_variable.file, differing_variable.line, differing_variable.variable,
         ):  # fmt: skip
             break
     if drew is None:
         return None
     why = [f"native code called at line {drew[1]} draws random bytes from the system, past Python"]
-    if parting is not None:
-        why.append(parting.evidence)
+    if differing_variable is not None:
+        why.append(differing_variable.evidence)
     return Suspect("os-entropy", *drew, tuple(why), 0, (pins.NATIVE_ENTROPY,))

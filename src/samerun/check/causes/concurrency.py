@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from samerun.check.causes.cause import Cause
-from samerun.check.evidence.situation import Situation, Suspect, distance_before_difference
-from samerun.check.evidence.trace_signs import is_inplace_operator
+from samerun.check.evidence.situation import Situation, Suspect, relative_event_distance
+from samerun.check.evidence.trace_signs import is_inplace_operator_name
 from samerun.record import pins
 from samerun.record.trace import format as f
 from samerun.record.trace.run import select_events
@@ -25,7 +25,7 @@ def find_async_order_suspects(situation: Situation) -> list[Suspect]:
             # Taking the same results in order leaves all else as it was, races of the tasks too: it is tried before
             # those, which go as well where threads run one after the other.
             in_turn = clue.a.name in PINNED_BY_IN_ORDER
-            rank = 1.0 + distance_before_difference(situation, clue) * (0.3 if in_turn else 1.0)
+            rank = 1.0 + relative_event_distance(situation, clue) * (0.3 if in_turn else 1.0)
             found.append(
                 Suspect("async-order", clue.a.file, clue.a.line,
                         (f"{clue.a.name} at line {clue.a.line} gave another item first",),
@@ -64,10 +64,10 @@ GENERATOR_OWNERS = {"torch": "torch's", "numpy": "NumPy's", "python": "Python's"
 def find_thread_race_suspects(situation: Situation) -> list[Suspect]:
     if situation.difference.a is None or situation.variation != "rerun":
         return []
-    return [*suspect_shared_tensor(situation), *suspect_shared_generator(situation)]
+    return [*find_shared_tensor_suspects(situation), *find_shared_generator_suspects(situation)]
 
 
-def suspect_shared_generator(situation: Situation) -> list[Suspect]:
+def find_shared_generator_suspects(situation: Situation) -> list[Suspect]:
     """Threads draw from one generator, which is in the same state in both runs only by luck."""
     difference = situation.difference
     trace = situation.a.traces.traces.get(difference.role)
@@ -99,7 +99,7 @@ def suspect_shared_generator(situation: Situation) -> list[Suspect]:
     return found
 
 
-def suspect_shared_tensor(situation: Situation) -> list[Suspect]:
+def find_shared_tensor_suspects(situation: Situation) -> list[Suspect]:
     difference = situation.difference
     event = difference.a
     assert event is not None
@@ -109,11 +109,13 @@ def suspect_shared_tensor(situation: Situation) -> list[Suspect]:
     # The operators, in any thread, whose input another thread had written.
     raced = [
         e for e in select_events(trace, (f.OPERATOR,), event.index + 1)
-        if e.flags & f.FOREIGN_WRITE and is_inplace_operator(e.name)
+        if e.flags & f.FOREIGN_WRITE and is_inplace_operator_name(e.name)
     ][-1:]  # fmt: skip
     if not raced:
         later = [
-            e for e in select_events(trace, (f.OPERATOR,)) if e.flags & f.FOREIGN_WRITE and is_inplace_operator(e.name)
+            e
+            for e in select_events(trace, (f.OPERATOR,))
+            if e.flags & f.FOREIGN_WRITE and is_inplace_operator_name(e.name)
         ]
         raced = later[:1]
     if not raced or not (

@@ -9,7 +9,12 @@ from collections import defaultdict
 from itertools import pairwise
 
 from samerun.check.causes.cause import Cause
-from samerun.check.evidence.situation import Situation, Suspect, distance_before_difference, find_seed_source_clue
+from samerun.check.evidence.situation import (
+    Situation,
+    Suspect,
+    find_seed_source_clue,
+    relative_event_distance,
+)
 from samerun.check.evidence.source import Edit, SourceAtLine, make_fixed_seed_edits
 from samerun.record import pins
 from samerun.record.trace import format as f
@@ -24,7 +29,7 @@ def find_os_entropy_suspects(situation: Situation) -> list[Suspect]:
             found.append(
                 Suspect("os-entropy", clue.a.file, clue.a.line,
                         (f"torch.seed() at line {clue.a.line} takes a seed from the operating system",),
-                        1.1 + distance_before_difference(situation, clue), (pins.TORCH,))
+                        1.1 + relative_event_distance(situation, clue), (pins.TORCH,))
             )  # fmt: skip
         elif not clue.a.unseeded:
             source = find_seed_source_clue(situation, clue, (f.ENTROPY,))
@@ -39,14 +44,14 @@ def find_os_entropy_suspects(situation: Situation) -> list[Suspect]:
             found.append(
                 Suspect("os-entropy", clue.a.file, clue.a.line,
                         (f"{clue.a.name}() at line {clue.a.line} is another number in every run",),
-                        2.8 + distance_before_difference(situation, clue), (pins.ENTROPY,))
+                        2.8 + relative_event_distance(situation, clue), (pins.ENTROPY,))
             )  # fmt: skip
     for clue in situation.select_clues(f.ENTROPY):
         if clue.a.direct:
             found.append(
                 Suspect("os-entropy", clue.a.file, clue.a.line,
                         (f"{clue.a.name}() at line {clue.a.line} gave another value",),
-                        3 + distance_before_difference(situation, clue), (pins.ENTROPY,))
+                        3 + relative_event_distance(situation, clue), (pins.ENTROPY,))
             )  # fmt: skip
     return found
 
@@ -95,7 +100,7 @@ def find_time_suspects(situation: Situation) -> list[Suspect]:
             found.append(
                 Suspect("time", clue.a.file, clue.a.line,
                         (f"{clue.a.name}() is read at line {clue.a.line}",),
-                        5 + distance_before_difference(situation, clue), (pins.CLOCK,), tick=tick)
+                        5 + relative_event_distance(situation, clue), (pins.CLOCK,), tick=tick)
             )  # fmt: skip
     for clue in situation.select_clues(f.FACT):
         if clue.b is not None and (clue.a.name == "os.stat" or clue.a.name.endswith("time")):
@@ -103,7 +108,7 @@ def find_time_suspects(situation: Situation) -> list[Suspect]:
             found.append(
                 Suspect("time", clue.a.file, clue.a.line,
                         (f"{clue.a.name}() at line {clue.a.line} gave another time of {name}",),
-                        4 + distance_before_difference(situation, clue), (pins.STAT,))
+                        4 + relative_event_distance(situation, clue), (pins.STAT,))
             )  # fmt: skip
     return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from samerun.check.causes.cause import Cause
-from samerun.check.evidence.situation import Situation, Suspect, distance_before_difference
+from samerun.check.evidence.situation import Situation, Suspect, relative_event_distance
 from samerun.record import pins
 from samerun.record.trace import format as f
 
@@ -55,17 +55,17 @@ def find_data_changed_suspects(situation: Situation) -> list[Suspect]:
             what = f"{name} was there to be read by one run only, at line {clue.a.line}"
         else:
             what = f"{name} held something else when it was read at line {clue.a.line}"
-        path = relative_path_inside_working_directory(clue.a.text)
+        path = relative_path_or_empty_if_outside(clue.a.text)
         found.append(
             Suspect("data-changed", clue.a.file, clue.a.line,
                     (what, "if an earlier run wrote it, the program goes on from its own results"),
-                    (1.5 if asked else 1.6) + distance_before_difference(situation, clue),
+                    (1.5 if asked else 1.6) + relative_event_distance(situation, clue),
                     (pins.FOLDER,) if path else (), without=(path,) if path and (asked or clue.b is None) else ())
         )  # fmt: skip
     return found[:3]
 
 
-def relative_path_inside_working_directory(path: str) -> str:
+def relative_path_or_empty_if_outside(path: str) -> str:
     """A path as seen from the working directory; "" where it lies elsewhere."""
     shown = os.path.relpath(path) if path else ""
     return "" if shown.startswith(os.pardir) else shown

@@ -25,9 +25,9 @@ def find_extra_draw_suspects(situation: Situation) -> list[Suspect]:
     if trace is None or more is None or not has_later_torch_draw(select_events(trace, (f.DRAW,)), here.index):
         return []
     first = draws[0]
-    if count_draws_and_seeds_in_step(more, first.index) == count_draws_and_seeds_in_step(trace, here.index):
+    if count_torch_draws_and_seeds_in_step(more, first.index) == count_torch_draws_and_seeds_in_step(trace, here.index):
         return []
-    seed = find_final_torch_seed(select_events(more, (f.SEED, f.OPERATOR), first.index))
+    seed = last_event_if_torch_seed(select_events(more, (f.SEED, f.OPERATOR), first.index))
     places = [(e.file, e.line) for e in draws if e.line] + ([(seed.file, seed.line)] if seed is not None else [])
     held = tuple(dict.fromkeys(f"{pins.EXTRA}@{file}:{line}" for file, line in places))
     if seed is not None:
@@ -40,16 +40,16 @@ def find_extra_draw_suspects(situation: Situation) -> list[Suspect]:
     ]
 
 
-def has_later_torch_draw(draws: list[Event], after_index: int) -> bool:
-    return any(e.index > after_index and e.name.startswith("torch") for e in draws)
+def has_later_torch_draw(draw_events: list[Event], after_index: int) -> bool:
+    return any(e.index > after_index and e.name.startswith("torch") for e in draw_events)
 
 
-def count_draws_and_seeds_in_step(trace: Trace, index: int) -> Counter[tuple[object, ...]]:
+def count_torch_draws_and_seeds_in_step(trace: Trace, event_index: int) -> Counter[tuple[object, ...]]:
     """How often is drawn, and seeded, where, in the optimizer step of an event.
 
     The same in both runs: no draw is extra, they only come in another order (of a set of layers, say).
     """
-    step = trace.count_steps_before(index)
+    step = trace.count_steps_before(event_index)
     made: Counter[tuple[object, ...]] = Counter()
     done = 0
     for event in select_events(trace, (f.DRAW, f.SEED, f.STEP)):
@@ -60,7 +60,7 @@ def count_draws_and_seeds_in_step(trace: Trace, index: int) -> Counter[tuple[obj
     return made
 
 
-def find_final_torch_seed(events: list[Event]) -> Event | None:
+def last_event_if_torch_seed(events: list[Event]) -> Event | None:
     """A seeding right before the draw, with no operator in between."""
     last = events[-1] if events else None
     return last if last is not None and last.kind == f.SEED and last.name == "torch" and last.line else None

@@ -38,10 +38,10 @@ NOT_WATCHED = (
 
 
 def find_unknown_suspects(situation: Situation) -> list[Suspect]:
-    return [*suspect_differing_seed(situation), suspect_first_difference(situation)]
+    return [*find_differing_seed_suspects(situation), make_first_difference_suspect(situation)]
 
 
-def suspect_differing_seed(situation: Situation) -> list[Suspect]:
+def find_differing_seed_suspects(situation: Situation) -> list[Suspect]:
     """A seed that is another number in each run, whatever it was made of."""
     for clue in situation.select_clues(f.SEED, f.CREATE):
         if not clue.a.unseeded and clue.a.line and clue.b is not None:
@@ -50,7 +50,7 @@ def suspect_differing_seed(situation: Situation) -> list[Suspect]:
     return []
 
 
-def suspect_first_difference(situation: Situation) -> Suspect:
+def make_first_difference_suspect(situation: Situation) -> Suspect:
     event = situation.difference.event
     file, line = (event.file, event.line) if event is not None else ("", 0)
     why = {

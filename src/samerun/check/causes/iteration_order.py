@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 
 from samerun.check.causes.cause import Cause
-from samerun.check.evidence.line_search import mentions_object_addresses, read_statement
-from samerun.check.evidence.situation import Situation, Suspect, distance_before_difference
+from samerun.check.evidence.line_search import read_statement_source_or_empty, uses_id_or_set
+from samerun.check.evidence.situation import Situation, Suspect, relative_event_distance
 from samerun.check.evidence.source import Edit, SourceAtLine, last_identifier
 from samerun.record.trace import format as f
 
@@ -36,7 +36,7 @@ def wrap_iterated_set_in_sorted(source: SourceAtLine) -> list[Edit]:
         if isinstance(node, (ast.For, ast.comprehension)) and node.iter.lineno == source.line:
             edits += _wrap_set_in_sorted(source, node.iter)
     if not edits:
-        for call in source.calls_at_line(*ORDER_PRESERVING):
+        for call in source.calls_spanning_line(*ORDER_PRESERVING):
             edits += _wrap_set_in_sorted(source, call)
             break
     return edits
@@ -75,7 +75,7 @@ def find_listing_order_suspects(situation: Situation) -> list[Suspect]:
         found.append(
             Suspect("listing-order", clue.a.file, clue.a.line,
                     (f"{clue.a.name}() at line {clue.a.line} gave the same names in another order",),
-                    distance_before_difference(situation, clue) + (0 if clue.a.direct else 1) + (0 if varied else 4),
+                    relative_event_distance(situation, clue) + (0 if clue.a.direct else 1) + (0 if varied else 4),
                     certain=varied)
         )  # fmt: skip
     return found
@@ -86,10 +86,10 @@ LISTING_FUNCTIONS = ("listdir", "glob", "iglob", "rglob", "iterdir")
 
 def wrap_listing_in_sorted(source: SourceAtLine) -> list[Edit]:
     """`sorted(...)` around the listing; entries of `scandir` by their names."""
-    within = [inner for call in source.calls_at_line("sorted") for inner in ast.walk(call)]
+    within = [inner for call in source.calls_spanning_line("sorted") for inner in ast.walk(call)]
     entered = [item.context_expr for node in ast.walk(source.tree) if isinstance(node, ast.With) for item in node.items]
     edits = []
-    for call in source.calls_at_line(*LISTING_FUNCTIONS, "scandir"):
+    for call in source.calls_spanning_line(*LISTING_FUNCTIONS, "scandir"):
         if call in within or call in entered:
             continue
         after = ", key=lambda entry: entry.name)" if last_identifier(call.func) == "scandir" else ")"
@@ -116,7 +116,7 @@ def find_address_seed_suspects(situation: Situation) -> list[Suspect]:
     if situation.variation != "address_layout":
         return []
     for clue in situation.select_clues(f.SEED, f.CREATE):
-        if not clue.a.unseeded and mentions_object_addresses(read_statement(clue.a.file, clue.a.line)):
+        if not clue.a.unseeded and uses_id_or_set(read_statement_source_or_empty(clue.a.file, clue.a.line)):
             why = f"{clue.a.name} is seeded at line {clue.a.line} with a value that depends on an address"
             return [Suspect("object-id", clue.a.file, clue.a.line, (why,), 0, certain=True)]
     return []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from samerun.check.causes.cause import Cause
-from samerun.check.evidence.line_search import find_first_loop_line_of_function
+from samerun.check.evidence.line_search import first_loop_line_in_function_or_zero
 from samerun.check.evidence.situation import Situation, Suspect
 from samerun.check.evidence.trace_signs import GLOBAL_GENERATORS, find_first_worker_draws
 from samerun.record.trace import format as f
@@ -17,7 +17,7 @@ def find_worker_count_suspects(situation: Situation) -> list[Suspect]:
     found = []
     for event in situation.host_events:
         if event.kind == f.LOADER and event.text == "iterable" and event.line:
-            line = find_first_loop_line_of_function(event.file, event.line) or event.line
+            line = first_loop_line_in_function_or_zero(event.file, event.line) or event.line
             why = "every worker goes through all of the IterableDataset: more workers give every item more often"
             found.append(Suspect("worker-count", event.file, line, (why,), 1.0, certain=True))
     for draw in find_first_worker_draws(situation):
@@ -61,7 +61,7 @@ def find_worker_seed_suspects(situation: Situation) -> list[Suspect]:
             )
             return [Suspect("worker-seed", made[-1].file, made[-1].line, why, 0.4, certain=True)]
     if situation.variation == "workers":
-        return find_same_seed_in_workers(situation)
+        return find_same_worker_seed_suspects(situation)
     started = [e for e in situation.host_events if e.kind == f.FACT and e.name == "Process.start"]
     if situation.variation == "process_start" and started:
         why = (
@@ -72,7 +72,7 @@ def find_worker_seed_suspects(situation: Situation) -> list[Suspect]:
     return []
 
 
-def find_same_seed_in_workers(situation: Situation) -> list[Suspect]:
+def find_same_worker_seed_suspects(situation: Situation) -> list[Suspect]:
     """A global generator that every worker seeds once with the same number, before it draws from it."""
     seeds: dict[tuple[str, str, int], dict[str, list[int]]] = {}
     drawn = set()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from samerun.check.causes.cause import Cause
-from samerun.check.evidence.line_search import find_data_loop_line
+from samerun.check.evidence.line_search import data_loop_line_or_same_line
 from samerun.check.evidence.resumption import GLOBAL, RNG_LEAVES, ResumeDifference
 from samerun.check.evidence.situation import Situation, Suspect
 from samerun.record.trace import format as f
@@ -19,10 +19,13 @@ def find_resume_rng_suspects(situation: Situation) -> list[Suspect]:
     comparison = situation.resume_difference
     if comparison is None or comparison.step is None:
         return []
-    return [*suspect_own_generator(situation, comparison), *suspect_global_generators(situation, comparison)]
+    return [
+        *find_lost_own_generator_suspects(situation, comparison),
+        *find_lost_global_generator_suspects(situation, comparison),
+    ]
 
 
-def suspect_own_generator(situation: Situation, comparison: ResumeDifference) -> list[Suspect]:
+def find_lost_own_generator_suspects(situation: Situation, comparison: ResumeDifference) -> list[Suspect]:
     """A generator that the program made: the line that made it, or gave it its seed."""
     drawn, draw = comparison.difference.what == "draw", comparison.difference.a
     if not drawn or draw is None or draw.name in GLOBAL:
@@ -51,7 +54,7 @@ def _makes_or_seeds_generator_of_draw(event: Event, draw: Event) -> bool:
     return event.name in kinds and not seeded_otherwise
 
 
-def suspect_global_generators(situation: Situation, comparison: ResumeDifference) -> list[Suspect]:
+def find_lost_global_generator_suspects(situation: Situation, comparison: ResumeDifference) -> list[Suspect]:
     """Those that stand elsewhere after the first step, and torch's where the first thing that differs is its draw."""
     draw = comparison.difference.a if comparison.difference.what == "draw" else None
     found = {GENERATOR_OF_LEAF[leaf] for leaf in comparison.lost_generators} | (
@@ -67,7 +70,7 @@ def suspect_global_generators(situation: Situation, comparison: ResumeDifference
     why += (f"after the first step behind the interruption, {names} generator stands elsewhere",)
     file, line = situation.find_checkpoint_line()
     for part in parts:
-        early = find_draw_after_restore(situation.b.traces, comparison, part)
+        early = find_restore_and_later_draw(situation.b.traces, comparison, part)
         if early is not None:
             put, between = early
             file, line = put.file, put.line
@@ -79,7 +82,9 @@ def suspect_global_generators(situation: Situation, comparison: ResumeDifference
     return [Suspect("resume-rng", file, line, why, 1.0, parts=parts)]
 
 
-def find_draw_after_restore(resumed: RunTraces, comparison: ResumeDifference, part: str) -> tuple[Event, Event] | None:
+def find_restore_and_later_draw(
+    resumed: RunTraces, comparison: ResumeDifference, generator: str
+) -> tuple[Event, Event] | None:
     """Where a generator is put back after the load, and then drawn from at a line that is none of the training's."""
     if comparison.first_steps is None:
         return None
@@ -89,7 +94,7 @@ def find_draw_after_restore(resumed: RunTraces, comparison: ResumeDifference, pa
     loaded = False
     for event in select_events(resumed.traces[comparison.difference.role], (f.LOAD, f.SEED, f.DRAW), its.end):
         loaded = loaded or event.kind == f.LOAD
-        if event.name != part or not event.line:
+        if event.name != generator or not event.line:
             continue
         if event.kind == f.SEED:
             put = event if loaded else None
@@ -135,8 +140,8 @@ def find_resume_position_suspects(situation: Situation) -> list[Suspect]:
     if equal:
         why += (f"the same there: {join_with_and(equal)}",)
     if "loss" not in differing and "grads" not in differing:
-        return suspect_lost_optimizer_state(comparison, file, line, why)
-    return [*suspect_data_loop(comparison, why), Suspect(POSITION_KIND, file, line, why, 3.0)]
+        return make_lost_optimizer_state_suspects(comparison, file, line, why)
+    return [*find_data_position_suspects(comparison, why), Suspect(POSITION_KIND, file, line, why, 3.0)]
 
 
 def describe_difference_at_end(comparison: ResumeDifference) -> str:
@@ -147,8 +152,8 @@ def describe_difference_at_end(comparison: ResumeDifference) -> str:
     return f"{behind} steps lie behind the interruption, and the resumed run makes {more}"
 
 
-def suspect_lost_optimizer_state(
-    comparison: ResumeDifference, file: str, line: int, why: tuple[str, ...]
+def make_lost_optimizer_state_suspects(
+    comparison: ResumeDifference, file: str, line: int, evidence: tuple[str, ...]
 ) -> list[Suspect]:
     """The same gradients, another update: what the optimizer remembers, or its learning rate, is another one."""
     event = comparison.difference.a
@@ -156,12 +161,14 @@ def suspect_lost_optimizer_state(
     told = (
         f"{short_operator_name(event)} at line {event.line} uses another number; " if event is not None and rate else ""
     )
-    why += (f"{told}the gradients are the same, the update is not",)
+    evidence += (f"{told}the gradients are the same, the update is not",)
     parts = (states.SCHEDULER, states.OPTIMIZER) if rate else (states.OPTIMIZER, states.SCHEDULER)
-    return [Suspect(POSITION_KIND, file, line, why, 0.8 + rank / 10, parts=(part,)) for rank, part in enumerate(parts)]
+    return [
+        Suspect(POSITION_KIND, file, line, evidence, 0.8 + rank / 10, parts=(part,)) for rank, part in enumerate(parts)
+    ]
 
 
-def suspect_data_loop(comparison: ResumeDifference, why: tuple[str, ...]) -> list[Suspect]:
+def find_data_position_suspects(comparison: ResumeDifference, evidence: tuple[str, ...]) -> list[Suspect]:
     """Other data: the loop that takes them, and the experiment that gives the resumed run those of the other."""
     assert comparison.step is not None and comparison.resumed_step is not None
     # The resumed run may pass over batches that it has had, so they are laid end to end.
@@ -178,14 +185,16 @@ def suspect_data_loop(comparison: ResumeDifference, why: tuple[str, ...]) -> lis
         event = find_first_operator_with_other_inputs(comparison)  # an order that was drawn: where it is used
     if other:
         first = other[0]
-        line = find_data_loop_line(first.file, first.line)
+        line = data_loop_line_or_same_line(first.file, first.line)
         told = f"another batch comes at line {first.line}: the place in the data is another one"
-        return [Suspect(POSITION_KIND, first.file, line, (*why, told), 2.0, replay=True)]
+        return [Suspect(POSITION_KIND, first.file, line, (*evidence, told), 2.0, replay=True)]
     if event is None or event.kind != f.OPERATOR or not event.line or event.phase == "optimizer":
         return []
-    line = find_data_loop_line(event.file, event.line)
+    line = data_loop_line_or_same_line(event.file, event.line)
     told = f"the data that {short_operator_name(event)} gets at line {event.line} are other ones"
-    return [Suspect(POSITION_KIND, event.file, line, (*why, told), 2.0, replay=(event.file, event.line, event.name))]
+    return [
+        Suspect(POSITION_KIND, event.file, line, (*evidence, told), 2.0, replay=(event.file, event.line, event.name))
+    ]
 
 
 def find_first_operator_with_other_inputs(comparison: ResumeDifference) -> Event | None:

@@ -24,7 +24,7 @@ def find_uninitialised_memory_suspects(situation: Situation) -> list[Suspect]:
     varied = situation.variation == "memory"
     held = () if varied else (pins.MEMORY,)
     if not flagged and not varied:
-        return suspect_memory_inside_operator(situation, event)
+        return find_operator_internal_memory_suspects(situation, event)
     if situation.difference.what == "outputs" and not flagged:
         why = f"{event.name} at line {event.line} got the same inputs: the operator itself reads what nothing wrote"
         return [Suspect("uninitialised-memory", event.file, event.line, (why,), 0.5, held, varied)]
@@ -33,10 +33,12 @@ def find_uninitialised_memory_suspects(situation: Situation) -> list[Suspect]:
         return []
     read_here = [e for e in fresh if e.name == event.name]
     nearest = list({(e.file, e.line): e for e in [*fresh, *read_here]}.values())[::-1][:MAX_SUSPECTED_LINES]
-    return [suspect_fresh_memory(made, event, 0.5 + 0.01 * rank, held, varied) for rank, made in enumerate(nearest)]
+    return [
+        make_fresh_memory_suspect(made, event, 0.5 + 0.01 * rank, held, varied) for rank, made in enumerate(nearest)
+    ]
 
 
-def suspect_fresh_memory(
+def make_fresh_memory_suspect(
     allocation: Event, reader: Event, rank: float, memory_pins: tuple[str, ...], certain: bool
 ) -> Suspect:
     evidence = [f"memory made at line {allocation.line} is read before all of it was written"]
@@ -47,7 +49,7 @@ def suspect_fresh_memory(
     )
 
 
-def suspect_memory_inside_operator(situation: Situation, event: Event) -> list[Suspect]:
+def find_operator_internal_memory_suspects(situation: Situation, event: Event) -> list[Suspect]:
     """Other bits of the same inputs: an operator may read what nothing wrote in memory that it takes for itself.
 
     `torch.linalg.lstsq` does: the order in which LAPACK takes the columns comes from such memory. What lies there is
@@ -71,7 +73,7 @@ ZEROED_CONSTRUCTORS = {"empty": "zeros", "empty_like": "zeros_like", "new_empty"
 def replace_empty_with_zeros(source: SourceAtLine) -> list[Edit]:
     """`empty` becomes `zeros`."""
     edits = []
-    for call in source.calls_at_line(*ZEROED_CONSTRUCTORS):
+    for call in source.calls_spanning_line(*ZEROED_CONSTRUCTORS):
         if isinstance(call.func, ast.Attribute):
             (line, column), name = node_span(call.func)[1], call.func.attr
             edits.append(Edit((line, column - len(name)), (line, column), ZEROED_CONSTRUCTORS[name]))
@@ -82,7 +84,7 @@ UNINITIALISED_MEMORY = Cause(
     "uninitialised-memory",
     find_uninitialised_memory_suspects,
     "use torch.zeros (or full, or write every element) instead of torch.empty; driver='gelsd' for lstsq",
-    "torch.empty, new_empty and numpy.empty return whatever the memory held before. Elements that are read"
+    "torch.empty, new_empty and numpy.empty return whatever the memory held before. ElementDifference that are read"
     " without having been written differ from run to run and from machine to machine. A few operators read such"
     " memory of their own: torch.linalg.lstsq takes the order of the columns from it unless it is called with"
     " driver='gelsd'. torch.use_deterministic_algorithms(True) fills fresh memory, and so mends both.",

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from samerun.check.causes.cause import Cause
-from samerun.check.evidence.situation import Situation, Suspect, distance_before_difference
+from samerun.check.evidence.situation import Situation, Suspect, relative_event_distance
 from samerun.check.evidence.source import Edit, SourceAtLine, node_span
 from samerun.record import pins
 from samerun.record.trace import format as f
 
 
 # Python's `random`, never seeded.
-def find_unseeded_python(situation: Situation) -> list[Suspect]:
+def find_unseeded_python_suspects(situation: Situation) -> list[Suspect]:
     found = []
     for clue in situation.select_clues(f.DRAW, f.SEED):
         if clue.a.name != "python" or not clue.a.direct:
@@ -26,7 +26,7 @@ def find_unseeded_python(situation: Situation) -> list[Suspect]:
         )
         found.append(
             Suspect("unseeded-python", clue.a.file, clue.a.line, (why, "no random.seed(...) came before it"),
-                    2 + distance_before_difference(situation, clue), (pins.PYTHON,))
+                    2 + relative_event_distance(situation, clue), (pins.PYTHON,))
         )  # fmt: skip
         break
     for clue in situation.select_clues(f.CREATE):
@@ -34,23 +34,23 @@ def find_unseeded_python(situation: Situation) -> list[Suspect]:
             found.append(
                 Suspect("unseeded-python", clue.a.file, clue.a.line,
                         (f"random.Random() at line {clue.a.line} was made without a seed",),
-                        3 + distance_before_difference(situation, clue), (pins.PYTHON_GENERATOR,))
+                        3 + relative_event_distance(situation, clue), (pins.PYTHON_GENERATOR,))
             )  # fmt: skip
     return found
 
 
 def seed_python_with_zero(source: SourceAtLine) -> list[Edit]:
     """Pass 0 to a generator or a call of `seed` without one; else seed the module behind the imports."""
-    empty = [call for call in source.calls_at_line("Random", "seed") if not call.args and not call.keywords]
+    empty = [call for call in source.calls_spanning_line("Random", "seed") if not call.args and not call.keywords]
     if empty:
         return [edit for call in empty for edit in source.make_seed_argument_edits(call)]
     name = source.find_import_name("random")
-    return [source.insert_after_imports(f"{name}.seed(0)")] if name else []
+    return [source.make_insertion_after_imports(f"{name}.seed(0)")] if name else []
 
 
 UNSEEDED_PYTHON = Cause(
     "unseeded-python",
-    find_unseeded_python,
+    find_unseeded_python_suspects,
     "call random.seed(SEED) before the first draw (samerun.seed_everything(SEED) seeds every source)",
     "Python's random module starts from the operating system's entropy. A program that seeds torch and NumPy"
     " but not `random` shuffles, splits or augments differently in every run.",
@@ -63,7 +63,7 @@ GET_GLOBAL_GENERATOR = "check_random_state"
 """The function through which libraries take the global generator itself."""
 
 
-def find_unseeded_numpy_global(situation: Situation) -> list[Suspect]:
+def find_unseeded_numpy_global_suspects(situation: Situation) -> list[Suspect]:
     for clue in situation.select_clues(f.DRAW, f.SEED):
         if clue.a.name != "numpy" or not clue.a.line:
             continue
@@ -81,23 +81,23 @@ def find_unseeded_numpy_global(situation: Situation) -> list[Suspect]:
         return [
             Suspect("unseeded-numpy-global", clue.a.file, clue.a.line,
                     (why, "no numpy.random.seed(...) came before it"),
-                    2 + distance_before_difference(situation, clue) + (0 if clue.a.direct else 2), (pins.NUMPY_GLOBAL,))
+                    2 + relative_event_distance(situation, clue) + (0 if clue.a.direct else 2), (pins.NUMPY_GLOBAL,))
         ]  # fmt: skip
     return []
 
 
 def seed_numpy_global_with_zero(source: SourceAtLine) -> list[Edit]:
     """Pass 0 to a call of `seed` without one; else seed NumPy behind the imports."""
-    empty = [call for call in source.calls_at_line("seed") if not call.args and not call.keywords]
+    empty = [call for call in source.calls_spanning_line("seed") if not call.args and not call.keywords]
     if empty:
         return [edit for call in empty for edit in source.make_seed_argument_edits(call)]
     name = source.find_import_name("numpy")
-    return [source.insert_after_imports(f"{name}.random.seed(0)")] if name else []
+    return [source.make_insertion_after_imports(f"{name}.random.seed(0)")] if name else []
 
 
 UNSEEDED_NUMPY_GLOBAL = Cause(
     "unseeded-numpy-global",
-    find_unseeded_numpy_global,
+    find_unseeded_numpy_global_suspects,
     "call numpy.random.seed(SEED) before the first draw (samerun.seed_everything(SEED) seeds every source)",
     "NumPy's global generator (`numpy.random.rand` and its like) starts from the operating system's entropy."
     " Seeding torch does not seed it.",
@@ -106,7 +106,7 @@ UNSEEDED_NUMPY_GLOBAL = Cause(
 
 
 # A NumPy `Generator` or `RandomState` of the program's own, made without a seed.
-def find_unseeded_numpy_generator(situation: Situation) -> list[Suspect]:
+def find_unseeded_numpy_generator_suspects(situation: Situation) -> list[Suspect]:
     found = []
     clues = situation.select_clues(f.CREATE)
     owned = {(c.role, c.a.index - 1) for c in clues if c.a.text == "owner"}
@@ -119,7 +119,7 @@ def find_unseeded_numpy_generator(situation: Situation) -> list[Suspect]:
                 Suspect("unseeded-numpy-generator", clue.a.file, clue.a.line,
                         (f"a NumPy generator was made without a seed at line {clue.a.line}",
                          "numpy.random.seed() does not reach generators of this kind"),
-                        1.5 + distance_before_difference(situation, clue) + later, (pins.NUMPY_GENERATOR,))
+                        1.5 + relative_event_distance(situation, clue) + later, (pins.NUMPY_GENERATOR,))
             )  # fmt: skip
     return found
 
@@ -129,13 +129,13 @@ NUMPY_CONSTRUCTORS = ("default_rng", "RandomState", "SeedSequence", "PCG64", "PC
 
 def pass_zero_to_numpy_generator(source: SourceAtLine) -> list[Edit]:
     """Pass 0 where the generator is made."""
-    empty = [call for call in source.calls_at_line(*NUMPY_CONSTRUCTORS) if not call.args and not call.keywords]
+    empty = [call for call in source.calls_spanning_line(*NUMPY_CONSTRUCTORS) if not call.args and not call.keywords]
     return [edit for call in empty for edit in source.make_seed_argument_edits(call)]
 
 
 UNSEEDED_NUMPY_GENERATOR = Cause(
     "unseeded-numpy-generator",
-    find_unseeded_numpy_generator,
+    find_unseeded_numpy_generator_suspects,
     "pass a seed where the generator is made: numpy.random.default_rng(SEED)",
     "`numpy.random.default_rng()`, `RandomState()` and bit generators without a seed take one from the"
     " operating system, and `numpy.random.seed` has no effect on them. Classes that own a generator"
@@ -145,7 +145,7 @@ UNSEEDED_NUMPY_GENERATOR = Cause(
 
 
 # Torch's global generator, never seeded.
-def find_unseeded_torch(situation: Situation) -> list[Suspect]:
+def find_unseeded_torch_suspects(situation: Situation) -> list[Suspect]:
     event = situation.difference.a
     if situation.difference.what != "draw" or event is None or event.name == "torch.Generator":
         return []
@@ -165,12 +165,12 @@ def find_unseeded_torch(situation: Situation) -> list[Suspect]:
 def seed_torch_with_zero(source: SourceAtLine) -> list[Edit]:
     """Seed torch behind the imports."""
     name = source.find_import_name("torch")
-    return [source.insert_after_imports(f"{name}.manual_seed(0)")] if name else []
+    return [source.make_insertion_after_imports(f"{name}.manual_seed(0)")] if name else []
 
 
 UNSEEDED_TORCH = Cause(
     "unseeded-torch",
-    find_unseeded_torch,
+    find_unseeded_torch_suspects,
     "call torch.manual_seed(SEED) before this line (samerun.seed_everything(SEED) seeds every source)",
     "Torch's global generator takes its first seed from the operating system. Everything drawn before"
     " torch.manual_seed differs from run to run: weights, dropout, shuffling.",
@@ -179,11 +179,11 @@ UNSEEDED_TORCH = Cause(
 
 
 # A `torch.Generator` of the program's own that took its seed from the system.
-def find_unseeded_torch_generator(situation: Situation) -> list[Suspect]:
+def find_unseeded_torch_generator_suspects(situation: Situation) -> list[Suspect]:
     return [
         Suspect("unseeded-torch-generator", clue.a.file, clue.a.line,
                 (f"Generator.seed() at line {clue.a.line} took a seed from the operating system",),
-                1.2 + distance_before_difference(situation, clue), (pins.TORCH_GENERATOR,))
+                1.2 + relative_event_distance(situation, clue), (pins.TORCH_GENERATOR,))
         for clue in situation.select_clues(f.SEED) if clue.a.name == "torch.Generator" and clue.a.unseeded
     ]  # fmt: skip
 
@@ -191,7 +191,7 @@ def find_unseeded_torch_generator(situation: Situation) -> list[Suspect]:
 def replace_seed_with_manual_seed(source: SourceAtLine) -> list[Edit]:
     """`generator.seed()` becomes `generator.manual_seed(0)`."""
     edits = []
-    for call in source.calls_at_line("seed"):
+    for call in source.calls_spanning_line("seed"):
         if not call.args and not call.keywords:
             line, column = node_span(call)[1]
             edits.append(Edit((line, column - len("seed()")), (line, column), "manual_seed(0)"))
@@ -200,7 +200,7 @@ def replace_seed_with_manual_seed(source: SourceAtLine) -> list[Edit]:
 
 UNSEEDED_TORCH_GENERATOR = Cause(
     "unseeded-torch-generator",
-    find_unseeded_torch_generator,
+    find_unseeded_torch_generator_suspects,
     "use generator.manual_seed(SEED) instead of generator.seed()",
     "`torch.Generator().seed()` draws a seed from the operating system. (A generator that is never seeded"
     " always starts from the same number, which torch.manual_seed does not change.)",
@@ -209,7 +209,7 @@ UNSEEDED_TORCH_GENERATOR = Cause(
 
 
 # A generator that belongs to an installed library, made without a seed.
-def find_unseeded_library_generator(situation: Situation) -> list[Suspect]:
+def find_unseeded_library_generator_suspects(situation: Situation) -> list[Suspect]:
     found = []
     for clue in situation.select_clues(f.CREATE):
         if clue.a.unseeded and clue.a.text == "owner":
@@ -219,21 +219,21 @@ def find_unseeded_library_generator(situation: Situation) -> list[Suspect]:
                 Suspect("external-library-rng", clue.a.file, clue.a.line,
                         (f"the object used at line {clue.a.line} makes a generator of its own without a seed",
                          "it takes a seed, and was not given one"),
-                        1.2 + distance_before_difference(situation, clue), (f"{pins.NUMPY_GENERATOR}@{file}:{line}",))
+                        1.2 + relative_event_distance(situation, clue), (f"{pins.NUMPY_GENERATOR}@{file}:{line}",))
             )  # fmt: skip
         elif clue.a.unseeded and not clue.a.direct and clue.a.line:
             pin = pins.PYTHON_GENERATOR if clue.a.name.startswith("python") else pins.NUMPY_GENERATOR
             found.append(
                 Suspect("external-library-rng", clue.a.file, clue.a.line,
                         (f"a library called at line {clue.a.line} made a {clue.a.name} without a seed",),
-                        6 + distance_before_difference(situation, clue), (pin,))
+                        6 + relative_event_distance(situation, clue), (pin,))
             )  # fmt: skip
     return found
 
 
 EXTERNAL_LIBRARY_RNG = Cause(
     "external-library-rng",
-    find_unseeded_library_generator,
+    find_unseeded_library_generator_suspects,
     "give the library its own seed at this call; global seeds do not reach its generator",
     "Libraries that keep a generator of their own (augmentation libraries, environments, samplers) are not"
     " reached by random.seed, numpy.random.seed or torch.manual_seed.",

@@ -39,22 +39,22 @@ Key = tuple[Scope | str, str]
 """A variable of a function or module; an attribute of anything; the result of a function."""
 
 
-def clock_may_decide(reading_lines: Mapping[str, Iterable[int]]) -> bool:
-    """Whether a clock may decide what is computed. `reading_lines`: the lines that read a clock, for every file."""
-    trees = {file: parse_source_or_empty(file) for file in reading_lines}
-    uses = ReadingTracker(trees.values())
-    for file, lines in reading_lines.items():
+def clock_may_affect_results(reading_lines_by_file: Mapping[str, Iterable[int]]) -> bool:
+    """Whether a clock may decide what is computed. `reading_lines_by_file`: the lines that read one."""
+    trees = {file: parse_source_or_empty(file) for file in reading_lines_by_file}
+    uses = ClockReadingTracker(trees.values())
+    for file, lines in reading_lines_by_file.items():
         calls = [node for node in ast.walk(trees[file]) if isinstance(node, ast.Call)]
         for line in lines:
             here = [call for call in calls if call.lineno <= line <= (call.end_lineno or call.lineno)]
             found = [call for call in here if uses.resolve_called_name(call) in CLOCK_FUNCTIONS]
-            if not found and not any(uses.only_shows_arguments(call) for call in here):  # a line of a log has its time
+            if not found and not any(uses.only_logs_arguments(call) for call in here):  # a line of a log has its time
                 return True
             uses.enqueue(found)
-    return uses.may_any_decide()
+    return uses.may_any_affect_results()
 
 
-class ReadingTracker:
+class ClockReadingTracker:
     """Which variables hold what was made of a reading, and whether one is used for more than to be shown."""
 
     def __init__(self, trees: Iterable[ast.Module]) -> None:
@@ -104,7 +104,7 @@ class ReadingTracker:
         name = last_identifier(call.func)
         return self.full_names.get(name, name)
 
-    def only_shows_arguments(self, call: ast.Call) -> bool:
+    def only_logs_arguments(self, call: ast.Call) -> bool:
         """Is this a function that only shows its arguments? Not where the program has one of that name."""
         name = self.resolve_called_name(call)
         if name in self.functions or name in self.stored:
@@ -116,38 +116,42 @@ class ReadingTracker:
     def enqueue(self, nodes: Iterable[ast.AST]) -> None:
         self._waiting += nodes
 
-    def may_any_decide(self) -> bool:
+    def may_any_affect_results(self) -> bool:
         """Whether anything that is followed, or what is made of it, may decide something."""
         while self._waiting:
             node = self._waiting.pop()
             if node not in self.followed:
                 self.followed.add(node)
-                if not self._follow_one_step(node):
+                if not self._follow_one_step_if_traceable(node):
                     return True
         return False
 
-    def _follow_one_step(self, node: ast.AST) -> bool:
+    def _follow_one_step_if_traceable(self, node: ast.AST) -> bool:
         """Follows a value one step on; False where it may decide something there."""
         above: Any = self.above.get(node)
         if isinstance(above, ast.Expr):
             return True
         if isinstance(above, ast.keyword):
             call: Any = self.above[above]
-            return isinstance(call, ast.Call) and above.arg is not None and self._follow_into_call(above, call)
+            return (
+                isinstance(call, ast.Call)
+                and above.arg is not None
+                and self._follow_into_call_if_traceable(above, call)
+            )
         if isinstance(above, ast.Call):
-            return self._follow_into_call(node, above)
+            return self._follow_into_call_if_traceable(node, above)
         if isinstance(above, ast.Return):
-            return self._follow_return(above)
+            return self._follow_return_if_traceable(above)
         if isinstance(above, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
             targets = above.targets if isinstance(above, ast.Assign) else [above.target]
-            return all(self._mark_target(target) for target in targets)
+            return all(self._mark_target_if_traceable(target) for target in targets)
         if isinstance(above, ast.Tuple) and isinstance(self.above[above], ast.Assign):
-            parts = [match_unpacked_parts(target, above) for target in self.above[above].targets]  # type: ignore[attr-defined]
+            parts = [match_unpacked_targets(target, above) for target in self.above[above].targets]  # type: ignore[attr-defined]
             if all(parts):
-                return all(self._mark_target(each[above.elts.index(node)]) for each in parts)  # type: ignore[arg-type]
+                return all(self._mark_target_if_traceable(each[above.elts.index(node)]) for each in parts)  # type: ignore[arg-type]
         self.enqueue([above])
         if isinstance(above, ast.NamedExpr):
-            return self._mark_target(above.target)
+            return self._mark_target_if_traceable(above.target)
         if isinstance(above, ast.IfExp):  # where nothing is called, a value is chosen: that is a value again
             return node is not above.test or not contains_calls(above.body, above.orelse)
         if isinstance(above, ast.BoolOp):
@@ -164,7 +168,7 @@ class ReadingTracker:
                 ast.GeneratorExp, ast.Attribute)  # fmt: skip
         return isinstance(above, kept) and isinstance(getattr(above, "ctx", ast.Load()), ast.Load)
 
-    def _follow_into_call(self, node: Any, call: ast.Call) -> bool:
+    def _follow_into_call_if_traceable(self, node: Any, call: ast.Call) -> bool:
         """A reading is an argument, or what is called holds one."""
         name = self.resolve_called_name(call)
         functions = self.functions.get(name, [])
@@ -174,15 +178,15 @@ class ReadingTracker:
                 self._mark_keys((function, each.arg) for function in functions for each in function.args.args[:1])
             return True
         if functions:
-            return all(self._follow_into_parameter(function, node, call) for function in functions)
+            return all(self._follow_into_parameter_if_known(function, node, call) for function in functions)
         self.enqueue([call])
         if name in self.stored:
             return False
         if name in FILLING_METHODS and isinstance(call.func, ast.Attribute):
-            return self._mark_container(call.func.value)
-        return self.only_shows_arguments(call) or name in VALUE_FUNCTIONS
+            return self._mark_container_if_traceable(call.func.value)
+        return self.only_logs_arguments(call) or name in VALUE_FUNCTIONS
 
-    def _follow_into_parameter(self, function: Function, node: Any, call: ast.Call) -> bool:
+    def _follow_into_parameter_if_known(self, function: Function, node: Any, call: ast.Call) -> bool:
         """A parameter of a function of the user's holds a reading."""
         named = [*function.args.posonlyargs, *function.args.args]
         if isinstance(node, ast.keyword):
@@ -195,7 +199,7 @@ class ReadingTracker:
         self._mark_keys((function, each.arg) for each in found)
         return bool(found)
 
-    def _follow_return(self, node: ast.Return) -> bool:
+    def _follow_return_if_traceable(self, node: ast.Return) -> bool:
         function = self.scopes[node]
         if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)) or function.name.startswith("__"):
             return False
@@ -204,12 +208,12 @@ class ReadingTracker:
             last_identifier(each) in ("property", "staticmethod", "classmethod") for each in function.decorator_list
         )
 
-    def _mark_target(self, target: ast.expr) -> bool:
+    def _mark_target_if_traceable(self, target: ast.expr) -> bool:
         """What is assigned to holds a reading from now on."""
         if isinstance(target, ast.Subscript):
-            return self._mark_container(target.value)
+            return self._mark_container_if_traceable(target.value)
         if isinstance(target, (ast.Tuple, ast.List)):
-            return all(self._mark_target(each) for each in target.elts)
+            return all(self._mark_target_if_traceable(each) for each in target.elts)
         if isinstance(target, ast.Attribute):
             self._mark_keys([(ATTRIBUTE, target.attr)])
         elif isinstance(target, ast.Name):
@@ -219,7 +223,7 @@ class ReadingTracker:
             self._mark_keys([(scope, target.id)])
         return isinstance(target, (ast.Attribute, ast.Name))
 
-    def _mark_container(self, container: ast.expr) -> bool:
+    def _mark_container_if_traceable(self, container: ast.expr) -> bool:
         """A container holds a reading: one that is known by a single name, under which it was made."""
         if not isinstance(container, (ast.Name, ast.Attribute)):
             return False
@@ -230,7 +234,9 @@ class ReadingTracker:
             if any(each.arg == container.id for each in list_parameters(scope)):
                 return False
         return (
-            bool(made) and all(self._is_assigned_new_container(each) for each in made) and self._mark_target(container)
+            bool(made)
+            and all(self._is_assigned_new_container(each) for each in made)
+            and self._mark_target_if_traceable(container)
         )
 
     def _is_assigned_new_container(self, target: ast.AST) -> bool:
@@ -239,7 +245,7 @@ class ReadingTracker:
         single = isinstance(above, ast.AnnAssign) or (isinstance(above, ast.Assign) and len(above.targets) == 1)
         value = above.value if single else None
         if isinstance(above, ast.Tuple) and isinstance(self.above[above], ast.Assign):
-            parts = match_unpacked_parts(above, self.above[above].value)  # type: ignore[attr-defined]
+            parts = match_unpacked_targets(above, self.above[above].value)  # type: ignore[attr-defined]
             value = self.above[above].value.elts[above.elts.index(target)] if parts else None  # type: ignore
         if isinstance(value, ast.Call):
             return self.resolve_called_name(value) in CONTAINER_CONSTRUCTORS and not value.args[1:]
@@ -295,7 +301,7 @@ class ReadingTracker:
         return False
 
 
-def match_unpacked_parts(target: ast.AST, value: ast.AST) -> list[ast.expr]:
+def match_unpacked_targets(target: ast.AST, value: ast.AST) -> list[ast.expr]:
     """The parts of a target, where those of the value go to them one by one; else nothing."""
     if not isinstance(target, ast.Tuple) or not isinstance(value, ast.Tuple) or len(target.elts) != len(value.elts):
         return []

@@ -14,7 +14,7 @@ from samerun.record.watching.line_follower import NATIVE_DRAW
 
 
 @dataclass(frozen=True)
-class PartingLine:
+class DifferingVariable:
     """A line after which a variable has another value, or at which a function returns another one (`name()`) or is
     called with another one (`name(parameter)`)."""
 
@@ -31,7 +31,7 @@ class PartingLine:
         return f"`{self.variable}` is the first variable that differs, after line {self.line}"
 
 
-def find_parting_line(a: Run, b: Run) -> PartingLine | None:
+def find_first_differing_variable(a: Run, b: Run) -> DifferingVariable | None:
     """The first variable of the user's that differs, and the line that gave it its value."""
     one, other = a.traces.main, b.traces.main
     if one is None or other is None:
@@ -40,7 +40,7 @@ def find_parting_line(a: Run, b: Run) -> PartingLine | None:
         event = x or y
         assert event is not None
         if x is None or y is None or (x.name, x.file, x.line, x.outputs) != (y.name, y.file, y.line, y.outputs):
-            return PartingLine(event.file, event.line, event.name)
+            return DifferingVariable(event.file, event.line, event.name)
     return None
 
 
@@ -49,7 +49,7 @@ def select_variable_events(trace: Trace) -> list[Event]:
     return [event for event in select_events(trace, (f.LINE,)) if event.name != NATIVE_DRAW]
 
 
-def read_statement(file: str, line: int) -> str:
+def read_statement_source_or_empty(file: str, line: int) -> str:
     """The source of the innermost statement at a line, "" where it cannot be read."""
     try:
         with open(file, encoding="utf-8") as source:
@@ -70,19 +70,19 @@ def read_statement(file: str, line: int) -> str:
     return ast.get_source_segment(text, best) or ""
 
 
-def find_first_loop_line_of_function(file: str, line: int) -> int:
+def first_loop_line_in_function_or_zero(file: str, function_line: int) -> int:
     """The first line of the first loop in the function that begins at a line; 0 where there is none."""
     for node in ast.walk(parse_source_or_empty(file)):
         if (
             isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
-            and first_line_including_decorators(node) <= line <= node.lineno
+            and first_line_including_decorators(node) <= function_line <= node.lineno
         ):
             loops = [n.lineno for n in ast.walk(node) if isinstance(n, (ast.For, ast.AsyncFor, ast.While))]
             return min(loops, default=0)
     return 0
 
 
-def find_enclosing_loop_line(file: str, line: int) -> int:
+def enclosing_loop_line_or_zero(file: str, line: int) -> int:
     """The first line of the innermost loop around a line; 0 where there is none."""
     around = [
         node.lineno for node in ast.walk(parse_source_or_empty(file))
@@ -91,14 +91,14 @@ def find_enclosing_loop_line(file: str, line: int) -> int:
     return max(around, default=0)
 
 
-def find_data_loop_line(file: str, line: int) -> int:
+def data_loop_line_or_same_line(file: str, line: int) -> int:
     """The loop that takes its items at a line, or around it; that of its caller where the function has none."""
     if any(isinstance(n, (ast.For, ast.AsyncFor)) and n.lineno == line for n in ast.walk(parse_source_or_empty(file))):
         return line
-    return find_enclosing_loop_line(file, line) or find_loop_line_around_only_call(file, line) or line
+    return enclosing_loop_line_or_zero(file, line) or loop_line_around_only_call_or_zero(file, line) or line
 
 
-def find_loop_line_around_only_call(file: str, line: int) -> int:
+def loop_line_around_only_call_or_zero(file: str, line: int) -> int:
     """The loop around the only call of the function that a line stands in; 0 where there is none."""
     tree = parse_source_or_empty(file)
     functions = [
@@ -115,7 +115,7 @@ def find_loop_line_around_only_call(file: str, line: int) -> int:
             or (isinstance(node.func, ast.Attribute) and node.func.attr == name)
         )
     ]  # fmt: skip
-    return find_enclosing_loop_line(file, calls[0]) if len(calls) == 1 else 0
+    return enclosing_loop_line_or_zero(file, calls[0]) if len(calls) == 1 else 0
 
 
 def first_line_including_decorators(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
@@ -132,7 +132,7 @@ def parse_source_or_empty(file: str) -> ast.Module:
         return ast.Module(body=[], type_ignores=[])
 
 
-def find_first_line_using_id(file: str) -> int:
+def first_line_using_id_or_zero(file: str) -> int:
     """The first line that calls `id`, or passes it on; 0 where none does."""
     uses = [
         node.lineno for node in ast.walk(parse_source_or_empty(file)) if isinstance(node, ast.Name) and node.id == "id"
@@ -140,7 +140,7 @@ def find_first_line_using_id(file: str) -> int:
     return min(uses, default=0)
 
 
-def mentions_object_addresses(source: str) -> bool:
+def uses_id_or_set(source: str) -> bool:
     """Does a statement use `id()` or a set, so that object addresses may order something?"""
     try:
         tree = ast.parse(source.strip())

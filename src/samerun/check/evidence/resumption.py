@@ -57,7 +57,7 @@ class ResumeDifference:
         )
 
 
-def list_roles_with_steps(traces: RunTraces) -> list[str]:
+def list_process_roles_with_steps(traces: RunTraces) -> list[str]:
     """The processes that make optimizer steps, the main one first."""
     roles = [role for role, trace in traces.traces.items() if read_steps(trace)]
     return sorted(roles, key=lambda role: (role != "main", role))
@@ -72,14 +72,14 @@ def find_resume_difference(
     checkpoint instead, if the traces tell when it was saved: a run that lost its place may make more steps, or fewer.
     ended_early: the runs did not go to their end, so that steps can only be matched from the checkpoint (decision 25).
     """
-    for role in list_roles_with_steps(uninterrupted):
+    for role in list_process_roles_with_steps(uninterrupted):
         if role not in resumed.traces:
             continue
         one, other = read_steps(uninterrupted.traces[role]), read_steps(resumed.traces[role])
         made = len(read_steps(stopped.traces[role])) if role in stopped.traces else len(one)
         if ended_early:
             found = _find_step_difference(
-                one, other, count_steps_before_checkpoint(stopped, resumed, role), ended_early
+                one, other, count_steps_before_loaded_checkpoint(stopped, resumed, role), ended_early
             )
             if found is not None:
                 return found
@@ -87,7 +87,7 @@ def find_resume_difference(
         shift = len(one) - len(other)
         found = _find_step_difference(one, other, shift if 0 <= shift <= made else made)
         if found is not None and role in stopped.traces:
-            saved = count_steps_before_save(stopped.traces[role], resumed.traces[role])
+            saved = count_steps_before_save_or_none(stopped.traces[role], resumed.traces[role])
             if saved is not None and saved != shift:
                 found = _find_step_difference(one, other, saved) or found
         if found is not None:
@@ -98,15 +98,15 @@ def find_resume_difference(
     return None
 
 
-def count_steps_before_checkpoint(stopped: RunTraces, resumed: RunTraces, role: str) -> int:
+def count_steps_before_loaded_checkpoint(stopped: RunTraces, resumed: RunTraces, role: str) -> int:
     """The number of steps before the loaded checkpoint; if unknown, all that the interrupted run made."""
     if role not in stopped.traces:
         return 0
-    saved = count_steps_before_save(stopped.traces[role], resumed.traces[role])
+    saved = count_steps_before_save_or_none(stopped.traces[role], resumed.traces[role])
     return len(read_steps(stopped.traces[role])) if saved is None else saved
 
 
-def count_steps_before_save(stopped: Trace, resumed: Trace) -> int | None:
+def count_steps_before_save_or_none(stopped: Trace, resumed: Trace) -> int | None:
     """The number of steps after which the loaded checkpoint was saved; None if unknown."""
     saves = {}
     steps = 0
@@ -123,25 +123,27 @@ def count_steps_before_save(stopped: Trace, resumed: Trace) -> int | None:
 
 
 def _find_step_difference(
-    one: list[Step], other: list[Step], shift: int, ended_early: bool = False
+    uninterrupted_steps: list[Step], resumed_steps: list[Step], shift: int, ended_early: bool = False
 ) -> ResumeDifference | None:
-    behind = one[shift:]
-    for step, resumed_step in zip(behind, other, strict=False):
+    behind = uninterrupted_steps[shift:]
+    for step, resumed_step in zip(behind, resumed_steps, strict=False):
         if not set(step.names_of_differing_leaves(resumed_step)) - SOFT_LEAVES:
             continue
-        head = behind[0].names_of_differing_leaves(other[0])
-        lost = tuple(name for name in head if name in RNG_LEAVES and _leaf_changes_in(name, behind))
+        head = behind[0].names_of_differing_leaves(resumed_steps[0])
+        lost = tuple(name for name in head if name in RNG_LEAVES and _leaf_varies_over_steps(name, behind))
         difference = _find_first_operator_difference(step, resumed_step) or _make_leaf_difference(step, resumed_step)
-        own = _find_lost_own_draw(behind[0], other[0])
+        own = _find_lost_own_draw(behind[0], resumed_steps[0])
         return ResumeDifference(
-            difference, shift, step, resumed_step, (behind[0], other[0]), step is behind[0], lost, own
+            difference, shift, step, resumed_step, (behind[0], resumed_steps[0]), step is behind[0], lost, own
         )
-    if ended_early or len(behind) == len(other):
+    if ended_early or len(behind) == len(resumed_steps):
         return None
-    ends = [steps[-1].select_events(f.STEP)[-1] if steps else None for steps in (one, other)]
-    more: RunLabel = "a" if len(behind) > len(other) else "b"
-    role = one[0].trace.role
-    return ResumeDifference(Difference("operator", role, "main", ends[0], ends[1], len(one), 0, more), shift)
+    ends = [steps[-1].select_events(f.STEP)[-1] if steps else None for steps in (uninterrupted_steps, resumed_steps)]
+    more: RunLabel = "a" if len(behind) > len(resumed_steps) else "b"
+    role = uninterrupted_steps[0].trace.role
+    return ResumeDifference(
+        Difference("operator", role, "main", ends[0], ends[1], len(uninterrupted_steps), 0, more), shift
+    )
 
 
 def _find_final_difference(uninterrupted: Trace, resumed: Trace, shift: int) -> ResumeDifference | None:
@@ -162,7 +164,7 @@ def _find_first_operator_difference(step: Step, resumed_step: Step) -> Differenc
     A resumed process sets up before its first step, so the steps are laid end to end: as far back as they do the
     same, they are compared. None where operators were not recorded.
     """
-    one, other = _select_torch_events(step), _select_torch_events(resumed_step)
+    one, other = _select_main_thread_torch_events(step), _select_main_thread_torch_events(resumed_step)
     count = 0
     for a, b in zip(reversed(one), reversed(other), strict=False):
         if (a.kind, a.name, a.file, a.line) != (b.kind, b.name, b.file, b.line):
@@ -176,7 +178,7 @@ def _find_first_operator_difference(step: Step, resumed_step: Step) -> Differenc
     return None
 
 
-def _select_torch_events(step: Step) -> list[Event]:
+def _select_main_thread_torch_events(step: Step) -> list[Event]:
     """Operators and draws from torch's generators in the main thread."""
     return [
         event for event in step.select_events(f.OPERATOR, f.DRAW)
@@ -208,5 +210,5 @@ def _find_lost_own_draw(step: Step, resumed_step: Step) -> Event | None:
     return min(lost, key=lambda event: event.index, default=None)
 
 
-def _leaf_changes_in(name: str, steps: list[Step]) -> bool:
+def _leaf_varies_over_steps(name: str, steps: list[Step]) -> bool:
     return len({step.leaves[name] for step in steps if name in step.leaves}) > 1

@@ -73,18 +73,18 @@ class Situation:
         event = self.difference.a
         return select_host_events(self.a.traces, self.difference.role, event.index if event else None)
 
-    def select_clues(self, *kinds: int) -> list[Clue]:
-        return [clue for clue in self.clues if clue.kind in kinds]
+    def select_clues(self, *event_kinds: int) -> list[Clue]:
+        return [clue for clue in self.clues if clue.kind in event_kinds]
 
-    def is_seeded_before(self, generator: str, role: str, before_event: int) -> bool:
-        """Whether a generator was seeded with an explicit value before the event number `before_event` of a process."""
+    def is_seeded_before(self, generator: str, role: str, before_event_index: int) -> bool:
+        """Whether a generator was seeded with an explicit value before an event of a process."""
         return any(
             e.kind == f.SEED and e.name == generator and not e.unseeded
-            for e in select_host_events(self.a.traces, role, before_event)
+            for e in select_host_events(self.a.traces, role, before_event_index)
         )
 
 
-def distance_before_difference(situation: Situation, clue: Clue) -> float:
+def relative_event_distance(situation: Situation, clue: Clue) -> float:
     """0 for a clue right before the difference, towards 1 for one far before it."""
     event = situation.difference.a
     if event is None or clue.role != situation.difference.role:
@@ -92,11 +92,11 @@ def distance_before_difference(situation: Situation, clue: Clue) -> float:
     return min(0.99, max(0.0, (event.index - clue.a.index) / (event.index + 1.0)))
 
 
-def find_seed_source_clue(situation: Situation, seed_clue: Clue, kinds: tuple[int, ...]) -> Clue | None:
+def find_seed_source_clue(situation: Situation, seed_clue: Clue, event_kinds: tuple[int, ...]) -> Clue | None:
     """The differing host event that a seed's value was made of: on its line, or the nearest before it."""
     before = [
         c for c in situation.clues
-        if c.kind in kinds and c.role == seed_clue.role and c.a.index < seed_clue.a.index and c is not seed_clue
+        if c.kind in event_kinds and c.role == seed_clue.role and c.a.index < seed_clue.a.index and c is not seed_clue
     ]  # fmt: skip
     here = [c for c in before if c.source_location == seed_clue.source_location]
     if here:

@@ -74,7 +74,7 @@ class Change:
 
 
 def parse_changes(patch: str) -> list[Change]:
-    """What a patch made by `as_patch` changes, without the lines around it."""
+    """What a patch made by `make_unified_diff` changes, without the lines around it."""
     changes: list[Change] = []
     at = 0
     before: list[str] = []
@@ -114,7 +114,7 @@ class ChangedText(NamedTuple):
     left_out: int
 
 
-def apply_changes(text: str, changes: list[Change]) -> ChangedText | None:
+def try_apply_changes(text: str, changes: list[Change]) -> ChangedText | None:
     """The text with the changes; one that touches the lines of an earlier one is left out.
 
     None where the text is not the one that the changes were made for.
@@ -149,12 +149,12 @@ def split_python_lines(text: str) -> list[str]:
     return re.findall(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+", text)
 
 
-def _quote_path_for_git(name: str) -> str:
+def _quote_path_for_git(path: str) -> str:
     """A file name as git writes and reads it in a header: quoted, or ended by a tab, where it could be misread."""
-    if any(c in '"\\' or ord(c) < 32 or ord(c) == 127 for c in name):
-        raw = os.fsencode(name)
+    if any(c in '"\\' or ord(c) < 32 or ord(c) == 127 for c in path):
+        raw = os.fsencode(path)
         return '"' + "".join(chr(b) if 31 < b < 127 and b not in b'"\\' else f"\\{b:03o}" for b in raw) + '"'
-    return f"{name}\t" if " " in name else name
+    return f"{path}\t" if " " in path else path
 
 
 # --- edits by the syntax tree ----------------------------------------------------------------------------------
@@ -186,18 +186,18 @@ class SourceAtLine:
     def tree(self) -> ast.Module:
         return ast.parse(self.text)
 
-    def expressions_at_line(self) -> Iterator[ast.expr]:
+    def expressions_spanning_line(self) -> Iterator[ast.expr]:
         """The expressions that begin on the line of the hazard, or in its statement if none does; in order."""
         for node in ast.walk(self.tree):
             if isinstance(node, ast.expr) and node.lineno <= self.line <= (node.end_lineno or node.lineno):
                 yield node
 
-    def calls_at_line(self, *names: str) -> list[ast.Call]:
-        """The calls on that line of functions whose last name is one of `names`, from left to right."""
+    def calls_spanning_line(self, *function_names: str) -> list[ast.Call]:
+        """The calls on that line of functions whose last name is one of `function_names`, from left to right."""
         found = [
             node
-            for node in self.expressions_at_line()
-            if isinstance(node, ast.Call) and last_identifier(node.func) in names
+            for node in self.expressions_spanning_line()
+            if isinstance(node, ast.Call) and last_identifier(node.func) in function_names
         ]
         return sorted(found, key=lambda node: (node.lineno, node.col_offset))
 
@@ -210,7 +210,7 @@ class SourceAtLine:
                         return alias.asname or alias.name
         return None
 
-    def insert_after_imports(self, statement: str) -> Edit:
+    def make_insertion_after_imports(self, statement: str) -> Edit:
         """A statement on a line of its own behind the last import at the top of the file."""
         last = 0
         for node in self.tree.body:
@@ -249,7 +249,7 @@ SEEDING_FUNCTIONS = ("seed", "manual_seed", "manual_seed_all", "seed_everything"
 
 def make_fixed_seed_edits(source: SourceAtLine) -> list[Edit]:
     """0 in place of the argument of a seeding call on the line, or of what a variable named like a seed gets."""
-    for call in source.calls_at_line(*SEEDING_FUNCTIONS):
+    for call in source.calls_spanning_line(*SEEDING_FUNCTIONS):
         if call.args or any(keyword.arg == "seed" for keyword in call.keywords):
             return source.make_seed_argument_edits(call)
     for node in ast.walk(source.tree):

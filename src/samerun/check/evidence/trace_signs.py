@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from samerun.check.evidence.clock_uses import clock_may_decide
-from samerun.check.evidence.line_search import find_first_line_using_id
+from samerun.check.evidence.clock_uses import clock_may_affect_results
+from samerun.check.evidence.line_search import first_line_using_id_or_zero
 from samerun.check.evidence.situation import Situation, Suspect
 from samerun.record import pins
 from samerun.record.trace import format as f
@@ -24,7 +24,7 @@ QUEUES = ("queue.get", "multiprocessing.Queue.get")
 
 def any_file_uses_id(traces: RunTraces) -> bool:
     """Whether the user's source calls `id` or passes it on: the order of addresses seldom changes."""
-    return any(find_first_line_using_id(file) > 0 for file in list_user_files(traces))
+    return any(first_line_using_id_or_zero(file) > 0 for file in list_user_files(traces))
 
 
 def list_user_files(traces: RunTraces) -> set[str]:
@@ -32,7 +32,7 @@ def list_user_files(traces: RunTraces) -> set[str]:
     return {place[0] for trace in traces.traces.values() for place in trace.locations if place[0]}
 
 
-def has_no_sign_of_race(traces: RunTraces, count_id_calls: bool = True) -> bool:
+def has_no_sign_of_race(traces: RunTraces, treat_id_as_sign: bool = True) -> bool:
     """Whether there is no sign of a race: anything else that differs by itself differs in the second run already.
 
     Signs are threads that draw from one generator or write to one tensor, results taken as they come, clocks that
@@ -40,7 +40,7 @@ def has_no_sign_of_race(traces: RunTraces, count_id_calls: bool = True) -> bool:
     threads, and (`by_address`) `id`. A thread that prepares batches or writes a log is not a sign, nor is the duration
     of a step that is only printed.
     """
-    if count_id_calls and any_file_uses_id(traces):
+    if treat_id_as_sign and any_file_uses_id(traces):
         return False
     clocks: dict[str, set[int]] = {file: set() for file in list_user_files(traces)}
     for role, trace in traces.traces.items():
@@ -55,7 +55,7 @@ def has_no_sign_of_race(traces: RunTraces, count_id_calls: bool = True) -> bool:
                 clocks[event.file].add(event.line)
             elif event.direct and not comes_from_single_producer_queue(trace, event):
                 return False
-    return not any(clocks.values()) or not clock_may_decide(clocks)
+    return not any(clocks.values()) or not clock_may_affect_results(clocks)
 
 
 def comes_from_single_producer_queue(trace: Trace, event: Event) -> bool:
@@ -65,7 +65,7 @@ def comes_from_single_producer_queue(trace: Trace, event: Event) -> bool:
 
 def threads_share_generator_or_tensor(trace: Trace) -> bool:
     """Whether several threads draw from one generator, or one writes into what another has written."""
-    writes = np.array([n for n, text in enumerate(trace.strings) if is_inplace_operator(text)], dtype=np.uint32)
+    writes = np.array([n for n, text in enumerate(trace.strings) if is_inplace_operator_name(text)], dtype=np.uint32)
     drawing: dict[int, set[int]] = defaultdict(set)
     for chunk in trace.iter_event_chunks():
         foreign = (chunk["kind"] == f.OPERATOR) & ((chunk["flags"] & f.FOREIGN_WRITE) != 0)
@@ -77,9 +77,9 @@ def threads_share_generator_or_tensor(trace: Trace) -> bool:
     return any(len(threads) > 1 for threads in drawing.values())
 
 
-def is_inplace_operator(operator: str) -> bool:
+def is_inplace_operator_name(operator_name: str) -> bool:
     """Whether an operator writes in place, by its name."""
-    return operator.split(".")[1:2] != [] and operator.split(".")[1].endswith("_")
+    return operator_name.split(".")[1:2] != [] and operator_name.split(".")[1].endswith("_")
 
 
 # --- in two runs under a variation: other branches, batch sizes, compiled draws, draws of workers
@@ -119,7 +119,7 @@ def select_main_thread_events(events: list[Event]) -> list[Event]:
     return [e for e in events if e.thread == 0]
 
 
-def find_batch_size_suspect(situation: Situation, saved_tensors: tuple[Path, Path] | None) -> Suspect | None:
+def find_row_count_suspect(situation: Situation, saved_tensors: tuple[Path, Path] | None) -> Suspect | None:
     """A suspect if the first operator that differs computes another number of rows."""
     event = situation.difference.a
     if saved_tensors is None or event is None or event.kind != f.OPERATOR:
@@ -139,7 +139,7 @@ def find_compiled_draws_suspect(situation: Situation) -> Suspect | None:
     if None in traces:
         return None
     events = [select_events(trace, (f.FACT, f.DRAW)) for trace in traces if trace is not None]
-    places, draws = zip(*(list_compile_sites_and_draws(found) for found in events), strict=True)
+    places, draws = zip(*(list_compile_sites_and_draw_states(found) for found in events), strict=True)
     only = [place for place in (*places[0], *places[1]) if (place in places[0]) != (place in places[1])]
     if not only or draws[0] == draws[1]:
         return None
@@ -151,7 +151,7 @@ def find_compiled_draws_suspect(situation: Situation) -> Suspect | None:
     return Suspect("extra-draw", file, line, why, 0.0, (pins.EAGER,))
 
 
-def list_compile_sites_and_draws(events: list[Event]) -> tuple[list[tuple[str, int]], list[bytes]]:
+def list_compile_sites_and_draw_states(events: list[Event]) -> tuple[list[tuple[str, int]], list[bytes]]:
     """The lines that compile something, and the states of torch's generator at its draws."""
     places = [(e.file, e.line) for e in events if e.kind == f.FACT and e.name == "torch.compile"]
     return places, [e.outputs for e in events if e.kind == f.DRAW and e.name.startswith("torch")]

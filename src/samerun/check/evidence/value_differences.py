@@ -24,7 +24,7 @@ _FLOATS = {"torch.float16": np.float16, "torch.float32": np.float32, "torch.floa
 
 
 @dataclass(frozen=True)
-class Elements:
+class ElementDifference:
     """How two tensors differ. `max_ulp` counts representable numbers in between; None for other dtypes."""
 
     different: int
@@ -48,18 +48,18 @@ def read_saved_tensors(path: Path) -> list[SavedTensor]:
         return [SavedTensor(t["dtype"], t["shape"], file.read(t["bytes"])) for t in head["tensors"]]
 
 
-def read_operator_line(path: Path) -> int:
+def read_source_line_of_saved_tensors(path: Path) -> int:
     with open(path, "rb") as file:
         return int(json.loads(file.readline())["line"])
 
 
-def compare_saved_tensors(a: Path, b: Path, operator_line: int) -> Elements | None:
+def compare_saved_tensors(a: Path, b: Path, operator_line: int) -> ElementDifference | None:
     """The first tensor that differs, or None when they cannot be compared or none differs.
 
     Both must come from the operator at `operator_line`: a program that differs by itself may keep another one.
     """
     try:
-        if any(read_operator_line(path) != operator_line for path in (a, b)):
+        if any(read_source_line_of_saved_tensors(path) != operator_line for path in (a, b)):
             return None
         pairs = zip(read_saved_tensors(a), read_saved_tensors(b), strict=False)
     except (OSError, ValueError, KeyError):
@@ -67,43 +67,47 @@ def compare_saved_tensors(a: Path, b: Path, operator_line: int) -> Elements | No
     for (dtype, shape, one), (dtype_b, shape_b, other) in pairs:
         if (dtype, shape) != (dtype_b, shape_b) or len(one) != len(other):
             return None
-        found = compare_raw_elements(dtype, one, other, int(np.prod(shape)) if shape else 1)
+        found = compare_element_bytes(dtype, one, other, int(np.prod(shape)) if shape else 1)
         if found.different:
             return found
     return None
 
 
-def compare_raw_elements(dtype: str, one: bytes, other: bytes, count: int) -> Elements:
+def compare_element_bytes(dtype: str, a_bytes: bytes, b_bytes: bytes, count: int) -> ElementDifference:
     """Compare raw elements; a NaN equals a NaN."""
-    width = max(1, len(one) // max(1, count))
+    width = max(1, len(a_bytes) // max(1, count))
     if dtype == "torch.bfloat16":
-        return _compare_floats(np.frombuffer(one, np.int16), np.frombuffer(other, np.int16), _bfloat16_bits_to_float32)
+        return _compare_float_bits(
+            np.frombuffer(a_bytes, np.int16), np.frombuffer(b_bytes, np.int16), _bfloat16_bits_to_float32
+        )
     if dtype in _FLOATS:
         kind: Any = _FLOATS[dtype]
         bits = _INTEGERS[width]
-        return _compare_floats(np.frombuffer(one, bits), np.frombuffer(other, bits), lambda raw: raw.view(kind))
+        return _compare_float_bits(
+            np.frombuffer(a_bytes, bits), np.frombuffer(b_bytes, bits), lambda raw: raw.view(kind)
+        )
     if width in _INTEGERS and dtype.startswith(("torch.int", "torch.uint", "torch.bool")):
         kind = np.dtype(_INTEGERS[width] if dtype.startswith("torch.int") else f"u{width}")
-        a, b = (np.frombuffer(raw, kind) for raw in (one, other))
+        a, b = (np.frombuffer(raw, kind) for raw in (a_bytes, b_bytes))
         wrong = a != b
         gap = (
-            int(np.where(a > b, _unsigned_difference(a, b), _unsigned_difference(b, a))[wrong].max())
+            int(np.where(a > b, _subtract_as_uint64(a, b), _subtract_as_uint64(b, a))[wrong].max())
             if wrong.any()
             else 0
         )
-        return Elements(int(wrong.sum()), count, float(gap), None)
-    rows = [np.frombuffer(raw, np.uint8).reshape(count, width) for raw in (one, other)]
-    return Elements(int((rows[0] != rows[1]).any(axis=1).sum()), count, None, None)
+        return ElementDifference(int(wrong.sum()), count, float(gap), None)
+    rows = [np.frombuffer(raw, np.uint8).reshape(count, width) for raw in (a_bytes, b_bytes)]
+    return ElementDifference(int((rows[0] != rows[1]).any(axis=1).sum()), count, None, None)
 
 
-def to_float64(dtype: str, raw: bytes) -> Array | None:
+def decode_floats_as_float64(dtype: str, raw: bytes) -> Array | None:
     """The values as float64; None for dtypes that are no floats."""
     if dtype == "torch.bfloat16":
         return _bfloat16_bits_to_float32(np.frombuffer(raw, np.int16)).astype(np.float64)
     return np.frombuffer(raw, _FLOATS[dtype]).astype(np.float64) if dtype in _FLOATS else None
 
 
-def _unsigned_difference(high: Array, low: Array) -> Array:
+def _subtract_as_uint64(high: Array, low: Array) -> Array:
     """high - low as unsigned numbers, right where high is the larger one."""
     return high.astype(np.int64).view(np.uint64) - low.astype(np.int64).view(np.uint64)
 
@@ -113,21 +117,21 @@ def _bfloat16_bits_to_float32(bits: Array) -> Array:
     return (bits.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
 
 
-def _compare_floats(a: Array, b: Array, to_values: Callable[[Array], Array]) -> Elements:
+def _compare_float_bits(a_bits: Array, b_bits: Array, decode: Callable[[Array], Array]) -> ElementDifference:
     """Compare floats given as the signed integers of their bits."""
-    x, y = to_values(a), to_values(b)
-    wrong = (a != b) & ~(np.isnan(x) & np.isnan(y))
+    x, y = decode(a_bits), decode(b_bits)
+    wrong = (a_bits != b_bits) & ~(np.isnan(x) & np.isnan(y))
     finite = wrong & np.isfinite(x) & np.isfinite(y)
     if not finite.any():
-        return Elements(int(wrong.sum()), a.size, None, None)
+        return ElementDifference(int(wrong.sum()), a_bits.size, None, None)
     with np.errstate(over="ignore"):
         gap = float(np.max(np.abs(x[finite].astype(np.float64) - y[finite].astype(np.float64))))
-    p, q = _to_ordered_integers(a[finite]), _to_ordered_integers(b[finite])
-    ulp = int(np.where(p > q, _unsigned_difference(p, q), _unsigned_difference(q, p)).max())
-    return Elements(int(wrong.sum()), a.size, gap if np.isfinite(gap) else None, ulp)
+    p, q = _float_bits_to_total_order(a_bits[finite]), _float_bits_to_total_order(b_bits[finite])
+    ulp = int(np.where(p > q, _subtract_as_uint64(p, q), _subtract_as_uint64(q, p)).max())
+    return ElementDifference(int(wrong.sum()), a_bits.size, gap if np.isfinite(gap) else None, ulp)
 
 
-def _to_ordered_integers(bits: Array) -> Array:
+def _float_bits_to_total_order(bits: Array) -> Array:
     """Integers in the order of the floats, neighbours one apart; -0.0 and 0.0 are one apart too."""
     top = np.int64(np.iinfo(bits.dtype).min)
     wide = bits.astype(np.int64)
@@ -138,7 +142,7 @@ def _to_ordered_integers(bits: Array) -> Array:
 MOST_POINTS = 12
 
 
-def measure_spread(a: Run, b: Run, shift: int = 0) -> Spread | None:
+def measure_step_differences(a: Run, b: Run, shift: int = 0) -> Spread | None:
     """Compare two runs step by step, by their digests; None if they have no steps in common.
 
     shift: how many steps of `a` come before the first one of `b`. Steps are numbered as in `a`.
@@ -174,37 +178,37 @@ def to_step_ranges(steps: list[int]) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
-def choose_snapshot_steps(spread: Spread | None) -> tuple[int, ...]:
+def choose_snapshot_steps(differing_steps: Spread | None) -> tuple[int, ...]:
     """The steps whose parameters are worth comparing.
 
     The first that differs, then steps at growing distances, the last that differs, and the end.
     """
-    if spread is None or not spread.different:
+    if differing_steps is None or not differing_steps.different:
         return ()
-    first, last = spread.different[0][0], spread.different[-1][1]
-    ratio = max(2.0, (spread.steps - first + 1) ** (1 / (MOST_POINTS - 3)))
-    chosen = {first, last, min(last + 1, spread.steps), spread.steps}
+    first, last = differing_steps.different[0][0], differing_steps.different[-1][1]
+    ratio = max(2.0, (differing_steps.steps - first + 1) ** (1 / (MOST_POINTS - 3)))
+    chosen = {first, last, min(last + 1, differing_steps.steps), differing_steps.steps}
     distance = 1.0
-    while first + round(distance) < spread.steps and len(chosen) < MOST_POINTS:
+    while first + round(distance) < differing_steps.steps and len(chosen) < MOST_POINTS:
         chosen.add(first + round(distance))
         distance *= ratio
     return tuple(sorted(chosen))
 
 
-def measure_growth_points(one: Path, other: Path, steps: tuple[int, ...]) -> tuple[Growth, ...]:
+def measure_growth_points(a_folder: Path, b_folder: Path, steps: tuple[int, ...]) -> tuple[Growth, ...]:
     """How far apart the saved parameters of two runs are; steps that cannot be compared are left out."""
     points = (
-        _measure_growth_point(Path(step_values_path(str(one), n)), Path(step_values_path(str(other), n)), n)
+        _measure_growth_point(Path(step_values_path(str(a_folder), n)), Path(step_values_path(str(b_folder), n)), n)
         for n in steps
     )
     found = tuple(point for point in points if point is not None)
     return found if any(p.elements_different or (p.losses and p.losses[0] != p.losses[1]) for p in found) else ()
 
 
-def _measure_growth_point(one: Path, other: Path, step: int) -> Growth | None:
+def _measure_growth_point(a_file: Path, b_file: Path, step: int) -> Growth | None:
     try:
-        heads = [_read_snapshot_header(path) for path in (one, other)]
-        pairs = list(zip(read_saved_tensors(one), read_saved_tensors(other), strict=True))
+        heads = [_read_snapshot_header(path) for path in (a_file, b_file)]
+        pairs = list(zip(read_saved_tensors(a_file), read_saved_tensors(b_file), strict=True))
     except (OSError, ValueError, KeyError):
         return None
     different = total = 0
@@ -214,11 +218,11 @@ def _measure_growth_point(one: Path, other: Path, step: int) -> Growth | None:
     for (dtype, shape, a), (dtype_b, shape_b, b) in pairs:
         if (dtype, shape) != (dtype_b, shape_b):
             return None
-        found = compare_raw_elements(dtype, a, b, math.prod(shape))
+        found = compare_element_bytes(dtype, a, b, math.prod(shape))
         different, total = different + found.different, total + found.total
         gaps += [found.max_abs] if found.max_abs is not None else []
         ulps += [found.max_ulp] if found.max_ulp is not None else []
-        x, y = to_float64(dtype, a), to_float64(dtype, b)
+        x, y = decode_floats_as_float64(dtype, a), decode_floats_as_float64(dtype, b)
         if x is None or y is None:
             apart = math.nan
             continue

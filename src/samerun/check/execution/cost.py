@@ -9,17 +9,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 from samerun.base.errors import SamerunError
 from samerun.base.launch import prepend_bootstrap_to_pythonpath
-from samerun.base.records import MEASURED, STOPPED, Amount, CostReport, OperatorCost, Setting
+from samerun.base.records import MEASURED, STOPPED, CostReport, MedianAndRange, OperatorCost, Setting
 from samerun.base.target import Target, suggest_running_alone
 from samerun.check.execution import processes
 from samerun.record.watching.cost_meter import VARIABLE
 
 PLAIN = "plain"
-Progress = Callable[[str, float, str], None]
+Progress = Callable[[str, float, Literal["running", "done"]], None]
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,14 @@ class MeasuredRun:
     def steps(self) -> int:
         return max((max(part["steps"], 0) for part in self.parts), default=0)
 
-    def max_over_processes(self, quantity: str) -> float:
+    def max_over_processes(self, quantity: Literal["cpu_seconds", "peak_bytes", "device_peak_bytes"]) -> float:
         """Of the process that has waited for the others, which counts them in."""
         return float(max((part[quantity] for part in self.parts), default=0))
 
-    def seconds_per_step(self, clock: int) -> float | None:
-        """Seconds of a step, by the wall clock (0) or of the processor (1); None with fewer than two steps."""
-        found = [(p["ends"][1][clock] - p["ends"][0][clock]) / (p["steps"] - 1) for p in self.parts if p["steps"] > 1]
+    def seconds_per_step(self, clock: Literal["wall", "cpu"]) -> float | None:
+        """Seconds of a step, by the wall clock or of the processor; None with fewer than two steps."""
+        column = 0 if clock == "wall" else 1
+        found = [(p["ends"][1][column] - p["ends"][0][column]) / (p["steps"] - 1) for p in self.parts if p["steps"] > 1]
         return max(found) if found else None
 
 
@@ -84,33 +85,35 @@ class CostMeasurement:
             self.target.shown,
             self.repeat,
             tuple(self._summarize_setting(name) for name in self.settings),
-            self._rank_operators(),
+            self._sort_operators_by_seconds(),
         )
 
-    def _run_under_setting(self, setting: str, time_operators: bool, label: str) -> MeasuredRun:
-        folder = self.folder / label
+    def _run_under_setting(self, setting_name: str, time_operators: bool, run_label: str) -> MeasuredRun:
+        folder = self.folder / run_label
         folder.mkdir()
         asked = folder / "asked.json"
         asked.write_text(json.dumps({"operators": time_operators, "max_steps": self.max_steps}), encoding="utf-8")
-        environment = prepend_bootstrap_to_pythonpath({**os.environ, **self.settings[setting], VARIABLE: str(asked)})
+        environment = prepend_bootstrap_to_pythonpath(
+            {**os.environ, **self.settings[setting_name], VARIABLE: str(asked)}
+        )
         begin = time.monotonic()
         timed_out = False
         with open(folder / "stdout", "wb") as out, open(folder / "stderr", "wb") as err:
             process = processes.start_in_new_session(self.target.command, environment, out, err, os.getcwd())
             try:
-                timed_out = processes.wait_with_time_limit(
-                    process, self.time_limit, lambda now: self.progress(label, now, "running")
+                timed_out = processes.wait_and_return_whether_timed_out(
+                    process, self.time_limit, lambda now: self.progress(run_label, now, "running")
                 )
                 wall = time.monotonic() - begin
             finally:
                 processes.kill_process_tree(process, str(asked), VARIABLE)
-        self.progress(label, wall, "done")
+        self.progress(run_label, wall, "done")
         parts = tuple(json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.cost")))
         failure = ""
         if timed_out:
             failure = f"was still running after {wall:.0f} s (--time-limit) and was ended"
         elif process.returncode:
-            said = next((part["stopped"] for part in parts if part["stopped"]), "") or read_last_output_line(
+            said = next((part["stopped"] for part in parts if part["stopped"]), "") or read_last_nonblank_line(
                 folder / "stderr"
             )
             failure = f"ended with exit code {process.returncode}" + (f": {said}" if said else "")
@@ -124,23 +127,23 @@ class CostMeasurement:
         runs = self.whole[name]
         return Setting(
             name, MEASURED, "", runs[0].steps,
-            wall=summarize_amounts([run.wall for run in runs]),
-            cpu=summarize_amounts([run.max_over_processes("cpu_seconds") for run in runs]),
-            step=summarize_amounts([s for run in runs if (s := run.seconds_per_step(0)) is not None]),
-            step_cpu=summarize_amounts([s for run in runs if (s := run.seconds_per_step(1)) is not None]),
-            peak=summarize_amounts([run.max_over_processes("peak_bytes") for run in runs]),
-            device_peak=summarize_amounts([n for run in runs if (n := run.max_over_processes("device_peak_bytes"))]),
+            wall=median_and_range([run.wall for run in runs]),
+            cpu=median_and_range([run.max_over_processes("cpu_seconds") for run in runs]),
+            step=median_and_range([s for run in runs if (s := run.seconds_per_step("wall")) is not None]),
+            step_cpu=median_and_range([s for run in runs if (s := run.seconds_per_step("cpu")) is not None]),
+            peak=median_and_range([run.max_over_processes("peak_bytes") for run in runs]),
+            device_peak=median_and_range([n for run in runs if (n := run.max_over_processes("device_peak_bytes"))]),
         )  # fmt: skip
 
-    def _rank_operators(self) -> tuple[tuple[str, tuple[OperatorCost | None, ...]], ...]:
+    def _sort_operators_by_seconds(self) -> tuple[tuple[str, tuple[OperatorCost | None, ...]], ...]:
         """Those that take most under any setting come first; equal ones by name."""
-        columns = [median_operator_costs(self.by_operator.get(name, ())) for name in self.settings]
+        columns = [compute_median_operator_costs(self.by_operator.get(name, ())) for name in self.settings]
         rows = [(name, tuple(column.get(name) for column in columns)) for name in sorted(set().union(*columns))]
         rows.sort(key=lambda row: (-max(cost.seconds for cost in row[1] if cost is not None), row[0]))
         return tuple(rows)
 
 
-def median_operator_costs(runs: Sequence[MeasuredRun]) -> dict[str, OperatorCost]:
+def compute_median_operator_costs(runs: Sequence[MeasuredRun]) -> dict[str, OperatorCost]:
     """Medians of the runs; what several processes of a run did is added up."""
     found: dict[str, list[list[float]]] = {}
     for run in runs:
@@ -156,11 +159,11 @@ def median_operator_costs(runs: Sequence[MeasuredRun]) -> dict[str, OperatorCost
     }
 
 
-def summarize_amounts(values: Sequence[float]) -> Amount | None:
-    return Amount(median(values), min(values), max(values)) if values else None
+def median_and_range(values: Sequence[float]) -> MedianAndRange | None:
+    return MedianAndRange(median(values), min(values), max(values)) if values else None
 
 
-def read_last_output_line(path: Path) -> str:
+def read_last_nonblank_line(path: Path) -> str:
     """The last line that says something of what a program wrote."""
     lines = processes.read_file_tail(path).split("\n")
     return next((line.strip() for line in reversed(lines) if line.strip()), "")

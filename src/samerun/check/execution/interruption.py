@@ -23,16 +23,16 @@ class StartSettings:
     arguments: tuple[str, ...] = ()
 
     @property
-    def has_any(self) -> bool:
+    def is_nonempty(self) -> bool:
         return bool(self.variables or self.arguments)
 
     def __str__(self) -> str:
         return " ".join([*(f"{name}={value}" for name, value in self.variables), *self.arguments])
 
-    def apply_to(self, plan: Plan, folder: str) -> Plan:
-        values = {name: value.replace("{folder}", folder) for name, value in self.variables}
-        arguments = tuple(word.replace("{folder}", folder) for word in self.arguments)
-        plan = plan.with_environment(**{CHECKPOINTS: folder}, **values)
+    def apply_to(self, plan: Plan, checkpoint_folder: str) -> Plan:
+        values = {name: value.replace("{folder}", checkpoint_folder) for name, value in self.variables}
+        arguments = tuple(word.replace("{folder}", checkpoint_folder) for word in self.arguments)
+        plan = plan.with_environment(**{CHECKPOINTS: checkpoint_folder}, **values)
         return replace(plan, command=(*plan.command, *arguments))
 
 
@@ -51,28 +51,30 @@ class Interruption:
         return f"ended by SIG{self.signal} at step {kill_step}" if self.signal else by_itself
 
 
-def parse_interruptions(first: str | None, second: str | None, kill: str | None) -> tuple[Interruption, ...]:
+def parse_interruptions(
+    interrupt_option: str | None, resume_option: str | None, kill_option: str | None
+) -> tuple[Interruption, ...]:
     """The interruptions that the options ask for; by default, the middle step with both signals.
 
     Raises SamerunError for options that cannot be read, and for --interrupt without --resume or the reverse.
     """
-    if (first is None) != (second is None):
-        given, lacking = ("--resume", "--interrupt") if first is None else ("--interrupt", "--resume")
+    if (interrupt_option is None) != (resume_option is None):
+        given, lacking = ("--resume", "--interrupt") if interrupt_option is None else ("--interrupt", "--resume")
         raise SamerunError(
             f"{given} is given, and {lacking} is not.",
             hint='Both are needed: --interrupt "STOP_AT=3 CKPT={folder}/a.pt" --resume "RESUME={folder}/a.pt".',
         )
-    starts = _parse_start_settings("--interrupt", first), _parse_start_settings("--resume", second)
-    if kill is not None:
-        step, _, name = kill.partition(":")
+    starts = _parse_start_settings("--interrupt", interrupt_option), _parse_start_settings("--resume", resume_option)
+    if kill_option is not None:
+        step, _, name = kill_option.partition(":")
         if not step.isdigit() or int(step) < 1 or (name or "KILL") not in SIGNALS:
             raise SamerunError(
-                f"--kill {kill}: a step from 1, and TERM or KILL behind a colon, are needed.",
+                f"--kill {kill_option}: a step from 1, and TERM or KILL behind a colon, are needed.",
                 hint="Write --kill 10:TERM",
             )
         return (Interruption(*starts, int(step), name or "KILL"),)
-    if first is not None:
-        if not starts[0].has_any:
+    if interrupt_option is not None:
+        if not starts[0].is_nonempty:
             raise SamerunError(
                 "--interrupt: nothing is set.",
                 hint='Write variables first, then arguments ("A=1 --flag"), or name a step to end it at with --kill.',

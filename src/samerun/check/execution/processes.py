@@ -19,18 +19,19 @@ TAIL_BYTES = 1 << 16
 
 
 def start_in_new_session(
-    command: Sequence[str], environment: Mapping[str, str], out: IO[bytes], err: IO[bytes], folder: str,
-    umask: int | None = None, prefix: Sequence[str] = (), inherited_fds: Sequence[int] = (),
+    command: Sequence[str], environment: Mapping[str, str], stdout: IO[bytes], stderr: IO[bytes], working_folder: str,
+    umask: int | None = None, command_prefix: Sequence[str] = (), inherited_fds: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:  # fmt: skip
-    """Start in a session of its own, so that a Ctrl-C in the terminal reaches samerun alone. prefix: in front of it.
+    """Start in a session of its own, so that a Ctrl-C in the terminal reaches samerun alone.
 
-    inherited_fds: descriptors that stay open in it.
+    command_prefix: put in front of the command. inherited_fds: descriptors that stay open in it.
     Raises SamerunError where that cannot be done.
     """
     try:
         return subprocess.Popen(
-            [*prefix, *command], stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=dict(environment), cwd=folder,
-            umask=-1 if umask is None else umask, start_new_session=True, pass_fds=tuple(inherited_fds),
+            [*command_prefix, *command], stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, env=dict(environment),
+            cwd=working_folder, umask=-1 if umask is None else umask, start_new_session=True,
+            pass_fds=tuple(inherited_fds),
         )  # fmt: skip
     except OSError as error:
         raise SamerunError(
@@ -56,7 +57,9 @@ class StartedProcess(Protocol):
     def wait(self, timeout: float | None = None) -> int: ...
 
 
-def wait_with_time_limit(process: StartedProcess, time_limit: float | None, on_tick: Callable[[float], None]) -> bool:
+def wait_and_return_whether_timed_out(
+    process: StartedProcess, time_limit: float | None, on_tick: Callable[[float], None]
+) -> bool:
     """Wait for the end, calling `on_tick` with the seconds so far; True if the time limit was reached first."""
     begin, pause = time.monotonic(), 0.005
     while process.poll() is None:
@@ -69,7 +72,7 @@ def wait_with_time_limit(process: StartedProcess, time_limit: float | None, on_t
     return False
 
 
-def kill_process_tree(process: StartedProcess, mark: str, variable: str = CONFIG_VARIABLE) -> None:
+def kill_process_tree(process: StartedProcess, marker_value: str, marker_variable: str = CONFIG_VARIABLE) -> None:
     """End a program, its process group, and whatever carries the run's mark in its environment."""
     if process.poll() is None:
         _signal_group(process.pid, signal.SIGTERM)
@@ -77,24 +80,24 @@ def kill_process_tree(process: StartedProcess, mark: str, variable: str = CONFIG
         while process.poll() is None and time.monotonic() < end:
             time.sleep(0.02)
     _signal_group(process.pid, signal.SIGKILL)
-    for pid in find_pids_with_mark(mark, variable):
-        kill_if_alive(pid)
+    for pid in find_pids_with_environ_variable(marker_value, marker_variable):
+        sigkill_if_alive(pid)
     try:
         process.wait(timeout=5)
     except subprocess.TimeoutExpired:
         pass
 
 
-def kill_if_alive(pid: int) -> None:
+def sigkill_if_alive(pid: int) -> None:
     try:
         os.kill(pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
         pass
 
 
-def find_pids_with_mark(mark: str, variable: str) -> list[int]:
+def find_pids_with_environ_variable(value: str, variable: str) -> list[int]:
     """Processes whose environment names this run's configuration: they may have left the group."""
-    wanted = f"{variable}={mark}".encode()
+    wanted = f"{variable}={value}".encode()
     found = []
     for entry in sorted(Path("/proc").glob("[0-9]*")):
         if int(entry.name) == os.getpid():
@@ -124,7 +127,7 @@ BUSY_SHARE = 0.4
 """From such a share of the machine on that others have taken, seconds say little about a program."""
 
 
-def choose_passive_wait_variables(environment: Mapping[str, str]) -> dict[str, str]:
+def choose_openmp_passive_wait_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that let threads sleep while they wait; none where the user has chosen how they wait."""
     return {} if any(name in environment for name in OWN_CHOICES) else dict(PASSIVE_WAIT)
 
@@ -144,13 +147,13 @@ class MachineLoad:
     others: float = 0.0
     possible: float = 0.0
 
-    def start_run(self) -> LoadSample:
-        return LoadSample(time.monotonic(), read_machine_busy_seconds(), read_own_processor_seconds())
+    def take_load_sample(self) -> LoadSample:
+        return LoadSample(time.monotonic(), read_machine_busy_cpu_seconds(), read_own_and_children_cpu_seconds())
 
-    def add_finished_run(self, begun: LoadSample) -> None:
+    def add_others_cpu_time_since(self, start_sample: LoadSample) -> None:
         """After a run has ended and was waited for: its own processor time is then known."""
-        began, busy, own = begun
-        others = read_machine_busy_seconds() - busy - (read_own_processor_seconds() - own)
+        began, busy, own = start_sample
+        others = read_machine_busy_cpu_seconds() - busy - (read_own_and_children_cpu_seconds() - own)
         self.possible += (time.monotonic() - began) * (os.cpu_count() or 1)
         self.others += max(0.0, others)
 
@@ -166,7 +169,7 @@ class MachineLoad:
         )
 
 
-def read_machine_busy_seconds() -> float:
+def read_machine_busy_cpu_seconds() -> float:
     """Processor seconds that anything has taken since the machine was started; 0 where it does not say."""
     try:
         with open("/proc/stat", encoding="ascii") as file:
@@ -177,7 +180,7 @@ def read_machine_busy_seconds() -> float:
     return float(user + nice + system + irq + softirq + stolen) / os.sysconf("SC_CLK_TCK")
 
 
-def read_own_processor_seconds() -> float:
+def read_own_and_children_cpu_seconds() -> float:
     """Those of this process and of the children that it has waited for."""
     spent = os.times()
     return spent.user + spent.system + spent.children_user + spent.children_system

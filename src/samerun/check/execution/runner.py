@@ -15,16 +15,21 @@ from typing import Literal
 from samerun.base.errors import SamerunError
 from samerun.base.launch import prepend_bootstrap_to_pythonpath
 from samerun.check.execution import processes
-from samerun.check.execution.forks import Forks
+from samerun.check.execution.forks import ForkServer
 from samerun.check.execution.interruption import CHECKPOINTS
-from samerun.check.execution.processes import MachineLoad, choose_passive_wait_variables
+from samerun.check.execution.processes import MachineLoad, choose_openmp_passive_wait_variables
 from samerun.check.plan import Plan
-from samerun.check.variations.folder_copies import copy_folder, link_neighbours, make_linked_home, path_of_copy
+from samerun.check.variations.folder_copies import (
+    copy_folder,
+    make_home_of_symlinks,
+    path_of_copy_below,
+    symlink_siblings_of_folder_and_parents,
+)
 from samerun.record.config import CONFIG_VARIABLE, ROLE_VARIABLE
 from samerun.record.trace.run import RunTraces, describe_skipped_operators
 
-Progress = Callable[[str, float, str], None]
-"""Called with the run's name, seconds so far and a state: "running" or "done"."""
+Progress = Callable[[str, float, Literal["running", "done"]], None]
+"""Called with the run's name, seconds so far and its state."""
 
 
 @dataclass
@@ -32,7 +37,7 @@ class Run:
     """A finished run and its traces."""
 
     name: str
-    vary: tuple[str, ...]
+    labels: tuple[str, ...]
     exit_code: int
     seconds: float
     folder: Path
@@ -58,7 +63,7 @@ class Run:
         self.traces.traces.clear()
 
     @property
-    def failed(self) -> bool:
+    def is_failed(self) -> bool:
         return self.timed_out or self.exit_code != 0
 
     def read_output_tail(self, stream: Literal["stdout", "stderr"]) -> str:
@@ -72,7 +77,7 @@ class RunFailed(SamerunError):
     def __init__(self, message: str, run: Run, *, hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.run = run
-        self.said = run.read_output_tail("stderr").rstrip()
+        self.stderr_tail = run.read_output_tail("stderr").rstrip()
         """The end of the program's standard error: its folder may be gone when this is shown."""
 
 
@@ -83,7 +88,7 @@ class Runner:
         self.folder = folder
         self.time_limit = time_limit
         self.progress = progress
-        self.forks = Forks(folder)
+        self.forks = ForkServer(folder)
         self.load = MachineLoad()
         self._made = 0
 
@@ -92,7 +97,7 @@ class Runner:
         self.forks.close()
         shutil.rmtree(self.folder / "now", ignore_errors=True)
 
-    def _make_link_of_equal_length(self, folder: Path) -> Path:
+    def _make_fixed_length_symlink(self, folder: Path) -> Path:
         """A link to a run's folder whose path is as long as that of every other run; the folder itself if links fail.
 
         The program is told where to record. A longer path there moves objects in memory, and with them the order of
@@ -107,37 +112,37 @@ class Runner:
             return folder
         return link
 
-    def run(self, plan: Plan, name: str, vary: tuple[str, ...] = (), among_forks: bool = False) -> Run:
+    def run(self, plan: Plan, name: str, labels: tuple[str, ...] = (), allow_fork: bool = False) -> Run:
         """Run to the end, to the time limit or to Ctrl-C; leaves no process of the run behind in any case.
 
-        among_forks: the run is compared only with others for which this is set, so that it may be forked from a
+        allow_fork: the run is compared only with others for which this is set, so that it may be forked from a
         preloaded process. If it cannot be forked, it runs as a fresh process.
         """
-        if among_forks and self.forks.may_fork(plan):
-            run = self._run_once(plan, name, vary, True)
+        if allow_fork and self.forks.may_fork(plan):
+            run = self._try_run_once(plan, name, labels, True)
             if run is not None:
                 return run
             shutil.rmtree(self.folder / name, ignore_errors=True)
-        run = self._run_once(plan, name, vary, False)
+        run = self._try_run_once(plan, name, labels, False)
         assert run is not None
         return run
 
-    def _run_once(self, plan: Plan, name: str, vary: tuple[str, ...], fork: bool) -> Run | None:
+    def _try_run_once(self, plan: Plan, name: str, labels: tuple[str, ...], as_fork: bool) -> Run | None:
         """Returns None if it was to be forked and cannot be."""
         folder, here = self.folder / name, Path.cwd()
         try:
             folder.mkdir(parents=True)
-            shown = self._make_link_of_equal_length(folder)
-            where = path_of_copy(here, folder / "copy") if plan.copied else here
+            shown = self._make_fixed_length_symlink(folder)
+            where = path_of_copy_below(here, folder / "copy") if plan.copied else here
             moved = (str(where), str(here)) if plan.copied else None
-            check_imports = not fork and self.forks.should_record_imports(plan)
+            check_imports = not as_fork and self.forks.should_record_imports(plan)
             plan = plan.with_watch(folder=str(shown), copied_folder=moved, check_imports=check_imports)
             if plan.copied:
                 copy_folder(here, where, (*plan.without, str(self.folder)))
-                link_neighbours(here, where)
+                symlink_siblings_of_folder_and_parents(here, where)
                 plan = plan.with_environment(PWD=str(where))
             if plan.other_home:
-                make_linked_home(folder / "home" / "other")
+                make_home_of_symlinks(folder / "home" / "other")
                 plan = plan.with_environment(HOME=str(folder / "home" / "other"))
             config = shown / "watch.json"
             config.write_text(plan.watch.to_json(), encoding="utf-8")
@@ -147,7 +152,7 @@ class Runner:
                 f"The folder for the traces cannot be written: {folder}: {error.strerror}.",
                 hint=make_recording_failure_hint(f"the trace could not be made: {error.strerror}"),
             ) from error
-        inherited = {**os.environ, **choose_passive_wait_variables(os.environ)}
+        inherited = {**os.environ, **choose_openmp_passive_wait_variables(os.environ)}
         environment = prepend_bootstrap_to_pythonpath(
             {**inherited, **plan.environment, **plan.held, CONFIG_VARIABLE: str(config)}
         )
@@ -155,23 +160,23 @@ class Runner:
         if plan.own_checkpoints and CHECKPOINTS not in plan.environment:
             environment[CHECKPOINTS] = str(folder / "checkpoints")
             (folder / "checkpoints").mkdir()
-        label = f"{name} ({', '.join(vary)})" if vary and name != f"varied-{vary[0]}" else name
-        begin, begun = time.monotonic(), self.load.start_run()
+        label = f"{name} ({', '.join(labels)})" if labels and name != f"varied-{labels[0]}" else name
+        begin, begun = time.monotonic(), self.load.take_load_sample()
         timed_out = False
-        with open(folder / "stdout", "wb") as out, open(folder / "stderr", "wb") as err:
+        with open(folder / "stdout", "wb") as stdout, open(folder / "stderr", "wb") as stderr:
             process: processes.StartedProcess
-            if fork:
-                forked = self.forks.start_fork(plan, environment, out, err)
+            if as_fork:
+                forked = self.forks.try_start_fork(plan, environment, stdout, stderr)
                 if forked is None:
                     return None
                 process, kill_all = forked[1], partial(forked[0].kill_child_tree, forked[1])
             else:
                 process = processes.start_in_new_session(
-                    plan.command, environment, out, err, str(where), plan.umask, plan.prefix
+                    plan.command, environment, stdout, stderr, str(where), plan.umask, plan.prefix
                 )
                 kill_all = partial(processes.kill_process_tree, process)
             try:
-                timed_out = processes.wait_with_time_limit(
+                timed_out = processes.wait_and_return_whether_timed_out(
                     process, self.time_limit, lambda now: self.progress(label, now, "running")
                 )
             finally:
@@ -181,15 +186,15 @@ class Runner:
                 if shown != folder:
                     shown.unlink(missing_ok=True)
         seconds = time.monotonic() - begin
-        if not fork:  # the processor time of forks is known only when their parent has ended
-            self.load.add_finished_run(begun)
+        if not as_fork:  # the processor time of forks is known only when their parent has ended
+            self.load.add_others_cpu_time_since(begun)
         code = -9 if process.returncode is None else process.returncode  # what cannot be killed is waited for no longer
-        if fork and self.forks.must_repeat_in_fresh_process(folder, timed_out or code != 0):
+        if as_fork and self.forks.stop_forking_if_run_is_unusable(folder, timed_out or code != 0):
             return None
         if plan.watch.check_imports:
             self.forks.load_recorded_imports(folder)
         self.progress(label, seconds, "done")
-        return Run(name, vary, code, seconds, folder, plan, timed_out)
+        return Run(name, labels, code, seconds, folder, plan, timed_out)
 
 
 # --- runs that could not be recorded ---------------------------------------------------------------------------
@@ -198,14 +203,14 @@ _DESCRIPTORS = (os.strerror(errno.EMFILE), os.strerror(errno.ENFILE))
 _FILE = ("the trace could not be written", "the trace could not be made", "the disk may be full")
 
 
-def is_disk_failure(reason: str) -> bool:
+def is_disk_failure_message(reason: str) -> bool:
     """Whether a file could not be created or written."""
     return any(said in reason for said in (*_SPACE, *_FILE))
 
 
-def describe_trace_folder(reason: str, folder: Path) -> str:
+def describe_folder_if_disk_failure(reason: str, trace_folder: Path) -> str:
     """ " in FOLDER" if the failure is about the disk, else ""."""
-    return f" in {folder}" if is_disk_failure(reason) else ""
+    return f" in {trace_folder}" if is_disk_failure_message(reason) else ""
 
 
 def make_recording_failure_hint(reason: str) -> str:
@@ -214,7 +219,7 @@ def make_recording_failure_hint(reason: str) -> str:
         return "Raise the limit of open files (ulimit -n)."
     if any(said in reason for said in _SPACE) or "the disk may be full" in reason:
         return "Free some space, or put the traces elsewhere with TMPDIR or --save."
-    if is_disk_failure(reason):
+    if is_disk_failure_message(reason):
         return "Put the traces elsewhere with TMPDIR or --save."
     if "samerun could not" in reason or "samerun's recorder failed" in reason:
         return "This is a bug in samerun, not in the program. Please report it."

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from samerun.base.records import DIFFERENT, SAME, TROUBLE
+from samerun.base.records import DIFFERENT, SAME, TROUBLE, VariationOutcome
 from samerun.check.evidence.trace_signs import any_file_uses_id
 from samerun.check.execution.runner import Run
 from samerun.check.plan import Variation
@@ -25,14 +25,14 @@ class VariedRun:
     difference: Difference | None
 
 
-def pick_most_specific_run(singles: Sequence[VariedRun]) -> VariedRun:
+def prefer_address_layout_run(single_variation_runs: Sequence[VariedRun]) -> VariedRun:
     """Of several variations that each make a difference, the one that explains it best.
 
     Another hash seed or environment moves objects in memory too, and so makes a difference in a program that goes by
     addresses. The address layout changes nothing else, so if it makes a difference, addresses are the cause.
     """
-    by_address = [single for single in singles if single.variations[0].cause == "object-id"]
-    return (by_address or list(singles))[0]
+    by_address = [single for single in single_variation_runs if single.variations[0].cause == "object-id"]
+    return (by_address or list(single_variation_runs))[0]
 
 
 class VariationRunner(Protocol):
@@ -40,10 +40,10 @@ class VariationRunner(Protocol):
 
     def run_varied(self, control: Run, pinned: Sequence[Variation], group: Sequence[Variation]) -> VariedRun: ...
     def delete_traces_if_unsaved(self, run: Run) -> None: ...
-    def record_outcome(self, variation: Variation, outcome: str, detail: str = "") -> None: ...
+    def record_outcome(self, variation: Variation, outcome: VariationOutcome, detail: str = "") -> None: ...
 
 
-def rerun_without_failing_variations(
+def retry_without_may_fail_variations(
     search: VariationRunner, control: Run, pinned: Sequence[Variation], varied_run: VariedRun
 ) -> tuple[VariedRun | None, list[Variation]]:
     """Repeat a failed run without the variations that may fail for reasons of their own.
@@ -52,7 +52,7 @@ def rerun_without_failing_variations(
     """
     group = list(varied_run.variations)
     failing = [v for v in group if v.may_fail]
-    if not varied_run.run.failed or varied_run.run.timed_out or not failing or len(group) == 1:
+    if not varied_run.run.is_failed or varied_run.run.timed_out or not failing or len(group) == 1:
         return varied_run, group
     said = varied_run.run.read_output_tail("stderr").strip().splitlines()
     why = f"left out: {describe_failure(varied_run.run)}" + (f" ({said[-1].strip()})" if said else "")
@@ -62,7 +62,7 @@ def rerun_without_failing_variations(
     return (search.run_varied(control, pinned, rest) if rest else None), rest
 
 
-def bisect_variations(
+def bisect_and_record_outcomes(
     search: VariationRunner, control: Run, pinned: Sequence[Variation], varied_run: VariedRun
 ) -> list[VariedRun]:
     """The single variations that make a difference, by bisection; records the outcome of each variation.
@@ -70,7 +70,9 @@ def bisect_variations(
     A program that goes by addresses differs under most variations, since most of them move objects. Varying the address
     layout alone shows that in one run, and the half that contains it need not be bisected.
     """
-    single = _vary_addresses_alone(search, control, pinned, varied_run) if any_file_uses_id(control.traces) else None
+    single = (
+        _try_address_layout_alone(search, control, pinned, varied_run) if any_file_uses_id(control.traces) else None
+    )
     return single or _bisect(search, control, pinned, varied_run)
 
 
@@ -85,7 +87,7 @@ def _bisect(
     if len(varied_run.variations) == 1:
         (variation,) = varied_run.variations
         failed = timed_out_before_difference(varied_run.run, varied_run.difference) or (
-            variation.may_fail and varied_run.run.failed
+            variation.may_fail and varied_run.run.is_failed
         )
         search.record_outcome(variation, TROUBLE if failed else DIFFERENT, describe_failure(varied_run.run))
         return [] if failed else [varied_run]
@@ -96,7 +98,7 @@ def _bisect(
     for part in sorted(parts, key=lambda part: not _select_address_variations(part)):
         half = search.run_varied(control, pinned, part)
         halves.append(half)
-        single = _vary_addresses_alone(search, control, pinned, half) if not half.run.failed else []
+        single = _try_address_layout_alone(search, control, pinned, half) if not half.run.is_failed else []
         if single:
             for variation in varied_run.variations:
                 if variation not in half.variations:
@@ -106,7 +108,7 @@ def _bisect(
     return [single for half in halves for single in _bisect(search, control, pinned, half)]
 
 
-def _vary_addresses_alone(
+def _try_address_layout_alone(
     search: VariationRunner, control: Run, pinned: Sequence[Variation], varied_run: VariedRun
 ) -> list[VariedRun]:
     """A run with only the address layout varied, if it is one of several and makes a difference; else nothing."""
@@ -114,7 +116,7 @@ def _vary_addresses_alone(
     if not layouts or len(varied_run.variations) < 3 or varied_run.difference is None:
         return []
     alone = search.run_varied(control, pinned, layouts)
-    if alone.difference is None or alone.run.failed:
+    if alone.difference is None or alone.run.is_failed:
         return []
     for variation in varied_run.variations:
         if variation in layouts:
@@ -124,5 +126,5 @@ def _vary_addresses_alone(
     return [alone]
 
 
-def _select_address_variations(group: Sequence[Variation]) -> list[Variation]:
-    return [v for v in group if v.cause == "object-id"]
+def _select_address_variations(variations: Sequence[Variation]) -> list[Variation]:
+    return [v for v in variations if v.cause == "object-id"]

@@ -6,11 +6,12 @@ import difflib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from samerun.base.errors import SamerunError
 from samerun.base.records import DIFFERENT, SAME, TROUBLE, CheckReport, FoundCause, Hazard, Outcome, WithSamerun
 from samerun.check.attribution.attribution import AttributedCause
-from samerun.check.attribution.confirmation import pin_suspect_sources
+from samerun.check.attribution.confirmation import with_suspect_sources_pinned
 from samerun.check.causes.table import CAUSES
 from samerun.check.evidence.situation import Situation
 from samerun.check.execution.runner import RunFailed
@@ -75,23 +76,30 @@ def find_successive_causes(search: Search, reason_to_continue: Callable[[FoundCa
             successive.findings.append(finding)
             return successive
         following = (
-            restart_with_cause_pinned(search, situation, found, reason)
+            prepare_search_with_cause_pinned(search, situation, found, reason)
             if len(successive.findings) + 1 < MAX_ROUNDS
             else None
         )
-        successive.findings.append(replace(finding, how=following[1] if following is not None else ""))
+        successive.findings.append(replace(finding, how=following.how if following is not None else ""))
         if following is None:
             successive.stuck = f"{finding.description} cannot be held still"
             return successive
-        search = following[0]
+        search = following.search
 
 
-def restart_with_cause_pinned(
+class FollowUpSearch(NamedTuple):
+    """A search behind a finding, not run yet, and what was done so that the finding does not show again."""
+
+    search: Search
+    how: str
+
+
+def prepare_search_with_cause_pinned(
     search: Search, situation: Situation, found: AttributedCause, reason: str
-) -> tuple[Search, str] | None:
+) -> FollowUpSearch | None:
     """A search in which the source of a finding is pinned, and how; None if it cannot be pinned."""
     if found.variation or situation.variation == "resume":
-        return restart_without_variation(search, found.variation or "resume", found, reason)
+        return prepare_search_without_variation(search, found.variation or "resume", found, reason)
     suspect = found.suspect
     if suspect is None:
         return None
@@ -101,36 +109,38 @@ def restart_with_cause_pinned(
     for names in (limit_pins_to_cause_line(suspect.pins, found.cause), suspect.pins):
         fresh = set(names) - set(search.plan.watch.pins)
         if fresh or (names and set(suspect.without) - set(search.plan.without)):
-            plan = pin_suspect_sources(search.plan, suspect, names)
-            return restart_search(search, plan, search.not_varied), "held still: " + ", ".join(
-                strip_line_from_pin(name) for name in names
-            )
+            plan = with_suspect_sources_pinned(search.plan, suspect, names)
+            how = "held still: " + ", ".join(strip_line_from_pin(name) for name in names)
+            return FollowUpSearch(prepare_search_with_plan(search, plan, search.not_varied), how)
     return None
 
 
-def restart_without_variation(
-    search: Search, names: str, found: AttributedCause, reason: str
-) -> tuple[Search, str] | None:
+def prepare_search_without_variation(
+    search: Search, joined_names: str, found: AttributedCause, reason: str
+) -> FollowUpSearch | None:
     """A search whose variation leaves out the line of the finding if it can, and is not varied otherwise."""
-    what, plan = SPARED_AT_LINE.get(names), search.plan
+    what, plan = SPARED_AT_LINE.get(joined_names), search.plan
     line = (what or "", found.suspect.file if found.suspect is not None else "", found.cause.line)
     if what and found.cause.file and line not in plan.watch.unvaried_lines:
         spared = (*plan.watch.unvaried_lines, line)
         plan = plan.with_watch(unvaried_lines=spared)
-        return restart_search(search, plan, search.not_varied), f"{names} is not varied at this line"
-    each = [name for name in names.split("+") if name not in search.not_varied]
+        following = prepare_search_with_plan(search, plan, search.not_varied)
+        return FollowUpSearch(following, f"{joined_names} is not varied at this line")
+    each = [name for name in joined_names.split("+") if name not in search.not_varied]
     if not each:
         return None
     chosen = {v.name for v in search.variations}
     more = tuple(v for v in VARIATIONS if v.name in each and v.name not in chosen)
-    following = restart_search(search, plan, {**search.not_varied, **dict.fromkeys(each, reason)})
+    following = prepare_search_with_plan(search, plan, {**search.not_varied, **dict.fromkeys(each, reason)})
     following.variations = (*search.variations, *more)
     if "resume" in each:
         following.variations = tuple(v for v in following.variations if v.name != "resume")
-    return following, f"no longer varied: {', '.join(each)}"
+    return FollowUpSearch(following, f"no longer varied: {', '.join(each)}")
 
 
-def restart_search(search: Search, plan: Plan, not_varied: Mapping[str, str], skip_values: bool = True) -> Search:
+def prepare_search_with_plan(
+    search: Search, plan: Plan, not_varied: Mapping[str, str], skip_values: bool = True
+) -> Search:
     """The same search from the start with another plan; the runs so far stay in its report."""
     return replace(
         search, plan=plan, not_varied=not_varied, skip_values=skip_values, outcomes={}, notes=[], reruns=0,
@@ -158,8 +168,8 @@ class SamerunRunPlan:
     seed: int
 
 
-def report_all_findings(
-    search: Search, ignored: Sequence[IgnoreRule], samerun_run: SamerunRunPlan | None
+def search_and_report_all_findings(
+    search: Search, ignore_rules: Sequence[IgnoreRule], samerun_run: SamerunRunPlan | None
 ) -> CheckReport:
     """The report of a check, with findings that are ignored left out and those of `samerun run` compared.
 
@@ -167,7 +177,7 @@ def report_all_findings(
     """
 
     def is_ignored(cause: FoundCause) -> bool:
-        return matches_any_rule(ignored, cause)
+        return matches_any_rule(ignore_rules, cause)
 
     def reason_to_continue(cause: FoundCause) -> str:
         if is_ignored(cause):
@@ -176,13 +186,13 @@ def report_all_findings(
 
     successive = find_successive_causes(search, reason_to_continue)
     counted = sort_findings([f for f in successive.findings if not is_ignored(f.cause)])
-    report = select_report(successive, counted)
+    report = build_report_of_counted_findings(successive, counted)
     hazards = tuple(finding_to_hazard(f) for f in counted)
     left_out = tuple(replace(finding_to_hazard(f), ignored=True) for f in successive.findings if is_ignored(f.cause))
     notes = [
         *report.notes,
         *make_ignored_notes(successive, is_ignored),
-        *make_unmatched_rule_notes(ignored, successive, report),
+        *make_unmatched_rule_notes(ignore_rules, successive, report),
     ]
     if samerun_run is None:
         return replace(report, causes=hazards + left_out, notes=tuple(notes))
@@ -192,8 +202,12 @@ def report_all_findings(
         )
     if successive.stuck and not (successive.findings and is_ignored(successive.findings[-1].cause)):
         notes.append(f"{capitalize_first(successive.stuck)}: there may be more behind it.")
-    held, hazards = check_under_samerun_run(
-        restart_search(search, samerun_run.plan, {}), reason_to_continue, samerun_run.seed, hazards, is_ignored
+    held, hazards = recheck_hazards_under_samerun_run(
+        prepare_search_with_plan(search, samerun_run.plan, {}),
+        reason_to_continue,
+        samerun_run.seed,
+        hazards,
+        is_ignored,
     )
     return replace(
         report,
@@ -204,7 +218,7 @@ def report_all_findings(
     )
 
 
-def check_under_samerun_run(
+def recheck_hazards_under_samerun_run(
     search: Search, reason_to_continue: ReasonToContinue, seed: int, hazards: tuple[Hazard, ...], is_ignored: IsIgnored
 ) -> tuple[WithSamerun, tuple[Hazard, ...]]:
     """Search again under what `samerun run` sets; returns the hazards, each with whether it is gone."""
@@ -213,7 +227,7 @@ def check_under_samerun_run(
     try:
         successive = find_successive_causes(search, reason_to_continue)
     except RunFailed as error:
-        said = error.said.splitlines()
+        said = error.stderr_tail.splitlines()
         why = said[-1] if said else error.message
         return WithSamerun(TROUBLE, seed, f"With {command} the program fails: {why}"), hazards
     left = tuple(
@@ -231,14 +245,16 @@ def check_under_samerun_run(
     return WithSamerun(DIFFERENT, seed, text, left), judged
 
 
-def select_report(successive: SuccessiveFindings, counted: Sequence[CauseFinding]) -> CheckReport:
+def build_report_of_counted_findings(
+    successive: SuccessiveFindings, counted_findings: Sequence[CauseFinding]
+) -> CheckReport:
     """The report of the first finding that counts, or a report that nothing is left."""
     assert successive.last is not None
     outcomes = {one.name: one for one in successive.last.variations}
-    if counted:
-        for finding in counted:
+    if counted_findings:
+        for finding in counted_findings:
             outcomes.update({one.name: one for one in finding.report.variations if one.outcome == DIFFERENT})
-        return replace(counted[0].report, variations=tuple(outcomes.values()), runs=successive.last.runs)
+        return replace(counted_findings[0].report, variations=tuple(outcomes.values()), runs=successive.last.runs)
     if successive.last.verdict != DIFFERENT or has_unexplained_difference(successive):
         return successive.last
     ignored = successive.findings[-1].description
@@ -290,13 +306,13 @@ def make_ignored_notes(successive: SuccessiveFindings, is_ignored: IsIgnored) ->
 
 
 def make_unmatched_rule_notes(
-    ignored: Sequence[IgnoreRule], successive: SuccessiveFindings, report: CheckReport
+    ignore_rules: Sequence[IgnoreRule], successive: SuccessiveFindings, report: CheckReport
 ) -> list[str]:
     """A note for each rule that matched nothing, unless the search ended early at a difference."""
     if report.verdict == DIFFERENT:
         return []
     causes = [finding.cause for finding in successive.findings]
-    return [f"--ignore {rule.text} matched nothing." for rule in unmatched_rules(ignored, causes)]
+    return [f"--ignore {rule.text} matched nothing." for rule in unmatched_rules(ignore_rules, causes)]
 
 
 def capitalize_first(text: str) -> str:

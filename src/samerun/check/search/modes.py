@@ -19,14 +19,15 @@ from samerun.base.records import (
     FoundCause,
     Hazard,
     Outcome,
+    Verdict,
 )
 from samerun.base.user_code import format_source_location as source_location
 from samerun.check.attribution import attribution
 from samerun.check.evidence.situation import Suspect
-from samerun.check.evidence.value_differences import Elements, compare_saved_tensors
+from samerun.check.evidence.value_differences import ElementDifference, compare_saved_tensors
 from samerun.check.execution.runner import Run, RunFailed
 from samerun.check.plan import Plan, Variation
-from samerun.check.search.findings import IgnoreRule, matches_any_rule, restart_search, unmatched_rules
+from samerun.check.search.findings import IgnoreRule, matches_any_rule, prepare_search_with_plan, unmatched_rules
 from samerun.check.search.report_records import relative_path_if_below_working_directory
 from samerun.check.search.run_status import require_comparable, require_success
 from samerun.check.search.search import Search
@@ -51,7 +52,7 @@ OTHER_OPERATOR = (
 )
 
 
-def repeat_every_operator(plan: Plan, executions: int) -> Plan:
+def with_every_operator_repeated(plan: Plan, executions: int) -> Plan:
     """The plan with every operator executed `executions` times; fresh memory holds zeros in the first execution."""
     return vary_or_pin_memory(plan, False).with_watch(executions=executions, depth="ops")
 
@@ -66,7 +67,7 @@ class OperatorHazard:
     first: Event
     step: int
     what: str
-    elements: Elements | None
+    elements: ElementDifference | None
     certain: bool
     evidence: list[str] = field(default_factory=list)
 
@@ -87,17 +88,17 @@ class OperatorHazard:
         return replace(usual, summary=OTHER_OPERATOR) if self.what == double_findings.INSIDE else usual
 
 
-def make_double_variation(executions: int) -> Variation:
+def make_double_execution_variation(executions: int) -> Variation:
     """The variation as which the report lists this run."""
     times = "twice" if executions == 2 else f"{executions} times"
     return Variation("double", "double", f"every operator executed {times} in one run", lambda plan, vary: plan, "")
 
 
-def check_by_double_execution(search: Search, executions: int, ignored: Sequence[IgnoreRule] = ()) -> CheckReport:
-    """Raises RunFailed if the program does not end well. `ignored`: findings that do not count."""
-    run = search.run(repeat_every_operator(search.plan, executions), "double")
+def check_by_double_execution(search: Search, executions: int, ignore_rules: Sequence[IgnoreRule] = ()) -> CheckReport:
+    """Raises RunFailed if the program does not end well. `ignore_rules`: findings that do not count."""
+    run = search.run_and_record(with_every_operator_repeated(search.plan, executions), "double")
     require_comparable(run)
-    hazards, notes = read_hazards(run)
+    hazards, notes = read_hazards_and_notes(run)
     try:
         require_success(run)
     except RunFailed as error:
@@ -105,33 +106,33 @@ def check_by_double_execution(search: Search, executions: int, ignored: Sequence
             seen = ", ".join(f"{hazard.kind} at {source_location(hazard.file, hazard.line)}" for hazard in hazards)
             error.hint = f"{error.hint} Found before it ended: {seen}."
         raise
-    left_out = [hazard for hazard in hazards if matches_any_rule(ignored, hazard.to_cause())]
+    left_out = [hazard for hazard in hazards if matches_any_rule(ignore_rules, hazard.to_cause())]
     hazards = [hazard for hazard in hazards if hazard not in left_out]
     notes += [f"Ignored: {hazard.kind} at {source_location(hazard.file, hazard.line)}." for hazard in left_out]
-    without = unmatched_rules(ignored, [hazard.to_cause() for hazard in left_out])
+    without = unmatched_rules(ignore_rules, [hazard.to_cause() for hazard in left_out])
     notes += [f"--ignore {rule.text}: nothing of the kind was found." for rule in without]
     counted = tuple(to_hazard_record(hazard, False) for hazard in hazards) + tuple(
         to_hazard_record(hazard, True) for hazard in left_out
     )
-    verdict = DIFFERENT if hazards else SAME
-    asked = make_double_variation(executions)
+    verdict: Verdict = DIFFERENT if hazards else SAME
+    asked = make_double_execution_variation(executions)
     search.outcomes[asked.name] = Outcome(asked.name, verdict, asked.detail)
     search.notes += notes
     if not hazards:
-        return replace(search.make_report(SAME), causes=counted)
+        return replace(search.finish_and_make_report(SAME), causes=counted)
     first_hazard, rest = hazards[0], [hazard.to_suspect() for hazard in hazards[1:]]
     answer = replace(
         attribution.make_attributed_cause(first_hazard.to_suspect(), first_hazard.elements, rest),
         fix=first_hazard.make_fix(),
     )
-    report = search.make_report(DIFFERENT, found=answer)
+    report = search.finish_and_make_report(DIFFERENT, found=answer)
     certain_places = {
         (hazard.kind, relative_path_if_below_working_directory(hazard.file), hazard.line)
         for hazard in hazards
         if hazard.certain
     }
     others = tuple(replace(o, certain=(o.kind, o.file, o.line) in certain_places) for o in report.others)
-    return replace(report, first_difference=make_double_first_difference(first_hazard), others=others, causes=counted)
+    return replace(report, first_difference=to_first_difference_record(first_hazard), others=others, causes=counted)
 
 
 def to_hazard_record(hazard: OperatorHazard, ignored: bool) -> Hazard:
@@ -142,7 +143,7 @@ def to_hazard_record(hazard: OperatorHazard, ignored: bool) -> Hazard:
     )
 
 
-def make_double_first_difference(hazard: OperatorHazard) -> FirstDifference:
+def to_first_difference_record(hazard: OperatorHazard) -> FirstDifference:
     """The first difference between two executions."""
     event, elements = hazard.first, hazard.elements
     return FirstDifference(
@@ -156,7 +157,7 @@ def make_double_first_difference(hazard: OperatorHazard) -> FirstDifference:
 
 
 # --- from the trace --------------------------------------------------------------------------------------
-def read_hazards(run: Run) -> tuple[list[OperatorHazard], list[str]]:
+def read_hazards_and_notes(run: Run) -> tuple[list[OperatorHazard], list[str]]:
     """The hazards of a run in the order in which they were found, and notes about lesser findings."""
     hazards: dict[tuple[Any, ...], OperatorHazard] = {}
     changed: dict[tuple[Any, ...], str] = {}
@@ -177,7 +178,7 @@ def read_hazards(run: Run) -> tuple[list[OperatorHazard], list[str]]:
                 continue
             elif what == double_findings.OUTSIDE:
                 at = (*make_memory_key(trace, finding), event.file, event.line)
-                changed.setdefault(at, describe_outside_change(trace, event, finding))
+                changed.setdefault(at, describe_memory_change_outside_torch(trace, event, finding))
             else:
                 if what == double_findings.RACE:
                     raced.add(make_memory_key(trace, finding))
@@ -205,7 +206,7 @@ def add_finding_to_hazards(
     if finding.get("kept"):
         pair = [trace.path.with_name(f"{finding['kept']}.{end}") for end in ("a", "b")]
         elements = compare_saved_tensors(pair[0], pair[1], event.line)
-        if elements is None and what == double_findings.KERNEL and were_both_saved(pair):
+        if elements is None and what == double_findings.KERNEL and do_both_files_exist(pair):
             return
     made_at, written_at = (trace.location_or_empty(finding.get(name, 0))[:2] for name in ("made", "written"))
     file, line = event.file, event.line
@@ -220,16 +221,18 @@ def add_finding_to_hazards(
     )
     hazard.certain = hazard.certain or certain
     hazard.evidence += [
-        text for text in describe_evidence(event, finding, made_at, written_at) if text not in hazard.evidence
+        text
+        for text in list_double_execution_evidence(event, finding, made_at, written_at)
+        if text not in hazard.evidence
     ]
 
 
-def were_both_saved(pair: Sequence[Path]) -> bool:
+def do_both_files_exist(paths: Sequence[Path]) -> bool:
     """Whether both results were saved. If so and no element differs, their bits differ inside NaNs only."""
-    return all(path.exists() for path in pair)
+    return all(path.exists() for path in paths)
 
 
-def describe_evidence(
+def list_double_execution_evidence(
     event: Event, finding: dict[str, Any], made_at: tuple[str, int], written_at: tuple[str, int]
 ) -> list[str]:
     """The evidence of a finding in words."""
@@ -254,11 +257,15 @@ def describe_evidence(
         )
         texts.append(f"that thread is {finding['thread']}" if finding.get("thread") else "")
     else:
-        texts.append("it was not an operator that wrote: " + describe_memory_source(finding, made_at, written_at))
+        texts.append(
+            "it was not an operator that wrote: " + describe_how_memory_became_shared(finding, made_at, written_at)
+        )
     return [text for text in texts if text]
 
 
-def describe_memory_source(finding: dict[str, Any], made_at: tuple[str, int], written_at: tuple[str, int]) -> str:
+def describe_how_memory_became_shared(
+    finding: dict[str, Any], made_at: tuple[str, int], written_at: tuple[str, int]
+) -> str:
     """How other threads got access to the memory, as far as that was recorded."""
     if finding.get("how"):
         return f"the memory was shared by {finding['how']} at {source_location(*written_at)}"
@@ -267,13 +274,13 @@ def describe_memory_source(finding: dict[str, Any], made_at: tuple[str, int], wr
     return "where the memory comes from was not seen"
 
 
-def describe_outside_change(trace: Trace, event: Event, finding: dict[str, Any]) -> str:
+def describe_memory_change_outside_torch(trace: Trace, event: Event, finding: dict[str, Any]) -> str:
     """A note about memory that the program changes outside torch, between operators."""
     made_at, written_at = (trace.location_or_empty(finding.get(name, 0))[:2] for name in ("made", "written"))
     return (
         f"{source_location(event.file, event.line)} ({event.name}) reads memory that was changed since torch last used"
         " it, and"
-        f" not by torch: {describe_memory_source(finding, made_at, written_at)}. That is in"
+        f" not by torch: {describe_how_memory_became_shared(finding, made_at, written_at)}. That is in"
         " order where your program fills it between batches;"
         " no other thread was seen to write while an operator read."
     )
@@ -285,12 +292,12 @@ COMPILED_REGION = "compiled graph"
 """The name of the one event that stands for a compiled region."""
 
 
-def disable_compilation(plan: Plan) -> Plan:
+def with_compilation_disabled(plan: Plan) -> Plan:
     """The same program with compilation off: `torch.compile` returns its argument.
 
     The variables are for code that calls dynamo itself; torch reads them when it is asked to compile.
     """
-    return plan.with_pins(pins.EAGER).with_environment(TORCH_COMPILE_DISABLE="1", TORCHDYNAMO_DISABLE="1")
+    return plan.with_added_pins(pins.EAGER).with_environment(TORCH_COMPILE_DISABLE="1", TORCHDYNAMO_DISABLE="1")
 
 
 def check_eager_and_compiled(search: Search, check_eager: ReportMaker, check_compiled: ReportMaker) -> CheckReport:
@@ -298,13 +305,15 @@ def check_eager_and_compiled(search: Search, check_eager: ReportMaker, check_com
 
     Raises RunFailed when the program does not end well with compilation off.
     """
-    eager_report = check_eager(restart_search(search, disable_compilation(search.plan), {}, skip_values=False))
+    eager_report = check_eager(
+        prepare_search_with_plan(search, with_compilation_disabled(search.plan), {}, skip_values=False)
+    )
     call_sites = list_compile_call_sites(search.runs[0])
     if not call_sites:
         note = "--eager: the program compiles nothing, so this is the program as it is."
         compilation = Compilation(eager_report.verdict, None, (), "eager")
         return replace(eager_report, compilation=compilation, notes=(*eager_report.notes, note))
-    compiled_search = restart_search(search, search.plan, {}, skip_values=False)
+    compiled_search = prepare_search_with_plan(search, search.plan, {}, skip_values=False)
     compiled_search.prefix = "compiled-"
     shown_sites = ", ".join(f"{file}:{line}" for file, line in call_sites)
     try:
@@ -339,7 +348,7 @@ def add_compilation_to_report(search: Search, report: CheckReport, compilation: 
     return replace(report, compilation=compilation, notes=(*report.notes, note), runs=runs)
 
 
-def add_eager_hint(report: CheckReport) -> CheckReport:
+def add_eager_hint_if_in_compiled_region(report: CheckReport) -> CheckReport:
     """Suggest --eager in the report if the first difference lies in a compiled region."""
     first = report.first_difference
     if first is None or first.operator != COMPILED_REGION or report.compilation is not None:

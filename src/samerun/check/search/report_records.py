@@ -7,20 +7,21 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from samerun.base.errors import SamerunError
-from samerun.base.files import write_file_atomically, write_result
+from samerun.base.files import write_file_atomically, write_to_file_or_stdout
 from samerun.base.records import CheckReport, FirstDifference, FoundCause
 from samerun.check.attribution import attribution
 from samerun.check.evidence.situation import Situation
 from samerun.check.evidence.source import (
     Change,
     SourceFile,
-    apply_changes,
     format_path_for_patch,
     make_unified_diff,
     parse_changes,
     read_source,
+    try_apply_changes,
 )
 from samerun.record.trace import format as f
 
@@ -80,31 +81,39 @@ class PatchedFile:
         return os.fsencode(head) + ("\n@@" + body).encode(self.read.encoding)
 
 
-def make_patched_files(report: CheckReport, certain_only: bool = False) -> list[PatchedFile]:
+def compute_patched_files(report: CheckReport, certain_only: bool = False) -> list[PatchedFile]:
     """The files that the fixes of a report change, with all of their changes; `certain_only`: of confirmed causes.
 
     Raises SamerunError for a file that is no longer what the fixes were made for.
     """
     changes: dict[str, list[Change]] = {}
-    for file, patch, certain in _iterate_patches(report):
+    for file, patch, certain in _iterate_cause_patches(report):
         if certain_only and not certain:
             continue
         changes.setdefault(file, []).extend(parse_changes(patch))
-    return [_make_patched_file(file, each) for file, each in changes.items()]
+    return [_compute_patched_file(file, each) for file, each in changes.items()]
 
 
-def _iterate_patches(report: CheckReport) -> Iterator[tuple[str, str, bool]]:
+class CausePatch(NamedTuple):
+    """The patch of one cause, and whether an experiment confirmed that cause."""
+
+    file: str
+    patch: str
+    cause_is_certain: bool
+
+
+def _iterate_cause_patches(report: CheckReport) -> Iterator[CausePatch]:
     if report.cause is not None and report.fix is not None and report.fix.patch:
-        yield report.cause.file, report.fix.patch, report.cause.certain
+        yield CausePatch(report.cause.file, report.fix.patch, report.cause.certain)
     for hazard in report.causes:
         if not hazard.ignored and hazard.fix is not None and hazard.fix.patch:
-            yield hazard.file, hazard.fix.patch, hazard.certain
+            yield CausePatch(hazard.file, hazard.fix.patch, hazard.certain)
 
 
-def _make_patched_file(file: str, changes: list[Change]) -> PatchedFile:
+def _compute_patched_file(file: str, changes: list[Change]) -> PatchedFile:
     try:
         read = read_source(file)
-        made = apply_changes(read.text_with_bom, changes)
+        made = try_apply_changes(read.text_with_bom, changes)
     except (OSError, SyntaxError, ValueError):
         made = None
     if made is None:
@@ -112,8 +121,8 @@ def _make_patched_file(file: str, changes: list[Change]) -> PatchedFile:
     return PatchedFile(file, read, *made)
 
 
-def apply_patches(files: list[PatchedFile], since: float) -> None:
-    """Replace each file by its patched version, atomically. `since`: when the check began, in seconds since 1970.
+def write_patched_files(files: list[PatchedFile], check_started_at: float) -> None:
+    """Replace each file by its patched version, atomically. `check_started_at`: in seconds since 1970.
 
     Raises SamerunError, before anything is written, for a file that was changed since, or lies outside of the working
     directory, or cannot be written.
@@ -126,7 +135,7 @@ def apply_patches(files: list[PatchedFile], since: float) -> None:
             )
         state = os.stat(patched.file)
         # The line that was found is that of the program as it ran. ctime: editors and git can set mtime back.
-        if max(state.st_ctime, state.st_mtime) > since or read_source(patched.file) != patched.read:
+        if max(state.st_ctime, state.st_mtime) > check_started_at or read_source(patched.file) != patched.read:
             raise _make_file_changed_error(patched.file)
         if not os.access(patched.file, os.W_OK) or not os.access(
             os.path.dirname(os.path.realpath(patched.file)), os.W_OK
@@ -153,21 +162,23 @@ def _make_file_changed_error(file: str) -> SamerunError:
     )
 
 
-def write_or_apply_patches(report: CheckReport, patch_to: str | None, apply: bool, since: float) -> list[str]:
+def write_or_apply_patches(
+    report: CheckReport, patch_path: str | None, apply: bool, check_started_at: float
+) -> list[str]:
     """Do what `--patch FILE` and `--apply` ask for; returns what to tell people. Raises SamerunError."""
     messages = []
-    if patch_to is not None:
-        files = make_patched_files(report)
-        write_result("--patch", patch_to, b"".join(patched.to_patch_bytes() for patched in files))
+    if patch_path is not None:
+        files = compute_patched_files(report)
+        write_to_file_or_stdout("--patch", patch_path, b"".join(patched.to_patch_bytes() for patched in files))
         if not files:
-            messages.append(f"--patch {patch_to}: no change that could be made mechanically; the patch is empty.")
-        messages += _make_overlap_notes(f"--patch {patch_to}", files)
+            messages.append(f"--patch {patch_path}: no change that could be made mechanically; the patch is empty.")
+        messages += _make_overlap_notes(f"--patch {patch_path}", files)
     if apply:
-        files = make_patched_files(report, certain_only=True)
-        apply_patches(files, since)
+        files = compute_patched_files(report, certain_only=True)
+        write_patched_files(files, check_started_at)
         messages += [f"--apply: changed {patched.file}. Run the check again." for patched in files]
         messages += _make_overlap_notes("--apply", files)
-        if not files and make_patched_files(report):
+        if not files and compute_patched_files(report):
             messages.append(
                 "--apply: the cause is not confirmed by an experiment, so nothing was changed; see --patch."
             )

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from samerun.base.errors import SamerunError
-from samerun.base.records import DIFFERENT, SAME
+from samerun.base.records import DIFFERENT, SAME, VariationOutcome
 from samerun.check.evidence.resumption import (
     ResumeDifference,
-    count_steps_before_checkpoint,
+    count_steps_before_loaded_checkpoint,
     find_resume_difference,
-    list_roles_with_steps,
+    list_process_roles_with_steps,
 )
 from samerun.check.evidence.situation import Situation
 from samerun.check.execution.interruption import SIGNALS, Interruption
@@ -28,7 +28,7 @@ class ResumeRunner(Protocol):
 
     runner: Runner
 
-    def run(self, plan: Plan, name: str, vary: tuple[str, ...] = ()) -> Run: ...
+    def run_and_record(self, plan: Plan, name: str, labels: tuple[str, ...] = ()) -> Run: ...
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ class ResumedProgram:
         """How many steps of the uninterrupted run come before the first one of the resumed run."""
         if not self.is_limited_by_max_steps:
             return self.uninterrupted.steps - self.run.steps
-        roles = [*list_roles_with_steps(self.run.traces), "main"]
-        return count_steps_before_checkpoint(self.stopped.traces, self.run.traces, roles[0])
+        roles = [*list_process_roles_with_steps(self.run.traces), "main"]
+        return count_steps_before_loaded_checkpoint(self.stopped.traces, self.run.traces, roles[0])
 
     def find_first_difference(self) -> ResumeDifference | None:
         return find_resume_difference(
@@ -83,21 +83,21 @@ class ResumedProgram:
 class InterruptionResult:
     """The outcome of all interruptions. `situation`: the first difference that one of them makes."""
 
-    outcome: str
+    outcome: VariationOutcome
     detail: str
     situation: Situation | None = None
     resumed: ResumedProgram | None = None
 
 
-def find_failing_interruption(
-    runs: ResumeRunner, uninterrupted: Run, interruptions: Sequence[Interruption]
+def try_interruptions_until_difference(
+    search: ResumeRunner, uninterrupted: Run, interruptions: Sequence[Interruption]
 ) -> InterruptionResult:
     """Interrupt in every way that was asked for, up to the first that makes a difference.
 
     Raises SamerunError if the program cannot be interrupted and resumed as asked.
     """
     if not uninterrupted.steps:
-        if any(one.first.has_any for one in interruptions):
+        if any(one.first.is_nonempty for one in interruptions):
             raise SamerunError(
                 "--resume: the program makes no optimizer step that samerun sees, so there is nothing to compare.",
                 hint="Only programs that train with torch.optim can be compared when they are resumed.",
@@ -105,7 +105,7 @@ def find_failing_interruption(
         return InterruptionResult("skipped", "the program makes no optimizer step")
     details, taken_up = [], False
     for interruption in interruptions:
-        resumed = interrupt_and_resume(runs, uninterrupted, interruption, uninterrupted.plan, uninterrupted.plan)
+        resumed = interrupt_and_resume(search, uninterrupted, interruption, uninterrupted.plan, uninterrupted.plan)
         found = resumed.find_first_difference()
         if found is not None:
             situation = Situation("resume", uninterrupted, resumed.run, found.difference, resumed.stopped, found)
@@ -118,29 +118,29 @@ def find_failing_interruption(
 
 
 def interrupt_and_resume(
-    runs: ResumeRunner,
+    search: ResumeRunner,
     uninterrupted: Run,
     interruption: Interruption,
     first_plan: Plan,
     second_plan: Plan,
-    label: str = "",
+    experiment_label: str = "",
 ) -> ResumedProgram:
     """Interrupt one plan and resume it with the other; they share an empty folder for checkpoints.
 
-    label: name of an experiment, part of the names of the runs.
+    experiment_label: name of an experiment, part of the names of the runs.
     """
     step = interruption.step or max(1, uninterrupted.steps // 2)
-    tail = "".join(f"-{part}" for part in (interruption.signal, label) if part)
-    folder = runs.runner.folder / f"checkpoints{tail}"
+    tail = "".join(f"-{part}" for part in (interruption.signal, experiment_label) if part)
+    folder = search.runner.folder / f"checkpoints{tail}"
     folder.mkdir(parents=True, exist_ok=True)
     cut = interruption.first.apply_to(first_plan, str(folder))
     if interruption.signal is not None:
         cut = cut.with_watch(kill_after=(step, int(SIGNALS[interruption.signal])))
-    kind = (f"pin:{label}",) if label else ("resume",)
-    stopped = runs.run(cut, f"interrupted{tail}", kind)
+    kind = (f"pin:{experiment_label}",) if experiment_label else ("resume",)
+    stopped = search.run_and_record(cut, f"interrupted{tail}", kind)
     require_comparable(stopped)
     require_interrupted(stopped, uninterrupted, interruption, step)
-    run = runs.run(interruption.second.apply_to(second_plan, str(folder)), f"resumed{tail}", kind)
+    run = search.run_and_record(interruption.second.apply_to(second_plan, str(folder)), f"resumed{tail}", kind)
     require_comparable(run)
     resumed = ResumedProgram(uninterrupted, stopped, run, interruption, step)
     require_resumed_to_end(resumed)
@@ -176,7 +176,7 @@ def require_interrupted(stopped: Run, uninterrupted: Run, interruption: Interrup
 def require_resumed_to_end(resumed: ResumedProgram) -> None:
     """Raises RunFailed if the resumed program did not run to its end."""
     run, stopped, uninterrupted = resumed.run, resumed.stopped, resumed.uninterrupted
-    if run.failed:
+    if run.is_failed:
         how = "did not end in time" if run.timed_out else f"ended with exit code {run.exit_code}"
         cut = resumed.interruption.describe(resumed.step, stopped.steps, uninterrupted.steps)
         raise RunFailed(
@@ -190,4 +190,4 @@ def require_resumed_to_end(resumed: ResumedProgram) -> None:
         )  # fmt: skip
 
 
-__all__ = ["InterruptionResult", "ResumedProgram", "find_failing_interruption", "interrupt_and_resume"]
+__all__ = ["InterruptionResult", "ResumedProgram", "interrupt_and_resume", "try_interruptions_until_difference"]

@@ -9,7 +9,13 @@ import shutil
 from copy import copy
 
 from samerun.base.target import suggest_running_alone
-from samerun.check.execution.runner import Run, RunFailed, Runner, describe_trace_folder, make_recording_failure_hint
+from samerun.check.execution.runner import (
+    Run,
+    RunFailed,
+    Runner,
+    describe_folder_if_disk_failure,
+    make_recording_failure_hint,
+)
 from samerun.record.comparison.compare import Difference
 from samerun.record.config import STARTED_FILE
 from samerun.record.watching.stack_frames import RECORD_FOLDER
@@ -23,13 +29,13 @@ NEEDED_BYTES = 1 << 16
 def require_comparable(run: Run) -> None:
     """Raises RunFailed if a run was not recorded, or computed nothing that could be compared."""
     full = shutil.disk_usage(run.folder).free < NEEDED_BYTES
-    if run.traces.failures or (full and run.failed):
+    if run.traces.failures or (full and run.is_failed):
         reason = run.traces.failures[0] if run.traces.failures else os.strerror(errno.ENOSPC)
-        where = describe_trace_folder(reason, run.folder.parent)
+        where = describe_folder_if_disk_failure(reason, run.folder.parent)
         raise RunFailed(
             f"Run {run.name} could not be recorded{where}: {reason}.", run, hint=make_recording_failure_hint(reason)
         )
-    if not run.traces.traces and not run.failed:
+    if not run.traces.traces and not run.is_failed:
         if (run.folder / STARTED_FILE).exists():
             raise RunFailed(
                 f"Run {run.name} left nothing to compare: {' '.join(run.plan.shown)} ended without computing"
@@ -84,7 +90,7 @@ def describe_failure(run: Run, prefix: str = "") -> str:
     return f"{prefix}this run ended with exit code {run.exit_code}" if run.exit_code else ""
 
 
-def limit_pinned_run_time(runner: Runner, baseline_seconds: float, labels: tuple[str, ...]) -> Runner:
+def with_experiment_time_limit(runner: Runner, baseline_seconds: float, labels: tuple[str, ...]) -> Runner:
     """The runner for a run: an experiment on a program that took so many seconds gets a time limit.
 
     A pinned source may keep a program from ever ending (a loop that waits for another random number): the experiment

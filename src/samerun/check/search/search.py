@@ -15,30 +15,32 @@ from samerun.base.records import (
     Outcome,
     RunRecord,
     Spread,
+    VariationOutcome,
+    Verdict,
 )
 from samerun.check.attribution import attribution
 from samerun.check.evidence.situation import Situation
 from samerun.check.evidence.trace_signs import has_no_sign_of_race
-from samerun.check.evidence.value_differences import measure_growth_points, measure_spread
+from samerun.check.evidence.value_differences import measure_growth_points, measure_step_differences
 from samerun.check.execution.interruption import Interruption
 from samerun.check.execution.runner import Run, Runner
 from samerun.check.plan import Plan, Variation
 from samerun.check.search import resume
 from samerun.check.search.bisection import (
     VariedRun,
-    bisect_variations,
-    pick_most_specific_run,
-    rerun_without_failing_variations,
+    bisect_and_record_outcomes,
+    prefer_address_layout_run,
+    retry_without_may_fail_variations,
 )
 from samerun.check.search.report_records import make_cause_path_relative, make_first_difference_record
 from samerun.check.search.resume_experiments import ResumeExperiments
 from samerun.check.search.run_status import (
     describe_failure,
-    limit_pinned_run_time,
     require_comparable,
     require_success,
     require_within_time_limit,
     timed_out_before_difference,
+    with_experiment_time_limit,
 )
 from samerun.record.comparison.compare import Difference, find_first_difference
 
@@ -79,11 +81,11 @@ class Search:
     """The difference that was reported, and its cause."""
 
     # --- runs ----------------------------------------------------------------------------------------
-    def run(self, plan: Plan, name: str, vary: tuple[str, ...] = (), among_forks: bool = False) -> Run:
+    def run_and_record(self, plan: Plan, name: str, labels: tuple[str, ...] = (), allow_fork: bool = False) -> Run:
         name = self.prefix + name
         taken = sum(run.name == name or run.name.startswith(f"{name}~") for run in self.runs)
-        runner = limit_pinned_run_time(self.runner, self.runs[0].seconds, vary) if self.runs else self.runner
-        run = runner.run(plan, f"{name}~{taken + 1}" if taken else name, vary, among_forks)
+        runner = with_experiment_time_limit(self.runner, self.runs[0].seconds, labels) if self.runs else self.runner
+        run = runner.run(plan, f"{name}~{taken + 1}" if taken else name, labels, allow_fork)
         self.runs.append(run)
         return run
 
@@ -111,7 +113,7 @@ class Search:
         resuming = [v for v in chosen if v.name == "resume"]
         for variation in resuming:
             self.plan = variation.apply(self.plan, False)
-        first = self.run(self.make_control_plan(pinned), "control-1")
+        first = self.run_and_record(self.make_control_plan(pinned), "control-1")
         require_comparable(first)
         require_success(first)
         varying = [v for v in pinned if self.may_matter_or_record_skip(v, first)]
@@ -121,32 +123,34 @@ class Search:
             by_address = not any(v.cause == "object-id" for v in plain)  # varied on purpose if among them
             if plain and self.repeat == 2 and has_no_sign_of_race(first.traces, by_address):
                 # A run with everything varied is a rerun as well: the same result settles both.
-                varied_run, plain = rerun_without_failing_variations(
+                varied_run, plain = retry_without_may_fail_variations(
                     self, first, pinned, self.run_varied(first, pinned, plain)
                 )
             if varied_run is not None and varied_run.difference is None:
                 self.outcomes["rerun"] = Outcome("rerun", SAME, "the run with everything varied gave the same")
             else:
-                differs = self.find_control_difference(first, self.make_control_plan(pinned), alone=not plain)
+                differs = self.rerun_control_until_difference(
+                    first, self.make_control_plan(pinned), is_last_test=not plain
+                )
                 if differs is not None:
-                    return self.make_rerun_difference_report(differs, pinned)
+                    return self.attribute_and_report_difference(differs, pinned)
         if varying:
-            found = self.search_variations(first, pinned, varying, varied_run)
+            found = self.search_varied_runs(first, pinned, varying, varied_run)
             if found is not None and found[1] is None:
-                return self.make_rerun_difference_report(found[0], pinned)
+                return self.attribute_and_report_difference(found[0], pinned)
             if found is not None:
-                return self.make_report(DIFFERENT, *found)
+                return self.finish_and_make_report(DIFFERENT, *found)
         for variation in resuming:
-            result = resume.find_failing_interruption(self, first, self.interruptions)
+            result = resume.try_interruptions_until_difference(self, first, self.interruptions)
             if result.situation is not None and "rerun" not in self.outcomes:
-                chance = self.find_flaky_control_difference(first)
+                chance = self.rerun_control_once_and_compare(first)
                 if chance is not None:
-                    return self.make_rerun_difference_report(chance, [*pinned, variation])
+                    return self.attribute_and_report_difference(chance, [*pinned, variation])
             self.record_outcome(variation, result.outcome, result.detail)
             if result.situation is not None and result.resumed is not None:
                 cause = ResumeExperiments(self, result.situation, result.resumed).find_cause()
-                return self.make_report(DIFFERENT, result.situation, cause)
-        return self.make_report(SAME)
+                return self.finish_and_make_report(DIFFERENT, result.situation, cause)
+        return self.finish_and_make_report(SAME)
 
     def is_available_or_record_skip(self, variation: Variation) -> bool:
         """Whether it can be varied here; if not, records the reason for the report."""
@@ -155,9 +159,9 @@ class Search:
             self.record_outcome(variation, "skipped", reason)
         return not reason
 
-    def may_matter_or_record_skip(self, variation: Variation, first: Run) -> bool:
+    def may_matter_or_record_skip(self, variation: Variation, control: Run) -> bool:
         """Whether a program that ran like this can depend on it; if not, records the reason for the report."""
-        reason = self.not_varied.get(variation.name) or variation.pointless(first.traces)
+        reason = self.not_varied.get(variation.name) or variation.pointless(control.traces)
         if reason:
             self.record_outcome(variation, "skipped", reason)
         return not reason
@@ -166,20 +170,20 @@ class Search:
         """Whether less is compared under this variation: it is then varied alone, so that it hides nothing."""
         return variation.apply(self.plan, True).scope != self.plan.scope
 
-    def find_control_difference(self, first: Run, plan: Plan, alone: bool) -> Situation | None:
+    def rerun_control_until_difference(self, control: Run, plan: Plan, is_last_test: bool) -> Situation | None:
         """Repeat the control, `repeat` runs in all: the first difference, or None if all are the same.
 
-        If two runs were asked for, the first difference settles it; if nothing else will be varied (`alone`), a
-        program that may be flaky gets two more. If more than two were asked for, all are made, so that the report can
+        If two runs were asked for, the first difference settles it; with `is_last_test`, a program
+        that may be flaky gets two more. If more than two were asked for, all are made, so that the report can
         say how often the program differs.
         """
         situation: Situation | None = None
         most = max(2, self.repeat)
-        if alone and self.repeat == 2 and not has_no_sign_of_race(first.traces):
+        if is_last_test and self.repeat == 2 and not has_no_sign_of_race(control.traces):
             most += EXTRA_REPEATS
         for number in range(2, most + 1):
-            again = self.run(plan, f"control-{number}")
-            difference = self.compare_runs(first, again)
+            again = self.run_and_record(plan, f"control-{number}")
+            difference = self.compare_runs(control, again)
             if timed_out_before_difference(again, difference):
                 require_within_time_limit(again)
             self.reruns += 1
@@ -188,23 +192,23 @@ class Search:
             else:
                 self.differing_reruns += 1
                 if situation is None:
-                    situation = Situation("rerun", first, again, difference)
+                    situation = Situation("rerun", control, again, difference)
                 if self.repeat == 2:
                     break
         if situation is None:
             self.outcomes["rerun"] = Outcome("rerun", SAME, f"{most} runs of the same command")
             return None
-        return self.rerun_with_operators(situation)
+        return self.rerun_to_find_operator(situation)
 
-    def run_varied(self, first: Run, pinned: Sequence[Variation], group: Sequence[Variation]) -> VariedRun:
+    def run_varied(self, control: Run, pinned: Sequence[Variation], varied: Sequence[Variation]) -> VariedRun:
         """One run with a group of variations applied and the others pinned, compared with the control."""
-        names = tuple(v.name for v in group)
+        names = tuple(v.name for v in varied)
         name = f"varied-{names[0]}" if len(names) == 1 else "varied-together"
-        run = self.run(self.make_varied_plan(pinned, group), name, names)
-        return VariedRun(tuple(group), run, self.compare_runs(first, run))
+        run = self.run_and_record(self.make_varied_plan(pinned, varied), name, names)
+        return VariedRun(tuple(varied), run, self.compare_runs(control, run))
 
-    def search_variations(
-        self, first: Run, pinned: Sequence[Variation], varying: Sequence[Variation], varied_run: VariedRun | None = None
+    def search_varied_runs(
+        self, control: Run, pinned: Sequence[Variation], varying: Sequence[Variation], joint: VariedRun | None = None
     ) -> tuple[Situation, attribution.AttributedCause | None] | None:
         """Vary everything at once; if that differs, bisect. Returns the first difference and its cause.
 
@@ -213,77 +217,77 @@ class Search:
         plain = [v for v in varying if not self.narrows_comparison(v)]
         singles: list[VariedRun] = []
         scoped = [v for v in varying if v not in plain]
-        if varied_run is not None:  # what fails when varied was left out already
-            plain = list(varied_run.variations)
+        if joint is not None:  # what fails when varied was left out already
+            plain = list(joint.variations)
         elif plain:
-            varied_run, plain = rerun_without_failing_variations(
-                self, first, pinned, self.run_varied(first, pinned, plain)
+            joint, plain = retry_without_may_fail_variations(
+                self, control, pinned, self.run_varied(control, pinned, plain)
             )
-        if varied_run is not None:
-            singles = bisect_variations(self, first, pinned, varied_run)
+        if joint is not None:
+            singles = bisect_and_record_outcomes(self, control, pinned, joint)
         for variation in scoped:
-            singles += bisect_variations(self, first, pinned, self.run_varied(first, pinned, [variation]))
+            singles += bisect_and_record_outcomes(self, control, pinned, self.run_varied(control, pinned, [variation]))
         found: Situation | None = None
         culprit: Variation | None = None
         if singles:
-            hit = pick_most_specific_run(singles)
+            hit = prefer_address_layout_run(singles)
             culprit = hit.variations[0]
             assert hit.difference is not None
-            found = self.rerun_with_operators(Situation(culprit.name, first, hit.run, hit.difference))
-        elif varied_run is not None and varied_run.difference is not None:
+            found = self.rerun_to_find_operator(Situation(culprit.name, control, hit.run, hit.difference))
+        elif joint is not None and joint.difference is not None:
             well = [v for v in plain if self.outcomes[v.name].outcome != TROUBLE]
             if len(well) < len(plain):  # one variation makes the run fail: all the others at once
-                varied_run = self.run_varied(first, pinned, well) if well else None
+                joint = self.run_varied(control, pinned, well) if well else None
             if (
-                varied_run is not None
-                and varied_run.difference is not None
-                and not timed_out_before_difference(varied_run.run, varied_run.difference)
+                joint is not None
+                and joint.difference is not None
+                and not timed_out_before_difference(joint.run, joint.difference)
             ):
                 self.notes.append("No single variation makes the difference: only together do they.")
-                names = "+".join(v.name for v in varied_run.variations)
-                found = Situation(names, first, varied_run.run, varied_run.difference)
+                names = "+".join(v.name for v in joint.variations)
+                found = Situation(names, control, joint.run, joint.difference)
         if found is None:
             return None
-        chance = self.find_flaky_control_difference(first)
+        chance = self.rerun_control_once_and_compare(control)
         if chance is not None:
             return chance, None
         return found, replace(
             attribution.attribute_variation_difference(self, found, culprit), variation=found.variation
         )
 
-    def find_flaky_control_difference(self, first: Run) -> Situation | None:
+    def rerun_control_once_and_compare(self, control: Run) -> Situation | None:
         """The difference between two control runs, if the program is flaky; else None."""
-        again = self.run(first.plan, "control-again")
-        difference = self.compare_runs(first, again)
+        again = self.run_and_record(control.plan, "control-again")
+        difference = self.compare_runs(control, again)
         if timed_out_before_difference(again, difference):
             require_within_time_limit(again)
         self.reruns += 1
         if difference is None:
             return None
         self.differing_reruns += 1
-        return self.rerun_with_operators(Situation("rerun", first, again, difference))
+        return self.rerun_to_find_operator(Situation("rerun", control, again, difference))
 
-    def make_rerun_difference_report(self, situation: Situation, varying: Sequence[Variation]) -> CheckReport:
+    def attribute_and_report_difference(self, situation: Situation, skipped: Sequence[Variation]) -> CheckReport:
         """The report if the same command gives two results."""
         detail = f"{situation.a.name} against {situation.b.name}"
         if self.reruns > 1:
             detail += f"; differed in {self.differing_reruns} of {self.reruns} repeats"
         self.outcomes["rerun"] = Outcome("rerun", DIFFERENT, detail + describe_failure(situation.b, "; "))
-        for variation in varying:
+        for variation in skipped:
             self.record_outcome(variation, "skipped", ALREADY)
-        found = attribution.attribute_rerun_difference(self, situation, {v.name for v in varying})
+        found = attribution.attribute_rerun_difference_by_experiments(self, situation, {v.name for v in skipped})
         if found is None:  # not the program: part of the environment that differs in every process and was not pinned
-            hidden = self.find_hidden_variation(situation, varying)
+            hidden = self.search_unpinned_environment(situation, skipped)
             if hidden is not None:
-                return self.make_report(DIFFERENT, *hidden)
+                return self.finish_and_make_report(DIFFERENT, *hidden)
             plan = situation.a.plan
             found = attribution.attribute_by_line_trace(
                 self, situation, attribution.rerun_and_measure_difference(self, situation, plan, plan)
             )
-        return self.make_report(DIFFERENT, situation, found)
+        return self.finish_and_make_report(DIFFERENT, situation, found)
 
-    def find_hidden_variation(
-        self, situation: Situation, varying: Sequence[Variation]
+    def search_unpinned_environment(
+        self, situation: Situation, pinned_so_far: Sequence[Variation]
     ) -> tuple[Situation, attribution.AttributedCause] | None:
         """Which part of the environment that differs in every process makes the difference, if one does.
 
@@ -292,18 +296,18 @@ class Search:
         named = {v.name: v for v in self.environment if not v.unavailable(self.plan)}
         addresses = DIFFERENT_IN_EVERY_PROCESS[0]
         known = [name for name in DIFFERENT_IN_EVERY_PROCESS if name in named]
-        rest = [named[name] for name in known if name == addresses or named[name] not in varying]
-        pinned = list(dict.fromkeys([*varying, *rest]))
-        if len(pinned) == len(varying):
+        rest = [named[name] for name in known if name == addresses or named[name] not in pinned_so_far]
+        pinned = list(dict.fromkeys([*pinned_so_far, *rest]))
+        if len(pinned) == len(pinned_so_far):
             return None
-        base = self.run(self.make_control_plan(pinned), "held-1")
-        if self.compare_runs(base, self.run(base.plan, "held-2")) is not None:
+        base = self.run_and_record(self.make_control_plan(pinned), "held-1")
+        if self.compare_runs(base, self.run_and_record(base.plan, "held-2")) is not None:
             return None
         # Addresses differ in every run, but their order does not always: they get more tries.
         for variation in [v for v in rest for _ in range(3 if v.name == addresses else 1)]:
             varied_run = self.run_varied(base, pinned, [variation])
             if varied_run.difference is not None:
-                varied = self.rerun_with_operators(
+                varied = self.rerun_to_find_operator(
                     Situation(variation.name, base, varied_run.run, varied_run.difference)
                 )
                 found = attribution.attribute_variation_difference(self, varied, variation)
@@ -318,7 +322,7 @@ class Search:
             found = Difference("process", "main", "main", None, None, 0, 0)
         return found
 
-    def record_growth(self, steps: tuple[int, ...], a: Run, b: Run) -> None:
+    def measure_and_record_growth(self, steps: tuple[int, ...], a: Run, b: Run) -> None:
         """Compare the parameters that two more runs saved after some steps."""
         self.growth_points = measure_growth_points(a.folder, b.folder, steps)
         if steps and not self.growth_points:
@@ -331,15 +335,17 @@ class Search:
         if not self.saved:
             run.delete_traces()
 
-    def rerun_with_operators(self, situation: Situation) -> Situation:
+    def rerun_to_find_operator(self, situation: Situation) -> Situation:
         """If only steps were recorded at the difference, run both again with the operators of that step recorded."""
         difference, plan = situation.difference, situation.a.plan
         if difference.what != "leaf" or plan.watch.depth == "ops":
             return situation
         window = (difference.step, difference.step)
         a, b = (
-            self.run(
-                run.plan.with_watch(depth="ops", operator_window=window), f"{run.name}-step{difference.step}", run.vary
+            self.run_and_record(
+                run.plan.with_watch(depth="ops", operator_window=window),
+                f"{run.name}-step{difference.step}",
+                run.labels,
             )
             for run in (situation.a, situation.b)
         )
@@ -348,13 +354,13 @@ class Search:
             return situation
         return Situation(situation.variation, a, b, replace(found, step=max(found.step, difference.step)))
 
-    def record_outcome(self, variation: Variation, outcome: str, detail: str = "") -> None:
+    def record_outcome(self, variation: Variation, outcome: VariationOutcome, detail: str = "") -> None:
         text = variation.detail + (f"; {detail}" if detail else "")
         self.outcomes[variation.name] = Outcome(variation.name, outcome, text)
 
     # --- the report ----------------------------------------------------------------------------------
-    def make_report(
-        self, verdict: str, situation: Situation | None = None, found: attribution.AttributedCause | None = None
+    def finish_and_make_report(
+        self, verdict: Verdict, situation: Situation | None = None, found: attribution.AttributedCause | None = None
     ) -> CheckReport:
         if verdict == SAME and self.runs and not self.runs[0].operators:
             self.notes.append("No torch operator ran where samerun could see it: only the exit codes were compared.")
@@ -383,11 +389,11 @@ class Search:
 
     def make_spread(self, situation: Situation) -> Spread | None:
         shift = situation.resume_difference.shift if situation.resume_difference is not None else 0
-        found = measure_spread(situation.a, situation.b, shift)
+        found = measure_step_differences(situation.a, situation.b, shift)
         return replace(found, growth=self.growth_points) if found is not None else None
 
     def to_run_record(self, run: Run) -> RunRecord:
         return RunRecord(
-            run.name, run.vary, run.exit_code, run.steps, run.events, round(run.seconds, 2),
+            run.name, run.labels, run.exit_code, run.steps, run.events, round(run.seconds, 2),
             str(run.folder) if self.saved else None,
         )  # fmt: skip

@@ -13,7 +13,7 @@ from samerun.record.trace.run import RunTraces, count_events
 
 
 # The number of threads torch computes with.
-def vary_or_pin_threads(plan: Plan, vary: bool) -> Plan:
+def vary_or_leave_threads(plan: Plan, vary: bool) -> Plan:
     """Vary the number of threads: as the machine gives it, then one.
 
     What can go wrong: long sums and some gradients are split by thread, and their last bits with them.
@@ -25,13 +25,13 @@ def vary_or_pin_threads(plan: Plan, vary: bool) -> Plan:
 
 
 THREADS = Variation(
-    "threads", "shape", "threads as they are -> 1", vary_or_pin_threads, "thread-count",
+    "threads", "shape", "threads as they are -> 1", vary_or_leave_threads, "thread-count",
     lambda plan: "this machine has one core" if (os.cpu_count() or 1) < 2 else "",
 )  # fmt: skip
 
 
 # The instructions that kernels are made of, which stand for another CPU.
-def vary_or_pin_cpu_capability(plan: Plan, vary: bool) -> Plan:
+def vary_or_leave_cpu_capability(plan: Plan, vary: bool) -> Plan:
     """Vary the instruction set that torch, MKL and oneDNN use: the best of this CPU, then the oldest.
 
     What can go wrong: wider vectors sum in another order and functions have other polynomials, so that
@@ -48,13 +48,13 @@ def why_cpu_capability_unavailable(plan: Plan) -> str:
 
 
 CPU_CAPABILITY = Variation(
-    "cpu_capability", "machine", "the best instructions of this CPU -> the oldest", vary_or_pin_cpu_capability,
+    "cpu_capability", "machine", "the best instructions of this CPU -> the oldest", vary_or_leave_cpu_capability,
     "cpu-capability", why_cpu_capability_unavailable,
 )  # fmt: skip
 
 
 # The size of the batches in which samples are evaluated.
-def vary_or_pin_batch_split(plan: Plan, vary: bool) -> Plan:
+def vary_or_leave_batch_split(plan: Plan, vary: bool) -> Plan:
     """Vary `batch_size` of every `samerun.data.DataLoader` that is iterated without gradients: half as large.
 
     What can go wrong: kernels choose their order of summation by the number of rows; a batch norm is left in
@@ -66,7 +66,7 @@ def vary_or_pin_batch_split(plan: Plan, vary: bool) -> Plan:
     are left alone, for another batch size is another training there.
     """
     watched = plan.with_watch(hash_rows=True)
-    return watched.with_watch(split_batches=True).with_comparison_scope(ONLY_SAMPLE_ROWS) if vary else watched
+    return watched.with_watch(split_batches=True).with_comparison_limits(ONLY_SAMPLE_ROWS) if vary else watched
 
 
 def why_batch_split_cannot_matter(traces: RunTraces) -> str:
@@ -75,7 +75,7 @@ def why_batch_split_cannot_matter(traces: RunTraces) -> str:
 
 
 BATCH_SPLIT = Variation(
-    "batch_split", "shape", "batch_size as it is -> half, where nothing is trained", vary_or_pin_batch_split,
+    "batch_split", "shape", "batch_size as it is -> half, where nothing is trained", vary_or_leave_batch_split,
     "batch-size",
     pointless=why_batch_split_cannot_matter, may_fail=True,
 )  # fmt: skip

@@ -44,7 +44,7 @@ PREFERRED_LOCALES = ("tr_TR.utf8", "de_DE.utf8", "fr_FR.utf8", "sv_SE.utf8", "et
 
 
 @functools.cache
-def choose_other_locale() -> str:
+def find_other_installed_locale() -> str:
     """Another locale that this machine has; "POSIX" where it has no other."""
     program = find_trusted_program("locale")
     if program is None:
@@ -63,14 +63,14 @@ def vary_or_pin_locale(plan: Plan, vary: bool) -> Plan:
 
     What can go wrong: names sorted by the locale's rules, numbers parsed with the locale's comma.
     """
-    value = choose_other_locale() if vary else CONTROL_LOCALE
+    value = find_other_installed_locale() if vary else CONTROL_LOCALE
     return plan.with_environment(LC_ALL=value, LANG=value)
 
 
 LOCALE = Variation(
     "locale",
     "environment",
-    f"LC_ALL {CONTROL_LOCALE} -> {choose_other_locale()}",
+    f"LC_ALL {CONTROL_LOCALE} -> {find_other_installed_locale()}",
     vary_or_pin_locale,
     "environment-variable",
 )
@@ -116,7 +116,7 @@ ENVIRONMENT_NOISE = Variation(
 
 
 # A variable of the user's own: `--vary-env NAME=A,B[,C]`.
-def parse_vary_env(text: str) -> list[Variation]:
+def parse_vary_env_option(text: str) -> list[Variation]:
     """The variations an option names: A is the control value, each other value is one variation.
 
     Raises SamerunError for anything but NAME=A,B[,C].
@@ -131,9 +131,9 @@ def parse_vary_env(text: str) -> list[Variation]:
     return [_make_environment_variation(name, control, value) for value in values[1:]]
 
 
-def _make_environment_variation(name: str, control: str, value: str) -> Variation:
+def _make_environment_variation(name: str, control_value: str, varied_value: str) -> Variation:
     def vary_variable(plan: Plan, vary: bool) -> Plan:
-        return plan.with_environment(**{name: value if vary else control})
+        return plan.with_environment(**{name: varied_value if vary else control_value})
 
-    detail = f"{name} {control} -> {value}"
-    return Variation(f"env:{name}={value}", "own", detail, vary_variable, "environment-variable")
+    detail = f"{name} {control_value} -> {varied_value}"
+    return Variation(f"env:{name}={varied_value}", "own", detail, vary_variable, "environment-variable")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from samerun.check.plan import Plan, Variation
-from samerun.check.variations.folder_copies import why_folder_not_copied
+from samerun.check.variations.folder_copies import why_folder_is_too_large_to_copy
 
 
 # The order in which the file system lists a directory.
@@ -26,7 +26,7 @@ LISTING_ORDER = Variation(
 
 
 # The path of the working directory.
-def vary_or_pin_working_directory(plan: Plan, vary: bool) -> Plan:
+def vary_or_leave_working_directory(plan: Plan, vary: bool) -> Plan:
     """Vary where the program runs: in its folder, then in a copy of it elsewhere.
 
     What can go wrong: a path becomes a key, a name to sort by, or a seed.
@@ -35,13 +35,13 @@ def vary_or_pin_working_directory(plan: Plan, vary: bool) -> Plan:
 
 
 WORKING_DIRECTORY = Variation(
-    "working_directory", "environment", "as it is -> a copy of it elsewhere", vary_or_pin_working_directory,
-    "environment-variable", lambda plan: why_folder_not_copied(Path.cwd()), may_fail=True,
+    "working_directory", "environment", "as it is -> a copy of it elsewhere", vary_or_leave_working_directory,
+    "environment-variable", lambda plan: why_folder_is_too_large_to_copy(Path.cwd()), may_fail=True,
 )  # fmt: skip
 
 
 # The path of the home directory.
-def vary_or_pin_home(plan: Plan, vary: bool) -> Plan:
+def vary_or_leave_home(plan: Plan, vary: bool) -> Plan:
     """Vary the path of the home directory. The other one links to everything the real one holds.
 
     What can go wrong: a path below the home directory becomes a name to sort by, or a seed.
@@ -50,7 +50,7 @@ def vary_or_pin_home(plan: Plan, vary: bool) -> Plan:
 
 
 HOME = Variation(
-    "home", "environment", "HOME as it is -> another path to the same", vary_or_pin_home, "environment-variable",
+    "home", "environment", "HOME as it is -> another path to the same", vary_or_leave_home, "environment-variable",
     lambda plan: "" if os.path.isdir(os.path.expanduser("~")) else "there is no home directory", may_fail=True,
 )  # fmt: skip
 

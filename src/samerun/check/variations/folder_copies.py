@@ -16,10 +16,10 @@ PARENT_LEVELS = 3
 """How many folders above the working directory have a counterpart above its copy."""
 
 
-def why_folder_not_copied(folder: Path) -> str:
+def why_folder_is_too_large_to_copy(folder: Path) -> str:
     """The reason why a folder is not copied for a run, or ""."""
     files = size = 0
-    for path in walk_files(folder):
+    for path in walk_files_outside_work_folders(folder):
         files += 1
         try:
             size += path.stat().st_size
@@ -32,7 +32,7 @@ def why_folder_not_copied(folder: Path) -> str:
     return ""
 
 
-def walk_files(folder: Path) -> Iterator[Path]:
+def walk_files_outside_work_folders(folder: Path) -> Iterator[Path]:
     for here, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not is_work_folder(os.path.join(here, name))]
         for name in names:
@@ -66,30 +66,30 @@ def copy_folder(source: Path, target: Path, excluded: tuple[str, ...]) -> None:
         ) from error
 
 
-def path_of_copy(source: Path, top: Path) -> Path:
+def path_of_copy_below(source: Path, top: Path) -> Path:
     """Where below `top` the copy of a folder lies: under its last names, so that `../data` can be there too."""
     return top.joinpath(*source.parts[1:][-PARENT_LEVELS:])
 
 
-def link_neighbours(source: Path, target: Path) -> None:
+def symlink_siblings_of_folder_and_parents(source: Path, copy: Path) -> None:
     """Beside a copied folder and the folders above it: links to what lies beside the original.
 
     A program that looks for `../data` finds it. A folder with too many entries, or that cannot be read, is left out.
     """
     for _ in range(PARENT_LEVELS):
-        if source.parent == source or target.name != source.name:
+        if source.parent == source or copy.name != source.name:
             return
-        name, source, target = source.name, source.parent, target.parent
+        name, source, copy = source.name, source.parent, copy.parent
         try:
             entries = [entry for entry in sorted(os.listdir(source)) if entry != name]
         except OSError:
             continue
         for entry in entries if len(entries) <= MAX_FILES else []:
-            if not os.path.lexists(target / entry):
-                (target / entry).symlink_to(source / entry)
+            if not os.path.lexists(copy / entry):
+                (copy / entry).symlink_to(source / entry)
 
 
-def make_linked_home(target: Path) -> None:
+def make_home_of_symlinks(target: Path) -> None:
     """A home directory in which everything lies that the real one holds."""
     target.mkdir(parents=True)
     home = Path(os.path.expanduser("~"))

@@ -35,7 +35,7 @@ MEMORY = Variation(
 
 
 # How Python and C hand out memory.
-def vary_or_pin_allocator(plan: Plan, vary: bool) -> Plan:
+def vary_or_leave_allocator(plan: Plan, vary: bool) -> Plan:
     """Vary the allocator: Python's own and one heap, then malloc for everything with room between.
 
     What can go wrong: objects lie in another order, and whatever is ordered by address with them.
@@ -45,7 +45,7 @@ def vary_or_pin_allocator(plan: Plan, vary: bool) -> Plan:
     return plan.with_environment(PYTHONMALLOC="malloc", MALLOC_TOP_PAD_="1048577", MALLOC_ARENA_MAX="1")
 
 
-ALLOCATOR = Variation("allocator", "environment", "Python's allocator -> malloc", vary_or_pin_allocator, "object-id")
+ALLOCATOR = Variation("allocator", "environment", "Python's allocator -> malloc", vary_or_leave_allocator, "object-id")
 
 
 # Where the system puts a program's memory.
@@ -57,25 +57,25 @@ def vary_or_pin_address_layout(plan: Plan, vary: bool) -> Plan:
     """
     if vary:
         return plan
-    return replace(plan, prefix=(*plan.prefix, *fixed_layout_command()))
+    return replace(plan, prefix=(*plan.prefix, *command_prefix_without_aslr()))
 
 
-def fixed_layout_command() -> tuple[str, ...]:
+def command_prefix_without_aslr() -> tuple[str, ...]:
     """The command in front of a program that turns the random placement off."""
     return (find_trusted_program("setarch") or "setarch", platform.machine(), "-R")
 
 
 @functools.cache
-def why_layout_cannot_be_fixed() -> str:
+def why_aslr_cannot_be_disabled() -> str:
     """The reason why the layout cannot be fixed here, or ""."""
     if find_trusted_program("setarch") is None:
         return "setarch, which fixes the layout, is not installed"
-    command = [*fixed_layout_command(), find_trusted_program("true") or "true"]
+    command = [*command_prefix_without_aslr(), find_trusted_program("true") or "true"]
     tried = subprocess.run(command, capture_output=True, text=True, check=False)
     return "" if tried.returncode == 0 else "the system does not let setarch fix the layout"
 
 
 ADDRESS_LAYOUT = Variation(
     "address_layout", "environment", "addresses fixed -> random", vary_or_pin_address_layout, "object-id",
-    lambda plan: why_layout_cannot_be_fixed(),
+    lambda plan: why_aslr_cannot_be_disabled(),
 )  # fmt: skip

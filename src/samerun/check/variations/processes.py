@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 from dataclasses import replace
+from typing import NamedTuple
 
 from samerun.check.plan import Plan, Variation
 from samerun.record.trace import format as f
@@ -12,14 +13,14 @@ from samerun.record.trace.run import RunTraces, count_events
 
 
 # The number of DataLoader workers.
-def vary_or_pin_workers(plan: Plan, vary: bool) -> Plan:
+def vary_or_leave_workers(plan: Plan, vary: bool) -> Plan:
     """Vary `num_workers` of every DataLoader: one more than the program says, two where it has none.
 
     What can go wrong: augmentations drawn in the workers, whose seeds depend on the worker's number; an
     IterableDataset that every worker reads from the start. Compared are the batches and what is made of
     them, not what happens in the workers.
     """
-    return plan.with_watch(extra_workers=True).with_comparison_scope("workers") if vary else plan
+    return plan.with_watch(extra_workers=True).with_comparison_limits("workers") if vary else plan
 
 
 def why_workers_cannot_matter(traces: RunTraces) -> str:
@@ -28,20 +29,20 @@ def why_workers_cannot_matter(traces: RunTraces) -> str:
 
 
 WORKERS = Variation(
-    "workers", "shape", "num_workers as it is -> one more, 0 -> 2", vary_or_pin_workers, "worker-count",
+    "workers", "shape", "num_workers as it is -> one more, 0 -> 2", vary_or_leave_workers, "worker-count",
     pointless=why_workers_cannot_matter,
 )  # fmt: skip
 
 
 # How child processes start.
-def vary_or_pin_process_start(plan: Plan, vary: bool) -> Plan:
+def vary_or_leave_process_start(plan: Plan, vary: bool) -> Plan:
     """Vary how `multiprocessing` starts processes: forked with the parent's memory, or from nothing.
 
     What can go wrong: a forked child inherits generators and globals, a spawned one makes them anew. A
     program that cannot be spawned (no ``if __name__ == "__main__"``) is told so, which is no difference.
     """
     return (
-        plan.with_watch(start_method=default_and_other_start_method()[1]).with_comparison_scope("children")
+        plan.with_watch(start_method=default_and_other_start_method()[1]).with_comparison_limits("children")
         if vary
         else plan
     )
@@ -64,7 +65,7 @@ def why_process_start_unavailable(plan: Plan) -> str:
 
 PROCESS_START = Variation(
     "process_start", "shape", "processes as Python starts them -> the other way (fork, spawn)",
-    vary_or_pin_process_start, "worker-seed", why_process_start_unavailable, why_process_start_cannot_matter,
+    vary_or_leave_process_start, "worker-seed", why_process_start_unavailable, why_process_start_cannot_matter,
     may_fail=True,
 )  # fmt: skip
 
@@ -73,7 +74,7 @@ PROCESS_START = Variation(
 RANK_COUNT_OPTIONS = ("--nproc-per-node", "--nproc_per_node")
 
 
-def vary_or_pin_world_size(plan: Plan, vary: bool) -> Plan:
+def vary_or_leave_world_size(plan: Plan, vary: bool) -> Plan:
     """Vary the number of ranks: one fewer than the program is started with, two where it is one.
 
     What can go wrong: each rank draws from its own stream, takes its share of the data by its number, and
@@ -87,11 +88,18 @@ def vary_or_pin_world_size(plan: Plan, vary: bool) -> Plan:
     other = str(count - 1 if count > 1 else 2)
     changed = f"{word.split('=')[0]}={other}" if "=" in word else other
     command = (*plan.command[:at], changed, *plan.command[at + 1 :])
-    return replace(plan, command=command).with_comparison_scope("ranks")
+    return replace(plan, command=command).with_comparison_limits("ranks")
 
 
-def find_rank_count_option(command: tuple[str, ...]) -> tuple[int, int] | None:
-    """(position in the command line, number of ranks); None where torchrun is not what is started."""
+class RankCountOption(NamedTuple):
+    """Where a command line says how many ranks there are. `word_index`: the word that holds the number."""
+
+    word_index: int
+    rank_count: int
+
+
+def find_rank_count_option(command: tuple[str, ...]) -> RankCountOption | None:
+    """The option of torchrun; None where torchrun is not what is started."""
     if not any(os.path.basename(word) == "torchrun" or word == "torch.distributed.run" for word in command):
         return None
     for at, word in enumerate(command):
@@ -100,7 +108,7 @@ def find_rank_count_option(command: tuple[str, ...]) -> tuple[int, int] | None:
             continue
         if not equals:
             at, value = at + 1, command[at + 1] if at + 1 < len(command) else ""
-        return (at, int(value)) if value.isdigit() else None
+        return RankCountOption(at, int(value)) if value.isdigit() else None
     return None
 
 
@@ -111,6 +119,6 @@ def why_world_size_unavailable(plan: Plan) -> str:
 
 
 WORLD_SIZE = Variation(
-    "world_size", "shape", "ranks as they are -> one fewer, 1 -> 2", vary_or_pin_world_size, "world-size",
+    "world_size", "shape", "ranks as they are -> one fewer, 1 -> 2", vary_or_leave_world_size, "world-size",
     why_world_size_unavailable, may_fail=True,
 )  # fmt: skip

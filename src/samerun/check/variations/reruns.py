@@ -8,16 +8,16 @@ from samerun.check.plan import Plan, Variation
 
 
 # Nothing at all: the same command once more.
-def vary_or_pin_rerun(plan: Plan, vary: bool) -> Plan:
+def keep_plan_for_rerun(plan: Plan, vary: bool) -> Plan:
     """Vary nothing. What differs now, differs by itself: entropy, time, threads, operators."""
     return plan
 
 
-RERUN = Variation("rerun", "rerun", "the same command again", vary_or_pin_rerun, "")
+RERUN = Variation("rerun", "rerun", "the same command again", keep_plan_for_rerun, "")
 
 
 # An interruption: the program is ended in the middle and taken up again from its checkpoint.
-def vary_or_pin_resume(plan: Plan, vary: bool) -> Plan:
+def give_each_run_a_checkpoint_folder(plan: Plan, vary: bool) -> Plan:
     """Vary whether the program runs in one go.
 
     What can go wrong: the checkpoint lacks a random generator, the scheduler, or the place in the epoch, and
@@ -39,5 +39,9 @@ def vary_or_pin_resume(plan: Plan, vary: bool) -> Plan:
 
 
 RESUME = Variation(
-    "resume", "shape", "in one go -> interrupted and taken up again", vary_or_pin_resume, "resume-position"
+    "resume",
+    "shape",
+    "in one go -> interrupted and taken up again",
+    give_each_run_a_checkpoint_folder,
+    "resume-position",
 )

@@ -31,7 +31,7 @@ VARIATIONS: tuple[Variation, ...] = (
 GROUPS = tuple(dict.fromkeys(v.group for v in VARIATIONS if v.group != v.name))
 
 
-def parse_vary(text: str) -> tuple[Variation, ...]:
+def parse_vary_option(text: str) -> tuple[Variation, ...]:
     """The variations that `--vary` names: names or groups, `all`, `none`; in table order.
 
     Raises SamerunError for a name that is neither.

@@ -112,7 +112,7 @@ def _hold_switches_of_imported(module: ModuleType) -> None:
 
 _import_hook = PostImportHooks()
 for _name in sorted({switch.module for switch in SWITCHES if switch.module}):
-    _import_hook.add(_name, _hold_switches_of_imported)
+    _import_hook.call_now_or_after_import(_name, _hold_switches_of_imported)
 
 
 P = ParamSpec("P")

@@ -11,9 +11,9 @@ from hashlib import blake2b
 from typing import Any, Literal, NamedTuple
 
 from samerun.base.errors import SamerunError, SwitchError, TooLateError
-from samerun.base.launch import read_environment_at_start
+from samerun.base.launch import read_environ_at_process_start
 from samerun.base.machine import collect_machine_facts
-from samerun.base.user_code import is_library_file, relative_to_working_folder
+from samerun.base.user_code import is_library_or_generated_file, relative_to_working_folder
 from samerun.control.streams import process_seed
 from samerun.control.streams.stream import process_streams
 from samerun.control.switches.switch import CudnnBenchmark, Level, Policy, Precision, Switch, Value, Variable
@@ -275,7 +275,7 @@ def _find_who_set(switch: Switch) -> SetBy:
     names = [variable.name for variable in switch.variables]
     if any(name in names_set for names_set in names_set_by_samerun for name in (switch.name, *names)):
         return "samerun"
-    start = read_environment_at_start()
+    start = read_environ_at_process_start()
     if switch.available() and switch.default is not None:
         if _equals_default(switch.read(), switch.default):
             return "default"
@@ -305,7 +305,7 @@ def collect_process_facts(read_at: str) -> dict[str, Any]:
         "knobs": {switch.name: switch.in_force for switch in survey()},
         "machine": collect_machine_facts(),
         "packages": read_installed_versions(),
-        "variables": select_relevant_variables(read_environment_at_start()),
+        "variables": select_relevant_variables(read_environ_at_process_start()),
         "seed": process_seed.current_seed(),
         "streams": sorted({name for name, _, _ in process_streams}),
         "sources": digest_loaded_user_files(),
@@ -332,7 +332,7 @@ def digest_loaded_user_files() -> dict[str, str]:
         if not isinstance(name, str) or not name.endswith(".py"):
             continue
         try:
-            if is_library_file(os.path.abspath(name)):
+            if is_library_or_generated_file(os.path.abspath(name)):
                 continue
             with open(name, "rb") as file:
                 digest = blake2b(file.read(), digest_size=32).hexdigest()

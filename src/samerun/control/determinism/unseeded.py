@@ -21,7 +21,7 @@ from typing import Any, Literal
 from samerun.base.errors import UnseededError
 from samerun.base.hooks import PostImportHooks
 from samerun.base.user_code import format_source_location, is_user_code
-from samerun.base.wrapping import replace_method_in_type, wrap_like
+from samerun.base.wrapping import make_wrapper_of_same_type, replace_method_in_type
 
 OnUnseeded = Literal["ignore", "warn", "error"]
 """What to do when the program's own code asks for unseeded randomness."""
@@ -115,7 +115,9 @@ def _wrap_while_watching(owner: Any, attribute: str, make_wrapper: Callable[[Any
         return
     known = _wrappers.get((id(owner), attribute))
     replacement = (
-        known[1] if known is not None and known[0] is original else wrap_like(original, make_wrapper(original))
+        known[1]
+        if known is not None and known[0] is original
+        else make_wrapper_of_same_type(original, make_wrapper(original))
     )
     _wrappers[id(owner), attribute] = original, replacement
     setattr(owner, attribute, replacement)
@@ -238,4 +240,4 @@ def _wrap_imported_module(module: ModuleType) -> None:
 
 _import_hook = PostImportHooks()
 for _name in ("uuid", "numpy.random", "torch"):
-    _import_hook.add(_name, _wrap_imported_module)
+    _import_hook.call_now_or_after_import(_name, _wrap_imported_module)

@@ -126,4 +126,4 @@ def _seed_sources_of_imported(module: ModuleType) -> None:
 
 _import_hook = PostImportHooks()
 for _name in sorted({source.module for source in SOURCES if source.module}):
-    _import_hook.add(_name, _seed_sources_of_imported)
+    _import_hook.call_now_or_after_import(_name, _seed_sources_of_imported)

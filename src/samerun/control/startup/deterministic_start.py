@@ -38,7 +38,7 @@ def start() -> None:
         seed_everything(seed)
     except SamerunError as error:
         _exit_with_error(str(error))
-    _later.add("torch", lambda module: _enter_deterministic(None, options))
+    _later.call_now_or_after_import("torch", lambda module: _enter_deterministic(None, options))
     _later.install()
 
 

@@ -38,7 +38,7 @@ def start() -> None:
 
         module.register_optimizer_step_post_hook(first_step)
 
-    _later.add("torch.optim.optimizer", hook)
+    _later.call_now_or_after_import("torch.optim.optimizer", hook)
     _later.install()
     atexit.register(write, "end of the program")
 

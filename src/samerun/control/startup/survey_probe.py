@@ -34,7 +34,7 @@ def start() -> None:
 
         module.register_optimizer_step_post_hook(first_step)
 
-    _later.add("torch.optim.optimizer", hook)
+    _later.call_now_or_after_import("torch.optim.optimizer", hook)
     _later.install()
     if not _mark_begun_or_detect_child():
         atexit.register(lambda: os.getpid() == pid and write_survey_once(request, "end of the program", AT_END))

@@ -6,7 +6,7 @@ import importlib.util
 import sys
 from collections.abc import Callable
 
-from samerun.base.launch import read_environment_at_start
+from samerun.base.launch import read_environ_at_process_start
 from samerun.control.switches.switch import Policy, Switch, Variable, always_true, make_variables_reader
 
 HASH_SEED_VARIABLE = "PYTHONHASHSEED"
@@ -17,7 +17,7 @@ def _read_hash_seed_in_force() -> str | None:
     """The seed this interpreter hashes with; None when it drew one. `os.environ` may say anything by now."""
     if not sys.flags.hash_randomization:
         return "0"
-    return None if sys.flags.ignore_environment else read_environment_at_start().get(HASH_SEED_VARIABLE)
+    return None if sys.flags.ignore_environment else read_environ_at_process_start().get(HASH_SEED_VARIABLE)
 
 
 def _accept_hash_seed(value: str, policy: Policy) -> bool:

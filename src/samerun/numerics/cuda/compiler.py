@@ -30,10 +30,10 @@ _FOLDERS = (Path(__file__).with_name("native"), Path(__file__).parents[4] / "nat
 
 
 @cache
-def read_source_with_includes(name: str) -> str:
+def read_source_with_includes(source_name: str) -> str:
     """The source of one of `NAMES`. Raises FileNotFoundError where it was not installed."""
-    folder = next((place for place in _FOLDERS if (place / "cuda" / f"{name}.cu").exists()), _FOLDERS[0])
-    return _inline_includes((folder / "cuda" / f"{name}.cu").resolve(), set())
+    folder = next((place for place in _FOLDERS if (place / "cuda" / f"{source_name}.cu").exists()), _FOLDERS[0])
+    return _inline_includes((folder / "cuda" / f"{source_name}.cu").resolve(), set())
 
 
 def _inline_includes(path: Path, seen: set[Path]) -> str:
@@ -47,20 +47,20 @@ def _inline_includes(path: Path, seen: set[Path]) -> str:
     return "\n".join(lines)
 
 
-def compile_cached(name: str, source: str, architecture: str) -> bytes:
+def compile_cuda_source_cached(name: str, source: str, architecture: str) -> bytes:
     """Machine code ("sm_90") or PTX ("compute_90") of `source`; from the cache where it was compiled before.
 
     Raises SamerunError where NVRTC is missing, or refuses.
     """
-    nvrtc = _import_nvrtc()
-    version = "{}.{}".format(*_require_success(nvrtc, nvrtc.nvrtcVersion()))
+    nvrtc = _import_nvrtc_or_explain()
+    version = "{}.{}".format(*_unwrap_nvrtc_result(nvrtc, nvrtc.nvrtcVersion()))
     key = hashlib.sha256("\0".join([version, architecture, *FLAGS, source]).encode()).hexdigest()
-    kept = _locate_cache_folder() / f"{name}-{architecture}-{key[:32]}"
+    kept = _cuda_cache_folder() / f"{name}-{architecture}-{key[:32]}"
     try:
         return kept.read_bytes()
     except OSError:
         pass
-    found = _compile(nvrtc, name, source, [f"--gpu-architecture={architecture}", *FLAGS])
+    found = _compile_with_nvrtc(nvrtc, name, source, [f"--gpu-architecture={architecture}", *FLAGS])
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
         write_file_atomically(kept, found)
@@ -69,13 +69,13 @@ def compile_cached(name: str, source: str, architecture: str) -> bytes:
     return found
 
 
-def _locate_cache_folder() -> Path:
+def _cuda_cache_folder() -> Path:
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("samerun", appauthor=False)) / "cuda"
 
 
-def _import_nvrtc() -> Any:
+def _import_nvrtc_or_explain() -> Any:
     try:
         from cuda.bindings import nvrtc
 
@@ -88,27 +88,29 @@ def _import_nvrtc() -> Any:
     return nvrtc
 
 
-def _require_success(nvrtc: Any, answer: tuple[Any, ...]) -> tuple[Any, ...]:
-    error, *values = answer
+def _unwrap_nvrtc_result(nvrtc: Any, status_and_values: tuple[Any, ...]) -> tuple[Any, ...]:
+    error, *values = status_and_values
     if int(error) != 0:
         raise SamerunError(f"NVRTC: {nvrtc.nvrtcGetErrorString(error)[1].decode()}.")
     return tuple(values)
 
 
-def _compile(nvrtc: Any, name: str, source: str, options: Sequence[str]) -> bytes:
+def _compile_with_nvrtc(nvrtc: Any, name: str, source: str, options: Sequence[str]) -> bytes:
     """What NVRTC makes: PTX for a virtual architecture, machine code for a real one."""
-    (program,) = _require_success(nvrtc, nvrtc.nvrtcCreateProgram(source.encode(), f"{name}.cu".encode(), 0, [], []))
+    (program,) = _unwrap_nvrtc_result(
+        nvrtc, nvrtc.nvrtcCreateProgram(source.encode(), f"{name}.cu".encode(), 0, [], [])
+    )
     try:
         (error,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
         if int(error) != 0:
-            (size,) = _require_success(nvrtc, nvrtc.nvrtcGetProgramLogSize(program))
+            (size,) = _unwrap_nvrtc_result(nvrtc, nvrtc.nvrtcGetProgramLogSize(program))
             log = b" " * size
             nvrtc.nvrtcGetProgramLog(program, log)
             raise SamerunError(f"NVRTC refuses {name}.cu: {log.decode(errors='replace').strip(chr(0))}")
         what = "PTX" if "=compute_" in options[0] else "CUBIN"
-        (size,) = _require_success(nvrtc, getattr(nvrtc, f"nvrtcGet{what}Size")(program))
+        (size,) = _unwrap_nvrtc_result(nvrtc, getattr(nvrtc, f"nvrtcGet{what}Size")(program))
         found = b" " * size
-        _require_success(nvrtc, getattr(nvrtc, f"nvrtcGet{what}")(program, found))
+        _unwrap_nvrtc_result(nvrtc, getattr(nvrtc, f"nvrtcGet{what}")(program, found))
         return bytes(found)
     finally:
         nvrtc.nvrtcDestroyProgram(program)

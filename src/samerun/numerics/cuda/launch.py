@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import torch
 
 from samerun.base.errors import SamerunError
-from samerun.numerics.cuda.compiler import compile_cached, read_source_with_includes
+from samerun.numerics.cuda.compiler import compile_cuda_source_cached, read_source_with_includes
 
 Address: TypeAlias = int
 """Of memory of the device: `Tensor.data_ptr()`, or 0."""
@@ -24,43 +24,52 @@ _thread = threading.local()
 _multiprocessors: dict[int, int] = {}
 
 
-def launch(device: torch.device, file: str, kernel: str, blocks: int, threads: Sequence[int], *arguments: Any) -> None:
-    """Start `kernel` of native/cuda/`file`.cu. `threads`: of a block, in x (and y). `arguments`: ctypes values.
+def launch_kernel(
+    device: torch.device,
+    source_file: str,
+    kernel_name: str,
+    num_blocks: int,
+    block_shape: Sequence[int],
+    *arguments: Any,
+) -> None:
+    """Start a kernel of native/cuda/`source_file`.cu. `block_shape`: threads in x (and y). `arguments`: ctypes values.
 
     Raises SamerunError for what the driver refuses, and where the sources cannot be compiled.
     """
-    if blocks == 0:
+    if num_blocks == 0:
         return
     driver = _import_driver_bindings()
-    index = torch.cuda.current_device() if device.index is None else device.index
-    with torch.cuda.device(index):
-        _ensure_context(driver, index)
-        function = _functions.get((index, kernel)) or _load_kernel(driver, index, file, kernel)
+    device_index = torch.cuda.current_device() if device.index is None else device.index
+    with torch.cuda.device(device_index):
+        _set_thread_context_if_none(driver, device_index)
+        function = _functions.get((device_index, kernel_name)) or _load_kernel(
+            driver, device_index, source_file, kernel_name
+        )
         places = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(each) for each in arguments))
-        x, y = (*threads, 1)[:2]
-        stream = torch.cuda.current_stream(index).cuda_stream
-        _require_success(
+        x, y = (*block_shape, 1)[:2]
+        stream = torch.cuda.current_stream(device_index).cuda_stream
+        _unwrap_driver_result(
             driver,
-            driver.cuLaunchKernel(function, blocks, 1, 1, x, y, 1, 0, stream, ctypes.addressof(places), 0),
+            driver.cuLaunchKernel(function, num_blocks, 1, 1, x, y, 1, 0, stream, ctypes.addressof(places), 0),
         )
 
 
-def launch_per_value(device: torch.device, file: str, kernel: str, n: int, *arguments: Any) -> None:
-    """Start a kernel that takes n values one by one."""
-    launch(device, file, kernel, min(-(-n // THREADS), MOST_BLOCKS), (THREADS,), *arguments)
+def launch_grid_stride(device: torch.device, source_file: str, kernel_name: str, n: int, *arguments: Any) -> None:
+    """Start a kernel whose threads share n values in a grid-stride loop."""
+    launch_kernel(device, source_file, kernel_name, min(-(-n // THREADS), MOST_BLOCKS), (THREADS,), *arguments)
 
 
-def allocate(device: torch.device, n: int, dtype: torch.dtype) -> torch.Tensor:
+def allocate_uninitialized(device: torch.device, n: int, dtype: torch.dtype) -> torch.Tensor:
     """Memory that a kernel of this stream may use; it goes back to torch when the tensor is dropped."""
     return torch.empty(n, dtype=dtype, device=device)
 
 
 def count_multiprocessors(device: torch.device) -> int:
     """How many multiprocessors the device has."""
-    index = torch.cuda.current_device() if device.index is None else device.index
-    if index not in _multiprocessors:
-        _multiprocessors[index] = torch.cuda.get_device_properties(index).multi_processor_count
-    return _multiprocessors[index]
+    device_index = torch.cuda.current_device() if device.index is None else device.index
+    if device_index not in _multiprocessors:
+        _multiprocessors[device_index] = torch.cuda.get_device_properties(device_index).multi_processor_count
+    return _multiprocessors[device_index]
 
 
 def _import_driver_bindings() -> Any:
@@ -69,32 +78,32 @@ def _import_driver_bindings() -> Any:
     return driver
 
 
-def _ensure_context(driver: Any, index: int) -> None:
+def _set_thread_context_if_none(driver: Any, device_index: int) -> None:
     """torch gives a thread the device's context with its first call there, which may not have been made yet."""
     if getattr(_thread, "has_context", False):
         return
-    (context,) = _require_success(driver, driver.cuCtxGetCurrent())
+    (context,) = _unwrap_driver_result(driver, driver.cuCtxGetCurrent())
     if int(context) == 0:
-        (device,) = _require_success(driver, driver.cuDeviceGet(index))
-        (context,) = _require_success(driver, driver.cuDevicePrimaryCtxRetain(device))
-        _require_success(driver, driver.cuCtxSetCurrent(context))
+        (device,) = _unwrap_driver_result(driver, driver.cuDeviceGet(device_index))
+        (context,) = _unwrap_driver_result(driver, driver.cuDevicePrimaryCtxRetain(device))
+        _unwrap_driver_result(driver, driver.cuCtxSetCurrent(context))
     _thread.has_context = True
 
 
-def _load_kernel(driver: Any, index: int, file: str, kernel: str) -> Any:
+def _load_kernel(driver: Any, device_index: int, source_file: str, kernel_name: str) -> Any:
     """Compile and load the file for this device, and keep all that is asked of it."""
-    module = _modules.get((index, file))
+    module = _modules.get((device_index, source_file))
     if module is None:
-        major, minor = torch.cuda.get_device_capability(index)
-        code = compile_cached(file, read_source_with_includes(file), f"sm_{major}{minor}")
-        module = _modules[index, file] = _require_success(driver, driver.cuModuleLoadData(code))[0]
-    found = _require_success(driver, driver.cuModuleGetFunction(module, kernel.encode()))[0]
-    _functions[index, kernel] = found
+        major, minor = torch.cuda.get_device_capability(device_index)
+        code = compile_cuda_source_cached(source_file, read_source_with_includes(source_file), f"sm_{major}{minor}")
+        module = _modules[device_index, source_file] = _unwrap_driver_result(driver, driver.cuModuleLoadData(code))[0]
+    found = _unwrap_driver_result(driver, driver.cuModuleGetFunction(module, kernel_name.encode()))[0]
+    _functions[device_index, kernel_name] = found
     return found
 
 
-def _require_success(driver: Any, answer: tuple[Any, ...]) -> tuple[Any, ...]:
-    error, *values = answer
+def _unwrap_driver_result(driver: Any, status_and_values: tuple[Any, ...]) -> tuple[Any, ...]:
+    error, *values = status_and_values
     if int(error) != 0:
         words = driver.cuGetErrorString(error)[1]
         raise SamerunError(f"CUDA: {words.decode() if words else error}.")

@@ -10,7 +10,14 @@ from typing import Any
 
 import torch
 
-from samerun.numerics.cuda.launch import THREADS, Address, allocate, count_multiprocessors, launch, launch_per_value
+from samerun.numerics.cuda.launch import (
+    THREADS,
+    Address,
+    allocate_uninitialized,
+    count_multiprocessors,
+    launch_grid_stride,
+    launch_kernel,
+)
 from samerun.numerics.status import DONE
 
 BLOCK = 256
@@ -54,45 +61,53 @@ class GridStruct(ctypes.Structure):
     ]  # fmt: skip
 
 
-def _launch_product(device: Device, dtype: torch.dtype, product: ProductStruct) -> None:
+def _launch_tiled_gemm(device: Device, dtype: torch.dtype, product: ProductStruct) -> None:
     """Cut the product so that the device is busy, and start it."""
     if not product.batches * product.m * product.n:
         return
     bits, large = ("32", 128) if dtype is torch.float32 else ("64", 64)
     blocks, wanted = -(-product.k // BLOCK), count_multiprocessors(device)
 
-    def tiles(size: int) -> int:
-        return int(product.batches * -(-product.m // size) * -(-product.n // size))
+    def count_tiles(tile_size: int) -> int:
+        return int(product.batches * -(-product.m // tile_size) * -(-product.n // tile_size))
 
-    size = large if tiles(large) * blocks >= wanted and min(product.m, product.n) > 32 else 32
-    splits = max(1, min(blocks, -(-2 * wanted // tiles(size))))
+    size = large if count_tiles(large) * blocks >= wanted and min(product.m, product.n) > 32 else 32
+    splits = max(1, min(blocks, -(-2 * wanted // count_tiles(size))))
     cells = product.batches * product.m * product.n
     if blocks * cells > MOST_PARTS:
         splits = 1
-    parts = allocate(device, blocks * cells if splits > 1 else 0, dtype)
+    parts = allocate_uninitialized(device, blocks * cells if splits > 1 else 0, dtype)
     product.splits, product.parts = splits, parts.data_ptr() if splits > 1 else None
     if blocks:
         kernel = f"product_{'small' if size == 32 else 'large'}{bits}"
-        launch(device, "products", kernel, tiles(size) * splits, (THREADS,), product)
+        launch_kernel(device, "products", kernel, count_tiles(size) * splits, (THREADS,), product)
     if splits > 1 or not blocks:
-        launch_per_value(device, "products", f"sum_product_parts{bits}", cells, product)
+        launch_grid_stride(device, "products", f"sum_product_parts{bits}", cells, product)
 
 
 def launch_matmul(
-    device: Device, is_double: int, dims: Any, a: Address, b: Address, c: Address, bias: Address | None
+    device: Device,
+    is_double: int,
+    packed_sizes_and_strides: Any,
+    a: Address,
+    b: Address,
+    c: Address,
+    bias: Address | None,
 ) -> int:
-    batches, m, n, k, a_batch, a_row, a_k, b_batch, b_k, b_column, c_batch, c_row, c_column, *plus = dims
+    batches, m, n, k, a_batch, a_row, a_k, b_batch, b_k, b_column, c_batch, c_row, c_column, *plus = (
+        packed_sizes_and_strides
+    )
     product = ProductStruct(
         batches, m, n, k, a, b, c, AxisStruct(
             None, a_row
         ), AxisStruct(None, a_k), AxisStruct(None, b_k), AxisStruct(None, b_column),
         AxisStruct(None, c_column), a_batch, b_batch, c_batch, c_row, bias, *plus, a_k == 1, b_k == 1, 1, None,
     )  # fmt: skip
-    _launch_product(device, torch.float64 if is_double else torch.float32, product)
+    _launch_tiled_gemm(device, torch.float64 if is_double else torch.float32, product)
     return DONE
 
 
-class _Convolution:
+class _ConvolutionGemm:
     """One of the three products of a convolution: as native/convolution.c, whose words it uses."""
 
     def __init__(self, device: Device, direction: int, dtype: torch.dtype, packed_shape: Sequence[int]) -> None:
@@ -115,19 +130,21 @@ class _Convolution:
                 for o, s, r, i, p in zip(self.out, self.stride, reach, self.into, self.padding, strict=True)
             ]
 
-    def copy_padded_image(self, image: Address, gradient: Address) -> int:
-        """The image (or, for the gradient of the input, the gradient spread by the stride) with its padding."""
+    def copy_padded_operand(self, image_address: Address, gradient_address: Address) -> int:
+        """The address of a padded copy of the image (GRADIENT_OF_INPUT: of the gradient, spread by the stride)."""
         turned = self.direction == GRADIENT_OF_INPUT
-        source, channels = (gradient, self.images * self.outputs) if turned else (image, self.images * self.inputs)
+        source, channels = (
+            (gradient_address, self.images * self.outputs) if turned else (image_address, self.images * self.inputs)
+        )
         size, step = (self.out, self.stride) if turned else (self.into, [1, 1, 1])
         stretched = any(s != 1 and i > 1 for s, i in zip(step, size, strict=True))
         if size == self.size and not any(self.pad_before) and not stretched:
             return source
-        copy = allocate(self.device, channels * prod(self.size), self.dtype)
+        copy = allocate_uninitialized(self.device, channels * prod(self.size), self.dtype)
         self.buffers.append(copy)
         spread = PaddingStruct(*((c_int64 * 3)(*each) for each in (size, self.size, step, self.pad_before)))
         kernel = "pad_image32" if self.dtype is torch.float32 else "pad_image64"
-        launch_per_value(self.device, "products", kernel, copy.numel(), c_void_p(source), c_void_p(copy.data_ptr()),
+        launch_grid_stride(self.device, "products", kernel, copy.numel(), c_void_p(source), c_void_p(copy.data_ptr()),
              c_int64(channels), spread)  # fmt: skip
         return copy.data_ptr()
 
@@ -136,10 +153,10 @@ class _Convolution:
         start: int = 0,
     ) -> AxisStruct:  # fmt: skip
         """The offsets outer * outer_stride + each position of `inner` times its steps, as a table on the device."""
-        table = allocate(self.device, outer * prod(inner), torch.int64)
+        table = allocate_uninitialized(self.device, outer * prod(inner), torch.int64)
         self.buffers.append(table)
         grid = GridStruct(start, outer_stride, *((c_int64 * 3)(*each) for each in (inner, step, size)))
-        launch_per_value(
+        launch_grid_stride(
             self.device,
             "products",
             "grid_offsets",
@@ -150,7 +167,7 @@ class _Convolution:
         )
         return AxisStruct(table.data_ptr(), 0)
 
-    def build_product(self, a: Address, b: Address, c: Address, bias: Address | None) -> ProductStruct:
+    def build_implicit_gemm(self, a: Address, b: Address, c: Address, bias: Address | None) -> ProductStruct:
         into, out = self.inputs // self.groups, self.outputs // self.groups
         taps, area, one = prod(self.taps), prod(self.size), [1, 1, 1]
         product = ProductStruct(batches=self.groups, a=a, b=b, c=c, bias=bias, bias_row=1)
@@ -195,8 +212,8 @@ def launch_convolution(
     gradient: Address | None, bias: Address | None, result: Address,
 ) -> int:  # fmt: skip
     dtype = torch.float64 if is_double else torch.float32
-    shape = _Convolution(device, direction, dtype, list(packed_shape))
-    padded = shape.copy_padded_image(image or 0, gradient or 0)
+    shape = _ConvolutionGemm(device, direction, dtype, list(packed_shape))
+    padded = shape.copy_padded_operand(image or 0, gradient or 0)
     left = weight if direction in (FORWARD, GRADIENT_OF_INPUT) else gradient
-    _launch_product(device, dtype, shape.build_product(left or 0, padded, result, bias))
+    _launch_tiled_gemm(device, dtype, shape.build_implicit_gemm(left or 0, padded, result, bias))
     return DONE

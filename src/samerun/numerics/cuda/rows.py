@@ -9,28 +9,36 @@ import torch
 
 from samerun.numerics.cuda import sums
 from samerun.numerics.cuda.elementwise import launch_fill
-from samerun.numerics.cuda.launch import THREADS, Address, allocate, launch, launch_per_value
+from samerun.numerics.cuda.launch import THREADS, Address, allocate_uninitialized, launch_grid_stride, launch_kernel
 from samerun.numerics.status import DONE
 
 NAMES = ("softmax", "log_softmax", "logsumexp", "softmax_backward", "log_softmax_backward")
 Device = torch.device
 
 
-def _choose_threads_per_row(n: int) -> tuple[int]:
-    """Of a block that takes a row of n values: no warp without work."""
-    return (sums.WARP * max(1, min(THREADS // sums.WARP, n // 128)),)
+def _choose_block_shape_for_row(row_length: int) -> tuple[int]:
+    """Of a block that takes a row of row_length values: no warp without work."""
+    return (sums.WARP * max(1, min(THREADS // sums.WARP, row_length // 128)),)
 
 
 def launch_softmax_family_rows(
-    device: Device, function_number: int, x: Address, grad: Address, out: Address, count: int, n: int
+    device: Device, function_index: int, x: Address, grad: Address, out: Address, num_rows: int, row_length: int
 ) -> None:
     pointers = map(c_void_p, (x, grad, out))
-    launch(device, "softmax", NAMES[function_number], count, _choose_threads_per_row(n), *pointers, c_int64(n))
+    launch_kernel(
+        device,
+        "softmax",
+        NAMES[function_index],
+        num_rows,
+        _choose_block_shape_for_row(row_length),
+        *pointers,
+        c_int64(row_length),
+    )
 
 
 def launch_normalize_rows(
     device: Device,
-    rms: int,
+    is_rms: int,
     eps: float,
     x: Address,
     weight: Address,
@@ -38,19 +46,29 @@ def launch_normalize_rows(
     out: Address,
     mean: Address,
     rstd: Address,
-    count: int,
-    n: int,
+    num_rows: int,
+    row_length: int,
     groups: int,
     inner: int,
 ) -> None:
     pointers = map(c_void_p, (x, weight, bias, out, mean, rstd))
-    sizes = map(c_int64, (n, groups, inner))
-    launch(device, "norms", "norm_rows", count, _choose_threads_per_row(n), c_int(rms), c_float(eps), *pointers, *sizes)
+    sizes = map(c_int64, (row_length, groups, inner))
+    launch_kernel(
+        device,
+        "norms",
+        "norm_rows",
+        num_rows,
+        _choose_block_shape_for_row(row_length),
+        c_int(is_rms),
+        c_float(eps),
+        *pointers,
+        *sizes,
+    )
 
 
 def launch_normalize_rows_backward(
     device: Device,
-    rms: int,
+    is_rms: int,
     x: Address,
     grad: Address,
     weight: Address,
@@ -58,19 +76,28 @@ def launch_normalize_rows_backward(
     rstd: Address,
     out: Address,
     terms: Address,
-    count: int,
-    n: int,
+    num_rows: int,
+    row_length: int,
     groups: int,
     inner: int,
 ) -> None:
     pointers = map(c_void_p, (x, grad, weight, mean, rstd, out, terms))
-    sizes = map(c_int64, (n, groups, inner))
-    launch(device, "norms", "norm_rows_backward", count, _choose_threads_per_row(n), c_int(rms), *pointers, *sizes)
+    sizes = map(c_int64, (row_length, groups, inner))
+    launch_kernel(
+        device,
+        "norms",
+        "norm_rows_backward",
+        num_rows,
+        _choose_block_shape_for_row(row_length),
+        c_int(is_rms),
+        *pointers,
+        *sizes,
+    )
 
 
 def launch_normalize_rows_backward_with_weight(
     device: Device,
-    rms: int,
+    is_rms: int,
     x: Address,
     grad: Address,
     weight: Address,
@@ -79,16 +106,18 @@ def launch_normalize_rows_backward_with_weight(
     out: Address,
     weight_grad: Address,
     bias_grad: Address,
-    count: int,
-    n: int,
+    num_rows: int,
+    row_length: int,
 ) -> int:
-    if count == 0 or n == 0:
+    if num_rows == 0 or row_length == 0:
         for each in (weight_grad, bias_grad):
-            launch_fill(device, torch.float32, each, 0.0, n)
+            launch_fill(device, torch.float32, each, 0.0, row_length)
         return DONE
-    terms = allocate(device, count * n, torch.float32)
-    launch_normalize_rows_backward(device, rms, x, grad, weight, mean, rstd, out, terms.data_ptr(), count, n, 1, 1)
-    layout = array.array("q", (count, n, n, 1))
+    terms = allocate_uninitialized(device, num_rows * row_length, torch.float32)
+    launch_normalize_rows_backward(
+        device, is_rms, x, grad, weight, mean, rstd, out, terms.data_ptr(), num_rows, row_length, 1, 1
+    )
+    layout = array.array("q", (num_rows, row_length, row_length, 1))
     sizes = layout.buffer_info()[0]
     for source, to in ((terms.data_ptr(), weight_grad), (grad, bias_grad)):
         sums.sum32(device, 0, source, 0, to, 2, sizes, sizes + 16, 1)
@@ -104,12 +133,12 @@ def launch_normalize_channels(
     rstd: Address,
     out: Address,
     images: int,
-    count: int,
+    num_channels: int,
     inner: int,
 ) -> None:
-    n = images * count * inner
+    n = images * num_channels * inner
     pointers = map(c_void_p, (x, weight, bias, mean, rstd, out))
-    launch_per_value(device, "norms", "normalize_channels", n, *pointers, *map(c_int64, (n, count, inner)))
+    launch_grid_stride(device, "norms", "normalize_channels", n, *pointers, *map(c_int64, (n, num_channels, inner)))
 
 
 def launch_normalize_channels_backward(
@@ -124,23 +153,25 @@ def launch_normalize_channels_backward(
     weight_grad: Address,
     bias_grad: Address,
     images: int,
-    count: int,
+    num_channels: int,
     inner: int,
 ) -> int:
     blocks = -(-images * inner // sums.BLOCK)
     kinds = 4 if training else 2
-    parts, found = (allocate(device, n, torch.float32) for n in (4 * count * blocks, 4 * count))
+    parts, found = (
+        allocate_uninitialized(device, n, torch.float32) for n in (4 * num_channels * blocks, 4 * num_channels)
+    )
     given = (c_int(training), *map(c_void_p, (x, grad, weight, mean, rstd)))
-    sizes = tuple(map(c_int64, (images, count, inner)))
-    warps = -(-count * blocks * sums.WARP // THREADS)
-    launch(device, "norms", "channel_gradient_sums", warps, (THREADS,), *given, c_void_p(parts.data_ptr()), *sizes,
-           c_int64(blocks))  # fmt: skip
+    sizes = tuple(map(c_int64, (images, num_channels, inner)))
+    warps = -(-num_channels * blocks * sums.WARP // THREADS)
+    launch_kernel(device, "norms", "channel_gradient_sums", warps, (THREADS,), *given, c_void_p(parts.data_ptr()),
+           *sizes, c_int64(blocks))  # fmt: skip
     # The sums are those of g, g*y, h, h*y; the first two are results.
-    places = (bias_grad, weight_grad, found.data_ptr() + 8 * count, found.data_ptr() + 12 * count)
+    places = (bias_grad, weight_grad, found.data_ptr() + 8 * num_channels, found.data_ptr() + 12 * num_channels)
     for kind in range(kinds):
-        sums.reduce_blocks(
-            device, "32", False, parts.data_ptr() + 4 * kind * count * blocks, places[kind], blocks, count
+        sums.launch_block_tree_reduction(
+            device, "32", False, parts.data_ptr() + 4 * kind * num_channels * blocks, places[kind], blocks, num_channels
         )
-    launch_per_value(device, "norms", "channel_input_gradient", images * count * inner, *given,
+    launch_grid_stride(device, "norms", "channel_input_gradient", images * num_channels * inner, *given,
          c_void_p(found.data_ptr()), c_void_p(out), *sizes)  # fmt: skip
     return DONE

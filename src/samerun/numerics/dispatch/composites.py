@@ -13,22 +13,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.operators import recurrent
-from samerun.numerics.operators.attention import attention
-from samerun.numerics.operators.checks import AcceptedSignatures, raise_torch_error
-from samerun.numerics.operators.norms import rms_norm
+from samerun.numerics.aten_handlers import recurrent
+from samerun.numerics.aten_handlers.attention import scaled_dot_product_attention
+from samerun.numerics.aten_handlers.checks import AcceptedSignatures, raise_torch_error_unless_accepted
+from samerun.numerics.aten_handlers.norms import rms_norm
 
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 _aten = torch.ops.aten
 
 
-def _find_overload(name: str) -> Any:
+def _resolve_aten_overload(name: str) -> Any:
     packet, _, overload = name.partition(".")
     return getattr(getattr(_aten, packet), overload or "default")
 
 
 _PORTABLE_KERNELS: dict[str, Callable[..., Any]] = {
-    "scaled_dot_product_attention": attention,
+    "scaled_dot_product_attention": scaled_dot_product_attention,
     "rms_norm": rms_norm,
     **{name.removeprefix("aten::"): handler for name, handler in recurrent.COMPOSED.items()},
 }
@@ -46,35 +46,37 @@ _lock = threading.Lock()
 _installed: list[torch.library.Library] = []
 
 
-def install_composite_kernels(find_mode: Callable[[], Any]) -> None:
-    """Put the kernels into torch's dispatcher, once in a process. `find_mode()` is None outside `portable()`."""
+def install_composite_kernels(get_portable_mode: Callable[[], Any]) -> None:
+    """Put the kernels into torch's dispatcher, once a process. `get_portable_mode()` is None outside `portable()`."""
     with _lock:
         if _installed:
             return
         library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
         for name, portable_kernel in _PORTABLE_KERNELS.items():
             for key in ("AutogradCPU", "AutogradCUDA"):
-                kernel = _make_portable_or_torch_kernel(_find_overload(name), portable_kernel, find_mode)
+                kernel = _make_portable_or_torch_kernel(
+                    _resolve_aten_overload(name), portable_kernel, get_portable_mode
+                )
                 library.impl(name, kernel, key)  # type: ignore[no-untyped-call]
         plain = _aten.dropout.default
-        kernel = _make_portable_or_torch_kernel(plain, dropout_as_on_cpu, find_mode)
+        kernel = _make_portable_or_torch_kernel(plain, dropout_as_on_cpu, get_portable_mode)
         library.impl("dropout", kernel, "AutogradCUDA")  # type: ignore[no-untyped-call]
         _installed.append(library)
 
 
 def _make_portable_or_torch_kernel(
-    torch_operator: Any, portable_kernel: Callable[..., Any], find_mode: Callable[[], Any]
+    torch_operator: Any, portable_kernel: Callable[..., Any], get_portable_mode: Callable[[], Any]
 ) -> Callable[..., Any]:
     accepted = AcceptedSignatures()
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        if find_mode() is None:
+        if get_portable_mode() is None:
             return torch_operator._op_dk(_COMPOSITE, *args, **kwargs)
         accepted.require_accepted(torch_operator, args, kwargs)
         try:
             return portable_kernel(*args, **kwargs)
         except Exception as error:
-            raise_torch_error(torch_operator, args, kwargs, error)
+            raise_torch_error_unless_accepted(torch_operator, args, kwargs, error)
             raise
 
     return kernel

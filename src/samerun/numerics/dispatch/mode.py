@@ -6,17 +6,17 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch.utils import _python_dispatch
 
 from samerun.base.errors import NotPortableError, NotPortableWarning, SamerunError
+from samerun.numerics.aten_handlers.checks import raise_torch_error_unless_accepted
+from samerun.numerics.aten_handlers.declare import NoPortableKernel
+from samerun.numerics.aten_handlers.table import resolve_runner_unless_exact
 from samerun.numerics.dispatch import composites
-from samerun.numerics.dispatch.refusals import explain_refusal, find_user_line, refuse_unless_meta
-from samerun.numerics.operators.checks import raise_torch_error
-from samerun.numerics.operators.declare import NotInTable
-from samerun.numerics.operators.table import resolve_runner
+from samerun.numerics.dispatch.refusals import explain_refusal, find_user_source_location, raise_no_kernel_unless_meta
 
 _Tensor = torch.Tensor
 _strided = torch.strided
@@ -26,6 +26,7 @@ _dtypes = frozenset(
         torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64,
     )
 )  # fmt: skip
+LeaveCallback = Callable[[], None]
 _resolved: dict[int, tuple[Any, Any]] = {}
 """Address of an operator -> its handler, or None where torch's own kernel gives the specified bits; and the operator,
 which so keeps its address. (An operator hashes its name anew each time, in Python.)"""
@@ -33,11 +34,11 @@ _resolved_on_cuda: dict[int, tuple[Any, Any]] = {}
 """The same for tensors of a CUDA device."""
 
 
-def _is_cuda_or_refuse(tensor: Any) -> bool:
-    """Whether a tensor that is none of the CPU's usual ones is on a CUDA device. Raises NotInTable for all else."""
+def _is_cuda_or_raise_unless_meta(tensor: Any) -> bool:
+    """True on a CUDA device, False for a meta tensor. Raises NoPortableKernel for any other unusual tensor."""
     if tensor.is_cuda and tensor.dtype in _dtypes and tensor.layout is _strided and torch.version.cuda:
         return True
-    refuse_unless_meta(tensor)
+    raise_no_kernel_unless_meta(tensor)
     return False
 
 
@@ -45,10 +46,10 @@ def _has_meta_tensor(args: Any) -> bool:
     return any(isinstance(value, _Tensor) and value.is_meta for value in args)
 
 
-def _find_cuda_handler(func: Any) -> Any:
+def _resolve_cuda_runner_cached(func: Any) -> Any:
     known = _resolved_on_cuda.get(id(func))
     if known is None:
-        known = _resolved_on_cuda[id(func)] = (resolve_runner(func, on_cuda=True), func)
+        known = _resolved_on_cuda[id(func)] = (resolve_runner_unless_exact(func, on_cuda=True), func)
     return known[0]
 
 
@@ -58,7 +59,7 @@ def _find_cuda_handler(func: Any) -> Any:
 class PortableMode(_python_dispatch.TorchDispatchMode):
     """One for each thread that is inside. `settings`: what each nested `portable()` says of the unsupported."""
 
-    def __init__(self, unsupported: str) -> None:
+    def __init__(self, unsupported: Literal["error", "warn"]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.settings = [unsupported]
 
@@ -70,7 +71,7 @@ class PortableMode(_python_dispatch.TorchDispatchMode):
         try:
             handler = _resolved[id(func)][0]
         except KeyError:
-            handler = resolve_runner(func)
+            handler = resolve_runner_unless_exact(func)
             _resolved[id(func)] = handler, func
         # The loops below are written out, because every operator of a program passes here: checks for the usual case
         # (dense CPU tensors) come first, and functions are called for the others alone (decision 0038).
@@ -83,39 +84,41 @@ class PortableMode(_python_dispatch.TorchDispatchMode):
                 if isinstance(argument, _Tensor):
                     if not (argument.is_cpu and argument.dtype in _dtypes and argument.layout is _strided):
                         unusual = True
-                        cuda = _is_cuda_or_refuse(argument) or cuda
+                        cuda = _is_cuda_or_raise_unless_meta(argument) or cuda
                 elif type(argument) is list or type(argument) is tuple:
                     for item in argument:
                         if isinstance(item, _Tensor) and not (
                             item.is_cpu and item.dtype in _dtypes and item.layout is _strided
                         ):
-                            cuda = _is_cuda_or_refuse(item) or cuda
+                            cuda = _is_cuda_or_raise_unless_meta(item) or cuda
             if cuda:
-                handler = _find_cuda_handler(func)
+                handler = _resolve_cuda_runner_cached(func)
             elif unusual and _has_meta_tensor(args):
                 handler = None  # without values there are no bits
             if handler is None:
                 out = func(*args, **kwargs) if kwargs else func(*args)
                 if kwargs and isinstance(out, _Tensor) and not (out.is_cpu and out.dtype in _dtypes):
-                    _is_cuda_or_refuse(out)
+                    _is_cuda_or_raise_unless_meta(out)
                 return out
             return self._run_handler(handler, func, args, kwargs or {})
-        except NotInTable as reason:
-            return self._raise_or_warn(reason, func, args, kwargs or {})
+        except NoPortableKernel as reason:
+            return self._raise_or_warn_and_run_torch(reason, func, args, kwargs or {})
         except NotPortableError:
             raise
         except SamerunError as error:  # a kernel refuses a type or a setting
-            return self._raise_or_warn(NotInTable(error.message, error.hint), func, args, kwargs or {})
+            return self._raise_or_warn_and_run_torch(
+                NoPortableKernel(error.message, error.hint), func, args, kwargs or {}
+            )
 
     def _run_handler(self, handler: Any, func: Any, args: Any, kwargs: Any) -> Any:
         try:
             return handler(self, func, args, kwargs)
         except Exception as error:
-            raise_torch_error(func, args, kwargs, error)
-            raise NotInTable(f"what it got, which torch takes: {error}") from error
+            raise_torch_error_unless_accepted(func, args, kwargs, error)
+            raise NoPortableKernel(f"what it got, which torch takes: {error}") from error
 
-    def _raise_or_warn(self, reason: NotInTable, func: Any, args: Any, kwargs: Any) -> Any:
-        message, hint = explain_refusal(func, reason, find_user_line())
+    def _raise_or_warn_and_run_torch(self, reason: NoPortableKernel, func: Any, args: Any, kwargs: Any) -> Any:
+        message, hint = explain_refusal(func, reason, find_user_source_location())
         if self.settings[-1] == "error":
             raise NotPortableError(message, hint) from None
         warnings.warn(NotPortableWarning(message), stacklevel=2)
@@ -130,15 +133,15 @@ def current_portable_mode() -> PortableMode | None:
     return None
 
 
-def enter_portable(unsupported: str) -> Callable[[], None]:
-    """Put the mode in force in this thread; what is returned takes it out again."""
+def enter_portable_mode(unsupported: Literal["error", "warn"]) -> LeaveCallback:
+    """Put the mode in force in this thread, or nest in it; what is returned leaves again."""
     mode = current_portable_mode()
     if mode is not None:
         mode.settings.append(unsupported)
         return partial(_pop_unsupported_setting, mode.settings)
     composites.install_composite_kernels(current_portable_mode)
     mode = PortableMode(unsupported)
-    with _lift_modes_above():
+    with _without_modes_above_portable():
         if not float(torch.tensor(1e-40) * torch.tensor(1.0)):
             raise SamerunError(
                 "portable(): subnormal numbers are flushed to zero in this thread, but the specification keeps them.",
@@ -149,7 +152,7 @@ def enter_portable(unsupported: str) -> Callable[[], None]:
 
 
 @contextmanager
-def _lift_modes_above() -> Iterator[None]:
+def _without_modes_above_portable() -> Iterator[None]:
     """Take the modes of this thread off, and put them back on top.
 
     So the portable mode lies below all others, whenever they were entered: they see the operators that the program
@@ -169,9 +172,9 @@ def _lift_modes_above() -> Iterator[None]:
 
 
 def _leave_mode(mode: PortableMode) -> None:
-    with _lift_modes_above():
+    with _without_modes_above_portable():
         mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
 
-def _pop_unsupported_setting(settings: list[str]) -> None:
-    settings.pop()
+def _pop_unsupported_setting(nested_settings: list[Any]) -> None:
+    nested_settings.pop()

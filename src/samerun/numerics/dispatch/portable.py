@@ -12,13 +12,15 @@ import threading
 from collections.abc import Callable
 from contextlib import ContextDecorator
 from types import ModuleType, TracebackType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from samerun.base.errors import SamerunError
 from samerun.base.hooks import PostImportHooks
 
 F = TypeVar("F", bound=Callable[..., Any])
 UNSUPPORTED = ("error", "warn")
+UnsupportedPolicy = Literal["error", "warn"]
+LeaveCallback = Callable[[], None]
 
 
 class portable(ContextDecorator):
@@ -43,7 +45,7 @@ class portable(ContextDecorator):
             subnormal numbers are flushed to zero in this thread (`torch.set_flush_denormal(True)`).
     """
 
-    def __init__(self, *, unsupported: str = "error") -> None:
+    def __init__(self, *, unsupported: UnsupportedPolicy = "error") -> None:
         if unsupported not in UNSUPPORTED:
             raise SamerunError(
                 f"portable(unsupported={unsupported!r}): it is one of {', '.join(map(repr, UNSUPPORTED))}."
@@ -58,14 +60,14 @@ class portable(ContextDecorator):
             if error.name != "torch":
                 raise
             raise SamerunError("portable(): torch is not installed.", "pip install torch") from None
-        leave = mode.enter_portable(self._unsupported)
-        self._exit_callbacks().append(leave)
+        leave = mode.enter_portable_mode(self._unsupported)
+        self._leave_callbacks_of_thread().append(leave)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._exit_callbacks().pop()()
+        self._leave_callbacks_of_thread().pop()()
 
     def __call__(self, func: F) -> F:
         for is_kind, kind in (
@@ -80,9 +82,9 @@ class portable(ContextDecorator):
                 )
         return super().__call__(func)
 
-    def _exit_callbacks(self) -> list[Callable[[], None]]:
+    def _leave_callbacks_of_thread(self) -> list[LeaveCallback]:
         try:
-            callbacks: list[Callable[[], None]] = self._entered.stack
+            callbacks: list[LeaveCallback] = self._entered.stack
         except AttributeError:
             callbacks = self._entered.stack = []
         return callbacks
@@ -105,7 +107,7 @@ _after_import = PostImportHooks()
 
 def start() -> None:
     """Have this process enter `portable()` once torch is imported, for good."""
-    _after_import.add("torch", _enter_portable_or_exit)
+    _after_import.call_now_or_after_import("torch", _enter_portable_or_exit)
     _after_import.install()
 
 

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from samerun.numerics.operators import table
-from samerun.numerics.operators.declare import NotInTable, split_names
+from samerun.numerics.aten_handlers import table
+from samerun.numerics.aten_handlers.declare import NoPortableKernel, split_names
 
 ALTERNATIVES = {
     "aten::_fft_r2c": "A product with a matrix of cosines and sines (torch.mm) is portable.",
@@ -41,46 +41,46 @@ GENERAL_ADVICE = (
 )
 
 
-def refuse_unless_meta(tensor: Any) -> None:
-    """Raise NotInTable for a tensor whose type, layout or device the specification leaves out."""
+def raise_no_kernel_unless_meta(tensor: Any) -> None:
+    """Raise NoPortableKernel for a tensor whose type, layout or device the specification leaves out."""
     if tensor.is_meta:
         return
     if tensor.layout is not torch.strided:
-        raise NotInTable(
+        raise NoPortableKernel(
             f"a tensor of layout {_drop_torch_prefix(tensor.layout)}.", "Make it dense: tensor.to_dense()."
         )
     if tensor.is_complex():
-        raise NotInTable(
+        raise NoPortableKernel(
             f"a tensor of type {_drop_torch_prefix(tensor.dtype)}.",
             "Compute with real and imaginary parts (torch.view_as_real).",
         )
     if not tensor.is_cpu and not (tensor.is_cuda and torch.version.cuda):
-        raise NotInTable(
+        raise NoPortableKernel(
             f"a tensor on {tensor.device}.", "Portable kernels run on the CPU and on CUDA devices: tensor.cpu()."
         )
-    raise NotInTable(
+    raise NoPortableKernel(
         f"a tensor of type {_drop_torch_prefix(tensor.dtype)}.", "Convert it to float32 first: tensor.float()."
     )
 
 
-def _meaningful_words(name: str) -> frozenset[str]:
+def _words_of_operator_name(operator_name: str) -> frozenset[str]:
     """The words of an operator's name that say what it computes, without a number of dimensions."""
-    words = (re.sub(r"\d+d?$", "", word) for word in name.split("_"))
+    words = (re.sub(r"\d+d?$", "", word) for word in operator_name.split("_"))
     return frozenset(word for word in words if len(word) > 2) - WITHOUT_MEANING
 
 
-def nearest_operators(name: str) -> list[str]:
+def find_similar_portable_operators(operator_name: str) -> list[str]:
     """Up to three portable operators that share a word with this one; those with most in common first.
 
     Names that only look alike say nothing of what is computed. Gradients and names with an underscore in front, which
     no program calls, are left out.
     """
-    words = _meaningful_words(name)
+    words = _words_of_operator_name(operator_name)
     ranked = []
     for candidate in sorted(table.portable_operator_names()):
-        common = len(words & _meaningful_words(candidate))
+        common = len(words & _words_of_operator_name(candidate))
         if common and not candidate.startswith("_") and not candidate.endswith("_backward"):
-            ranked.append((-common, -difflib.SequenceMatcher(None, name, candidate).ratio(), candidate))
+            ranked.append((-common, -difflib.SequenceMatcher(None, operator_name, candidate).ratio(), candidate))
     return [candidate for *_, candidate in sorted(ranked)[:3]]
 
 
@@ -91,14 +91,14 @@ class RefusalText(NamedTuple):
     hint: str
 
 
-def explain_refusal(func: Any, reason: NotInTable, line: str) -> RefusalText:
+def explain_refusal(func: Any, reason: NoPortableKernel, source_location: str) -> RefusalText:
     name = func._schema.name.removeprefix("aten::").rstrip("_")
-    message = f"{line}: {func} has no portable kernel for {reason.reason}" if reason.reason else (
-        f"{line}: {func} has no portable kernel."
+    message = f"{source_location}: {func} has no portable kernel for {reason.reason}" if reason.reason else (
+        f"{source_location}: {func} has no portable kernel."
     )  # fmt: skip
     hint = reason.hint or ALTERNATIVES.get(func._schema.name)
     if hint is None:
-        operators = nearest_operators(name)
+        operators = find_similar_portable_operators(name)
         hint = f"The nearest portable operators: {', '.join(operators)}." if operators else GENERAL_ADVICE
     return RefusalText(
         message, hint + ' With portable(unsupported="warn") torch\'s own kernel runs, with the bits of this machine.'
@@ -112,7 +112,7 @@ def _drop_torch_prefix(value: Any) -> str:
 _SAMERUN_FOLDER = str(Path(__file__).resolve().parents[2]) + os.sep
 
 
-def find_user_line() -> str:
+def find_user_source_location() -> str:
     """ "file:line" of the innermost frame that is neither torch's nor samerun's; the file relative if it can be."""
     torch = sys.modules.get("torch")
     skipped = [_SAMERUN_FOLDER, "<"]
@@ -122,12 +122,12 @@ def find_user_line() -> str:
     while frame is not None:
         name = frame.f_code.co_filename
         if not name.startswith(tuple(skipped)) and os.sep + "contextlib.py" not in name:
-            return f"{_relative_path_below_cwd(name)}:{frame.f_lineno}"
+            return f"{_relative_if_below_cwd(name)}:{frame.f_lineno}"
         frame = frame.f_back
     return "no line of Python"
 
 
-def _relative_path_below_cwd(path: str) -> str:
+def _relative_if_below_cwd(path: str) -> str:
     try:
         relative = os.path.relpath(path)
     except ValueError:  # another drive

@@ -21,12 +21,12 @@ def outer_cubic_weight(x: Tensor, a: float) -> Tensor:
     return torch.sub(torch.mul(inner, x), 4 * a)
 
 
-def _inner_slope(x: Tensor, a: float) -> Tensor:
+def _inner_cubic_slope(x: Tensor, a: float) -> Tensor:
     """(3(a + 2) * x - 2(a + 3)) * x."""
     return torch.mul(torch.sub(torch.mul(x, 3 * (a + 2)), 2 * (a + 3)), x)
 
 
-def _outer_slope(x: Tensor, a: float) -> Tensor:
+def _outer_cubic_slope(x: Tensor, a: float) -> Tensor:
     """(3a * x - 10a) * x + 8a."""
     return torch.add(torch.mul(torch.sub(torch.mul(x, 3 * a), 10 * a), x), 8 * a)
 
@@ -46,6 +46,6 @@ def cubic_weight_slopes(fraction: Tensor, a: float) -> list[Tensor]:
     """The derivatives of the weights by t."""
     other = torch.rsub(fraction, 1)
     return [
-        _outer_slope(torch.add(fraction, 1), a), _inner_slope(fraction, a),
-        torch.neg(_inner_slope(other, a)), torch.neg(_outer_slope(torch.add(other, 1), a)),
+        _outer_cubic_slope(torch.add(fraction, 1), a), _inner_cubic_slope(fraction, a),
+        torch.neg(_inner_cubic_slope(other, a)), torch.neg(_outer_cubic_slope(torch.add(other, 1), a)),
     ]  # fmt: skip

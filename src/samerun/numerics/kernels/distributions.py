@@ -1,7 +1,7 @@
 """Gamma, Poisson and binomial numbers on tensors, and gradients of gamma and beta numbers, for all values at once.
 
 The steps are those of `reference.distributions`. A value's words come from its
-own blocks, so that it depends on the seed, the draw's position and its place alone. All take and give float64, 1-D, on
+own blocks, so that it depends on the seed, the draw's number and its place alone. All take and give float64, 1-D, on
 any device.
 """
 
@@ -15,41 +15,43 @@ from torch import Tensor
 from samerun.numerics.kernels import float64_math as f64
 from samerun.numerics.kernels import functions
 from samerun.numerics.kernels.elementwise import sqrt
-from samerun.numerics.kernels.random import block_words
+from samerun.numerics.kernels.random import philox_block_words
 from samerun.numerics.reference import distributions as reference
 from samerun.numerics.reference.float64_math import HALF_LOG_TURN
 from samerun.numerics.reference.random import TURN
 
 _INF, _NAN = float("inf"), float("nan")
-Accept = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+ProposeAndAccept = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 """(which values, their first words, their second) -> candidates, and which of them are accepted."""
 
 
-class RandomStream:
-    """The words of one draw. seed, position: of the stream."""
+class RandomDraw:
+    """The words of one draw: number `draw_number` of the seed's stream."""
 
-    def __init__(self, seed: int, position: int) -> None:
-        self.seed, self.position = seed, position
+    def __init__(self, seed: int, draw_number: int) -> None:
+        self.seed, self.draw_number = seed, draw_number
 
-    def attempt_words(self, value_indices: Tensor, attempt: int) -> tuple[Tensor, Tensor]:
+    def words_of_attempt(self, value_indices: Tensor, attempt: int) -> tuple[Tensor, Tensor]:
         """The two words of an attempt, for the values with these numbers; int64, their bits."""
         high = attempt << 56
-        found = block_words(value_indices | (high - (1 << 64) if high >> 63 else high), self.seed, self.position)
+        found = philox_block_words(
+            value_indices | (high - (1 << 64) if high >> 63 else high), self.seed, self.draw_number
+        )
         return found[:, 0].contiguous(), found[:, 1].contiguous()
 
-    def draw_by_rejection(self, value_indices: Tensor, accept: Accept) -> Tensor:
+    def draw_by_rejection(self, value_indices: Tensor, propose_and_accept: ProposeAndAccept) -> Tensor:
         """The first accepted candidate of each of the values with these numbers."""
         left = torch.arange(value_indices.numel(), device=value_indices.device)
         out = torch.empty(value_indices.numel(), dtype=torch.float64, device=value_indices.device)
         for attempt in range(reference.ATTEMPTS):
-            candidates, accepted = accept(left, *self.attempt_words(value_indices[left], attempt))
+            candidates, accepted = propose_and_accept(left, *self.words_of_attempt(value_indices[left], attempt))
             out.scatter_(0, left, candidates)
             left = left[~accepted]
             if left.numel() == 0:
                 break
         return out
 
-    def draw_by_counting(
+    def draw_by_cdf_inversion(
         self, value_indices: Tensor, probability_of_zero: Tensor, next_probability: Callable[[Tensor, int], Tensor]
     ) -> Tensor:
         """For each value the first number whose distribution function exceeds a uniform number.
@@ -57,7 +59,7 @@ class RandomStream:
         chance: of 0. step: the chance of k, from that of k - 1 and k.
         """
         u, total, k = (
-            _uniform_below_one(self.attempt_words(value_indices, 0)[0]),
+            _uniform_from_word(self.words_of_attempt(value_indices, 0)[0]),
             probability_of_zero,
             torch.zeros_like(probability_of_zero),
         )
@@ -71,73 +73,77 @@ class RandomStream:
         return k
 
 
-def _uniform_below_one(word: Tensor) -> Tensor:
+def _uniform_from_word(word: Tensor) -> Tensor:
     return torch.mul(((word >> 11) & ((1 << 53) - 1)).to(torch.float64), 2.0**-53)
 
 
-def _uniform_above_zero(word: Tensor) -> Tensor:
+def _positive_uniform_from_word(word: Tensor) -> Tensor:
     return torch.mul((((word >> 11) & ((1 << 53) - 1)) + 1).to(torch.float64), 2.0**-53)
 
 
-def _normal_of_word(word: Tensor) -> Tensor:
+def _normal_from_word(word: Tensor) -> Tensor:
     u = torch.mul((((word >> 8) & 0xFFFFFF) + 1).to(torch.float32), 2.0**-24)
     v = torch.mul(((word >> 40) & 0xFFFFFF).to(torch.float32), 2.0**-24)
     size = sqrt(torch.mul(functions.log(u), -2.0))
     return torch.mul(size, functions.cos(torch.mul(v, float(TURN)))).to(torch.float64)
 
 
-def sample_gamma(shape: Tensor, stream: RandomStream) -> Tensor:
+def sample_gamma(shape_parameter: Tensor, draw: RandomDraw) -> Tensor:
     """Gamma numbers of these shapes, and scale 1."""
-    inside = (shape > 0) & (shape < _INF)
-    given = torch.where(inside, shape, 1.0)
+    inside = (shape_parameter > 0) & (shape_parameter < _INF)
+    given = torch.where(inside, shape_parameter, 1.0)
     small = given < 1
     d = torch.sub(torch.where(small, torch.add(given, 1.0), given), 1 / 3)
-    c = f64.divide_number_by(1.0, sqrt(torch.mul(d, 9.0)))
+    c = f64.divide_scalar_by(1.0, sqrt(torch.mul(d, 9.0)))
 
-    def accept(at: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-        x, u, scale = _normal_of_word(first), _uniform_above_zero(second), d[at]
+    def propose_and_accept(at: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+        x, u, scale = _normal_from_word(first), _positive_uniform_from_word(second), d[at]
         t = torch.mul(c[at], x)
         above = torch.mul(t, torch.add(torch.mul(t, torch.add(t, 3.0)), 3.0))
         bound = torch.mul(scale, torch.sub(torch.mul(f64.log1p(t), 3.0), above))
         bound = torch.add(torch.mul(torch.mul(x, 0.5), x), bound)
         return torch.mul(scale, torch.add(above, 1.0)), (t > -1) & (f64.log(u) < bound)
 
-    found = stream.draw_by_rejection(torch.arange(shape.numel(), device=shape.device), accept)
+    found = draw.draw_by_rejection(
+        torch.arange(shape_parameter.numel(), device=shape_parameter.device), propose_and_accept
+    )
     at = small.nonzero()[:, 0]
     if at.numel():
         boost = f64.exp(
-            torch.div(f64.log(_uniform_above_zero(stream.attempt_words(at, reference.BOOST)[0])), given[at])
+            torch.div(f64.log(_positive_uniform_from_word(draw.words_of_attempt(at, reference.BOOST)[0])), given[at])
         )
         found.scatter_(0, at, torch.mul(found[at], boost))
-    return torch.where(inside, found, torch.where((shape == 0) | (shape == _INF), shape, _NAN))
+    return torch.where(
+        inside, found, torch.where((shape_parameter == 0) | (shape_parameter == _INF), shape_parameter, _NAN)
+    )
 
 
-def _sample_by_counting_or_rejection(
-    is_small: Tensor, sample_by_counting: Callable[[Tensor], Tensor], sample_by_rejection: Callable[[Tensor], Tensor]
+def _sample_by_inversion_or_rejection(
+    is_small: Tensor, sample_by_inversion: Callable[[Tensor], Tensor], sample_by_rejection: Callable[[Tensor], Tensor]
 ) -> Tensor:
     """Sample the small ones by counting, the others by rejection; both functions take the indices of the values."""
     out = torch.empty(is_small.numel(), dtype=torch.float64, device=is_small.device)
-    for chosen, compute in ((is_small, sample_by_counting), (~is_small, sample_by_rejection)):
+    for chosen, compute in ((is_small, sample_by_inversion), (~is_small, sample_by_rejection)):
         values = chosen.nonzero()[:, 0]
         if values.numel():
             out.scatter_(0, values, compute(values))
     return out
 
 
-def sample_poisson(rate: Tensor, stream: RandomStream) -> Tensor:
+def sample_poisson(rate: Tensor, draw: RandomDraw) -> Tensor:
     """Poisson numbers of these rates, which are 0 or more."""
 
-    def sample_by_counting(value_indices: Tensor) -> Tensor:
+    def sample_by_inversion(value_indices: Tensor) -> Tensor:
         mean = rate[value_indices]
         start = f64.exp(torch.neg(mean))
-        return stream.draw_by_counting(value_indices, start, lambda p, k: _divide_by_integer(torch.mul(p, mean), k))
+        return draw.draw_by_cdf_inversion(value_indices, start, lambda p, k: _divide_by_integer(torch.mul(p, mean), k))
 
     def sample_by_rejection(value_indices: Tensor) -> Tensor:
         return _poisson_by_rejection(
-            torch.where(rate[value_indices] == _INF, 1e9, rate[value_indices]), value_indices, stream
+            torch.where(rate[value_indices] == _INF, 1e9, rate[value_indices]), value_indices, draw
         )
 
-    found = _sample_by_counting_or_rejection(rate < reference.REJECTION_FROM, sample_by_counting, sample_by_rejection)
+    found = _sample_by_inversion_or_rejection(rate < reference.REJECTION_FROM, sample_by_inversion, sample_by_rejection)
     return torch.where(rate == _INF, rate, found)
 
 
@@ -145,15 +151,15 @@ def _divide_by_integer(x: Tensor, k: int) -> Tensor:
     return torch.div(x, torch.full((), float(k), dtype=torch.float64, device=x.device))
 
 
-def _poisson_by_rejection(rate: Tensor, value_indices: Tensor, stream: RandomStream) -> Tensor:
+def _poisson_by_rejection(rate: Tensor, value_indices: Tensor, draw: RandomDraw) -> Tensor:
     b = torch.add(torch.mul(sqrt(rate), 2.53), 0.931)
     a = torch.add(torch.mul(b, 0.02483), -0.059)
-    inverse = torch.add(f64.divide_number_by(1.1328, torch.sub(b, 3.4)), 1.1239)
-    enough = torch.rsub(f64.divide_number_by(3.6224, torch.sub(b, 2.0)), 0.9277)
+    inverse = torch.add(f64.divide_scalar_by(1.1328, torch.sub(b, 3.4)), 1.1239)
+    enough = torch.rsub(f64.divide_scalar_by(3.6224, torch.sub(b, 2.0)), 0.9277)
 
-    def accept(at: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+    def propose_and_accept(at: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
         mean, slope, height = rate[at], a[at], b[at]
-        u, v = torch.sub(_uniform_below_one(first), 0.5), _uniform_above_zero(second)
+        u, v = torch.sub(_uniform_from_word(first), 0.5), _positive_uniform_from_word(second)
         room = torch.rsub(torch.abs(u), 0.5)
         wide_u = torch.mul(torch.add(torch.div(torch.mul(slope, 2.0), room), height), u)
         k = torch.floor(torch.add(torch.add(wide_u, mean), 0.43))
@@ -165,14 +171,14 @@ def _poisson_by_rejection(rate: Tensor, value_indices: Tensor, stream: RandomStr
         inside = (k >= 0) & ~((room < 0.013) & (v > room))
         return torch.clamp(k, min=0), (room > 0) & (((room >= 0.07) & (v <= enough[at])) | (inside & below))
 
-    return stream.draw_by_rejection(value_indices, accept)
+    return draw.draw_by_rejection(value_indices, propose_and_accept)
 
 
 def _hat_height(slope: Tensor, room: Tensor, height: Tensor) -> Tensor:
     return torch.add(torch.div(slope, torch.mul(room, room)), height)
 
 
-def sample_binomial(count: Tensor, probability: Tensor, stream: RandomStream) -> Tensor:
+def sample_binomial(count: Tensor, probability: Tensor, draw: RandomDraw) -> Tensor:
     """Binomial numbers of these counts of trials, and chances of success; see the reference."""
     drawn = (count > 0) & (count < _INF) & (probability > 0) & (probability < 1)
     p = torch.where(drawn, probability, 0.5)
@@ -180,7 +186,7 @@ def sample_binomial(count: Tensor, probability: Tensor, stream: RandomStream) ->
     q = torch.where(swapped, torch.rsub(p, 1.0), p)
     n = torch.floor(torch.where(drawn, count, 1.0))
 
-    def sample_by_counting(value_indices: Tensor) -> Tensor:
+    def sample_by_inversion(value_indices: Tensor) -> Tensor:
         trials, chance = n[value_indices], q[value_indices]
         odds = torch.div(chance, torch.rsub(chance, 1.0))
         start = f64.exp(torch.mul(trials, f64.log1p(torch.neg(chance))))
@@ -188,11 +194,11 @@ def sample_binomial(count: Tensor, probability: Tensor, stream: RandomStream) ->
         def step(p: Tensor, k: int) -> Tensor:
             return torch.mul(p, torch.mul(odds, _divide_by_integer(torch.sub(trials, k - 1.0), k)))
 
-        return torch.minimum(stream.draw_by_counting(value_indices, start, step), trials)
+        return torch.minimum(draw.draw_by_cdf_inversion(value_indices, start, step), trials)
 
     is_small = torch.mul(n, q) < reference.REJECTION_FROM
-    k = _sample_by_counting_or_rejection(
-        is_small, sample_by_counting, lambda values: _binomial_by_rejection(n[values], q[values], values, stream)
+    k = _sample_by_inversion_or_rejection(
+        is_small, sample_by_inversion, lambda values: _binomial_by_rejection(n[values], q[values], values, draw)
     )
     found = torch.where(swapped, torch.sub(count, k), k)
     none = (count <= 0) | (probability <= 0)
@@ -200,22 +206,22 @@ def sample_binomial(count: Tensor, probability: Tensor, stream: RandomStream) ->
     return torch.where(torch.isnan(count) | torch.isnan(probability), _NAN, found)
 
 
-def _binomial_by_rejection(n: Tensor, q: Tensor, value_indices: Tensor, stream: RandomStream) -> Tensor:
+def _binomial_by_rejection(n: Tensor, q: Tensor, value_indices: Tensor, draw: RandomDraw) -> Tensor:
     rest_q = torch.rsub(q, 1.0)
     spread = sqrt(torch.mul(torch.mul(n, q), rest_q))
     b = torch.add(torch.mul(spread, 2.53), 1.15)
     a = torch.add(torch.add(torch.mul(b, 0.0248), -0.0873), torch.mul(q, 0.01))
-    center, enough = torch.add(torch.mul(n, q), 0.5), torch.rsub(f64.divide_number_by(4.2, b), 0.92)
-    odds, alpha = torch.div(q, rest_q), torch.mul(torch.add(f64.divide_number_by(5.1, b), 2.83), spread)
+    center, enough = torch.add(torch.mul(n, q), 0.5), torch.rsub(f64.divide_scalar_by(4.2, b), 0.92)
+    odds, alpha = torch.div(q, rest_q), torch.mul(torch.add(f64.divide_scalar_by(5.1, b), 2.83), spread)
     mode = torch.floor(torch.mul(torch.add(n, 1.0), q))
     rest = torch.add(torch.sub(n, mode), 1.0)
     best = torch.div(torch.add(mode, 1.0), torch.mul(odds, rest))
     best = torch.mul(torch.add(mode, 0.5), f64.log(best))
     best = torch.add(best, torch.add(f64.stirling_correction(torch.add(mode, 1.0)), f64.stirling_correction(rest)))
 
-    def accept(at: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+    def propose_and_accept(at: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
         trials, slope, height = n[at], a[at], b[at]
-        u, v = torch.sub(_uniform_below_one(first), 0.5), _uniform_above_zero(second)
+        u, v = torch.sub(_uniform_from_word(first), 0.5), _positive_uniform_from_word(second)
         room = torch.rsub(torch.abs(u), 0.5)
         wide_u = torch.mul(torch.add(torch.div(torch.mul(slope, 2.0), room), height), u)
         k = torch.floor(torch.add(wide_u, center[at]))
@@ -230,7 +236,7 @@ def _binomial_by_rejection(n: Tensor, q: Tensor, value_indices: Tensor, stream: 
         below = f64.log(torch.div(torch.mul(v, alpha[at]), _hat_height(slope, room, height))) <= chance
         return k, (room > 0) & (((room >= 0.07) & (v <= enough[at])) | (inside & below))
 
-    return stream.draw_by_rejection(value_indices, accept)
+    return draw.draw_by_rejection(value_indices, propose_and_accept)
 
 
 CUT = reference.CUT
@@ -239,9 +245,9 @@ CHUNK = 4096
 Function = Callable[[Tensor], Tensor]
 
 
-def _estimate_endpoint(slope: Tensor, curvature: Tensor) -> Tensor:
+def _estimate_integration_end(slope: Tensor, curvature: Tensor) -> Tensor:
     root = sqrt(torch.add(torch.mul(slope, slope), torch.mul(curvature, 2 * CUT)))
-    return f64.divide_number_by(2 * CUT, torch.add(slope, root))
+    return f64.divide_scalar_by(2 * CUT, torch.add(slope, root))
 
 
 def _integrate_times_exp_decay(
@@ -267,9 +273,9 @@ def _compute_in_chunks(compute: Callable[..., Tensor], *tensors: Tensor) -> Tens
     return torch.cat([compute(*chunk) for chunk in chunks])
 
 
-def gamma_gradient(shape: Tensor, sample: Tensor) -> Tensor:
+def gamma_gradient(shape_parameter: Tensor, sample: Tensor) -> Tensor:
     """dx/da of gamma numbers x of shapes a."""
-    return _compute_in_chunks(_gamma_gradient_of_chunk, shape, sample)
+    return _compute_in_chunks(_gamma_gradient_of_chunk, shape_parameter, sample)
 
 
 def beta_gradient(sample: Tensor, alpha: Tensor, total: Tensor) -> Tensor:
@@ -277,20 +283,26 @@ def beta_gradient(sample: Tensor, alpha: Tensor, total: Tensor) -> Tensor:
     return _compute_in_chunks(_beta_gradient_of_chunk, sample, alpha, total)
 
 
-def _gamma_gradient_of_chunk(shape: Tensor, sample: Tensor) -> Tensor:
-    inside = (shape > 0) & (shape < _INF) & (sample > 0) & (sample < _INF)
-    zero, shape, sample = sample == 0, torch.where(inside, shape, 1.0), torch.where(inside, sample, 1.0)
-    above = sample >= shape
+def _gamma_gradient_of_chunk(shape_parameter: Tensor, sample: Tensor) -> Tensor:
+    inside = (shape_parameter > 0) & (shape_parameter < _INF) & (sample > 0) & (sample < _INF)
+    zero, shape_parameter, sample = (
+        sample == 0,
+        torch.where(inside, shape_parameter, 1.0),
+        torch.where(inside, sample, 1.0),
+    )
+    above = sample >= shape_parameter
     sign = torch.where(above, 1.0, -1.0).to(torch.float64)
-    shift = torch.sub(f64.digamma_positive(shape), f64.log(sample))
+    shift = torch.sub(f64.digamma_positive(shape_parameter), f64.log(sample))
     divisor = torch.where(above, 1.0, 1.5).to(torch.float64)
-    near = _estimate_endpoint(torch.abs(torch.sub(sample, shape)), torch.div(sample, divisor))
-    far = f64.log(torch.add(f64.divide_number_by(4 * CUT, sample), 4.0))
-    below = torch.where(near <= 1, near, torch.div(torch.add(sample, CUT), shape))
+    near = _estimate_integration_end(torch.abs(torch.sub(sample, shape_parameter)), torch.div(sample, divisor))
+    far = f64.log(torch.add(f64.divide_scalar_by(4 * CUT, sample), 4.0))
+    below = torch.where(near <= 1, near, torch.div(torch.add(sample, CUT), shape_parameter))
     total = _integrate_times_exp_decay(
         torch.where(above, torch.minimum(near, far), below),
-        lambda y: torch.sub(torch.mul(sample, f64.expm1(torch.mul(sign, y))), torch.mul(shape, torch.mul(sign, y))),
-        lambda y: torch.mul(sign, torch.sub(torch.mul(sample, f64.exp(torch.mul(sign, y))), shape)),
+        lambda y: torch.sub(
+            torch.mul(sample, f64.expm1(torch.mul(sign, y))), torch.mul(shape_parameter, torch.mul(sign, y))
+        ),
+        lambda y: torch.mul(sign, torch.sub(torch.mul(sample, f64.exp(torch.mul(sign, y))), shape_parameter)),
         lambda y: torch.sub(y, torch.mul(sign, shift)),
     )
     return torch.where(zero, 0.0, torch.where(inside, torch.mul(sample, total), _NAN))
@@ -322,7 +334,7 @@ def _beta_gradient_of_chunk(sample: Tensor, alpha: Tensor, total: Tensor) -> Ten
         return torch.where(above, torch.sub(torch.neg(shift), height), torch.add(torch.add(y, height), shift))
 
     curvature = torch.mul(torch.mul(torch.mul(total, sample), other), reference.INVERSE_E)
-    near = _estimate_endpoint(torch.abs(torch.sub(torch.mul(total, sample), alpha)), curvature)
+    near = _estimate_integration_end(torch.abs(torch.sub(torch.mul(total, sample), alpha)), curvature)
     far = torch.div(torch.rsub(torch.mul(total, f64.log(here)), CUT), rate)
     found = _integrate_times_exp_decay(
         torch.where(near <= 1, near, far),

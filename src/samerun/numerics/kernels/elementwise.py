@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from samerun.numerics.kernels import library
-from samerun.numerics.kernels.tensors import call_reference, choose_compute_dtype, to_dense
+from samerun.numerics.kernels.tensors import call_numpy_reference, detach_cast_contiguous, require_opmath_dtype
 from samerun.numerics.reference import elementwise as reference
 
-_roots = library.declare_function("samerun_square_roots", "vippl")
+_roots = library.declare_native_function("samerun_square_roots", "vippl")
 
 
 def sqrt(x: torch.Tensor) -> torch.Tensor:
@@ -27,17 +27,17 @@ def sqrt(x: torch.Tensor) -> torch.Tensor:
 
     Raises SamerunError for types that are not floating.
     """
-    wide = to_dense(x, choose_compute_dtype("sqrt", x))
+    wide = detach_cast_contiguous(x, require_opmath_dtype("sqrt", x))
     if library.uses_native_kernels(x):
         out = torch.empty_like(wide)
         _roots.for_device_of(wide)(wide.dtype is torch.float64, wide.data_ptr(), out.data_ptr(), wide.numel())
     else:
         with np.errstate(invalid="ignore"):
-            out = call_reference(np.sqrt, wide.reshape(-1)).reshape(wide.shape)
+            out = call_numpy_reference(np.sqrt, wide.reshape(-1)).reshape(wide.shape)
     return out if x.dtype == out.dtype else out.to(x.dtype)
 
 
-_remainders = library.declare_function("samerun_remainders", "viipppl")
+_remainders = library.declare_native_function("samerun_remainders", "viipppl")
 
 
 def fmod(x: Any, y: Any) -> Tensor:
@@ -56,9 +56,9 @@ def _compute_remainder(x: Any, y: Any, floored: bool) -> Tensor:
     if not dtype.is_floating_point or library.is_off_cpu(tensor):  # whole numbers; CUDA's own functions are exact
         out: Tensor = (torch.remainder if floored else torch.fmod)(x, y)
         return out
-    wide = choose_compute_dtype("remainder" if floored else "fmod", torch.empty(0, dtype=dtype))
+    wide = require_opmath_dtype("remainder" if floored else "fmod", torch.empty(0, dtype=dtype))
     pair = (each.to(dtype) if isinstance(each, Tensor) else torch.full((), float(each), dtype=wide) for each in (x, y))
-    dividend, divisor = (to_dense(each, wide) for each in torch.broadcast_tensors(*pair))  # type: ignore[no-untyped-call]
+    dividend, divisor = (detach_cast_contiguous(each, wide) for each in torch.broadcast_tensors(*pair))  # type: ignore[no-untyped-call]
     if library.uses_native_kernels(dividend):
         result = torch.empty_like(dividend)
         _remainders.for_device_of(dividend)(
@@ -66,7 +66,7 @@ def _compute_remainder(x: Any, y: Any, floored: bool) -> Tensor:
         )
     else:
         with np.errstate(all="ignore"):
-            result = call_reference(_floored_remainder if floored else np.fmod, dividend, divisor)
+            result = call_numpy_reference(_floored_remainder if floored else np.fmod, dividend, divisor)
     return result.to(dtype)
 
 
@@ -75,15 +75,17 @@ def _floored_remainder(x: Any, y: Any) -> Any:
     return np.where((r != 0) & ((y < 0) != (r < 0)), r + y, r).astype(r.dtype)
 
 
-UpdateName = Literal["lerp", "addcmul", "addcdiv"]
-UPDATE_NAMES: tuple[UpdateName, ...] = ("lerp", "addcmul", "addcdiv")
+FusedUpdateName = Literal["lerp", "addcmul", "addcdiv"]
+FUSED_UPDATE_NAMES: tuple[FusedUpdateName, ...] = ("lerp", "addcmul", "addcdiv")
 """x + (y - x) * value, x + (y * value) * z, x + (y * value) / z."""
 
 _LARGEST = 3.4028234663852886e38
-_update = library.declare_function("samerun_optimizer_update", "vipppfl")
+_update = library.declare_native_function("samerun_optimizer_update", "vipppfl")
 
 
-def try_update_in_place(name: UpdateName, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor, value: float) -> bool:
+def try_fused_update_in_place(
+    name: FusedUpdateName, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor, value: float
+) -> bool:
     """Write the result into x, and say so; False, with nothing done, for what the kernel does not take.
 
     It takes float32 of one shape on the CPU that lies in one piece, and `value` in the range of float32, to which it is
@@ -99,22 +101,22 @@ def try_update_in_place(name: UpdateName, x: torch.Tensor, y: torch.Tensor, z: t
             return False
         if tensor.is_neg() or 0 < abs(tensor.data_ptr() - address) < 4 * n:
             return False
-    _update(UPDATE_NAMES.index(name), address, y.data_ptr(), z.data_ptr(), value, n)
+    _update(FUSED_UPDATE_NAMES.index(name), address, y.data_ptr(), z.data_ptr(), value, n)
     return True
 
 
 ActivationName = Literal["gelu", "gelu_tanh", "silu"]
 ACTIVATION_NAMES: tuple[ActivationName, ...] = ("gelu", "gelu_tanh", "silu")
 
-_activation = library.declare_function("samerun_map_activation", "vipppl")
+_activation = library.declare_native_function("samerun_map_activation", "vipppl")
 
 
 def _compute_activation_or_gradient(name: ActivationName, x: torch.Tensor, grad: torch.Tensor | None) -> torch.Tensor:
     tensors = (x,) if grad is None else (x, grad)
-    dtype = choose_compute_dtype(name, *tensors, types=(torch.float32,))
+    dtype = require_opmath_dtype(name, *tensors, supported_dtypes=(torch.float32,))
     if tensors[-1].shape != x.shape:
         raise RuntimeError(f"{name}: grad has shape {list(tensors[-1].shape)}, input {list(x.shape)}")
-    wide = [to_dense(tensor, dtype) for tensor in tensors]
+    wide = [detach_cast_contiguous(tensor, dtype) for tensor in tensors]
     if library.uses_native_kernels(x):
         out = torch.empty_like(wide[0])
         number = ACTIVATION_NAMES.index(name) + (0 if grad is None else len(ACTIVATION_NAMES))
@@ -122,7 +124,7 @@ def _compute_activation_or_gradient(name: ActivationName, x: torch.Tensor, grad:
         _activation.for_device_of(x)(number, wide[0].data_ptr(), grad_address, out.data_ptr(), out.numel())
     else:
         function = reference.ACTIVATIONS[name] if grad is None else reference.ACTIVATIONS_BACKWARD[name]
-        out = call_reference(function, *wide)
+        out = call_numpy_reference(function, *wide)
     return out if out.dtype == x.dtype else out.to(x.dtype)
 
 

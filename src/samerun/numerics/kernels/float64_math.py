@@ -32,12 +32,12 @@ def _alternating_polynomial(w: Tensor, terms: Sequence[float]) -> Tensor:
     return total
 
 
-def divide_number_by(x: float, y: Tensor) -> Tensor:
+def divide_scalar_by(x: float, y: Tensor) -> Tensor:
     """x / y. (torch takes the number's quotient by a tensor as one division; a quotient by a number it may not.)"""
     return torch.div(torch.full((), x, dtype=torch.float64, device=y.device), y)
 
 
-def _two_atanh(s: Tensor) -> Tensor:
+def _twice_atanh(s: Tensor) -> Tensor:
     z = torch.mul(s, s)
     total = polynomial(z, reference.LOG_TERMS)
     return torch.add(torch.mul(s, 2.0), torch.mul(s, torch.mul(z, total)))
@@ -50,14 +50,14 @@ def log(x: Tensor) -> Tensor:
     large = m > reference.ROOT2
     m = torch.where(large, torch.mul(m, 0.5), m)
     e = ((bits >> 52) - 1023 + large.to(torch.int64) - 54 * tiny.to(torch.int64)).to(torch.float64)
-    rest = _two_atanh(torch.div(torch.sub(m, 1.0), torch.add(m, 1.0)))
+    rest = _twice_atanh(torch.div(torch.sub(m, 1.0), torch.add(m, 1.0)))
     found = torch.add(torch.mul(e, reference.LN2_HIGH), torch.add(rest, torch.mul(e, reference.LN2_LOW)))
     found = torch.where(x == 0, float("-inf"), torch.where(x > 0, found, float("nan")))
     return torch.where(x == float("inf"), x, found)
 
 
 def log_near_one(x: Tensor, x_minus_1: Tensor) -> Tensor:
-    near = _two_atanh(torch.div(x_minus_1, torch.add(x_minus_1, 2.0)))
+    near = _twice_atanh(torch.div(x_minus_1, torch.add(x_minus_1, 2.0)))
     return torch.where((x_minus_1 > -0.25) & (x_minus_1 < 0.25), near, log(x))
 
 
@@ -65,7 +65,7 @@ def log1p(x: Tensor) -> Tensor:
     return log_near_one(torch.add(x, 1.0), x)
 
 
-def _split_exp(x: Tensor) -> tuple[Tensor, Tensor]:
+def _split_exp_into_power_and_rest(x: Tensor) -> tuple[Tensor, Tensor]:
     inside = torch.clamp(x, reference.LEAST, reference.MOST)
     k = torch.floor(torch.add(torch.mul(inside, reference.INVERSE_LN2), 0.5))
     r = torch.sub(torch.sub(inside, torch.mul(k, reference.LN2_HIGH)), torch.mul(k, reference.LN2_LOW))
@@ -74,25 +74,25 @@ def _split_exp(x: Tensor) -> tuple[Tensor, Tensor]:
     return power, torch.add(r, torch.mul(torch.mul(r, r), total))
 
 
-def _saturate_exp(x: Tensor, exp_x: Tensor, lowest: float) -> Tensor:
+def _saturate_exp_out_of_range(x: Tensor, exp_x: Tensor, lowest: float) -> Tensor:
     exp_x = torch.where(x > reference.MOST, float("inf"), exp_x)
     return torch.where(x < reference.LEAST, lowest, exp_x)
 
 
 def exp(x: Tensor) -> Tensor:
-    power, rest = _split_exp(x)
-    return _saturate_exp(x, torch.add(power, torch.mul(power, rest)), 0.0)
+    power, rest = _split_exp_into_power_and_rest(x)
+    return _saturate_exp_out_of_range(x, torch.add(power, torch.mul(power, rest)), 0.0)
 
 
 def expm1(x: Tensor) -> Tensor:
-    power, rest = _split_exp(x)
-    return _saturate_exp(x, torch.add(torch.mul(power, rest), torch.sub(power, 1.0)), -1.0)
+    power, rest = _split_exp_into_power_and_rest(x)
+    return _saturate_exp_out_of_range(x, torch.add(torch.mul(power, rest), torch.sub(power, 1.0)), -1.0)
 
 
 def stirling_correction(m: Tensor) -> Tensor:
     table = torch.tensor(reference.CORRECTIONS, dtype=torch.float64, device=m.device)
     small = table[torch.clamp(torch.nan_to_num(m), 1, 9).to(torch.int64) - 1]
-    total = _alternating_polynomial(divide_number_by(1.0, torch.mul(m, m)), reference.CORRECTION_TERMS)
+    total = _alternating_polynomial(divide_scalar_by(1.0, torch.mul(m, m)), reference.CORRECTION_TERMS)
     return torch.where(m < 10, small, torch.div(total, m))
 
 
@@ -100,8 +100,8 @@ def digamma_positive(x: Tensor) -> Tensor:
     below = torch.zeros_like(x)
     for _ in range(10):
         small = x < 10
-        below = torch.where(small, torch.add(below, divide_number_by(1.0, x)), below)
+        below = torch.where(small, torch.add(below, divide_scalar_by(1.0, x)), below)
         x = torch.where(small, torch.add(x, 1.0), x)
-    w = divide_number_by(1.0, torch.mul(x, x))
+    w = divide_scalar_by(1.0, torch.mul(x, x))
     total = _alternating_polynomial(w, reference.DIGAMMA_TERMS)
-    return torch.sub(torch.sub(torch.sub(log(x), divide_number_by(0.5, x)), torch.mul(w, total)), below)
+    return torch.sub(torch.sub(torch.sub(log(x), divide_scalar_by(0.5, x)), torch.mul(w, total)), below)

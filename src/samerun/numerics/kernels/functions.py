@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 
 from samerun.numerics.kernels import library
-from samerun.numerics.kernels.tensors import call_reference, choose_compute_dtype, to_dense
+from samerun.numerics.kernels.tensors import call_numpy_reference, detach_cast_contiguous, require_opmath_dtype
 from samerun.numerics.reference import elementwise as reference
 
 NAMES: tuple[str, ...] = (
@@ -20,63 +20,67 @@ _NUMBERS = {name: number for number, name in enumerate(NAMES)}
 
 PAIR_NAMES = ("pow", "atan2", "hypot")
 
-_pair_function = library.declare_function("samerun_map_pair_function", "vipppl")
-_function = library.declare_function("samerun_map_function", "vippl")
+_pair_function = library.declare_native_function("samerun_map_pair_function", "vipppl")
+_function = library.declare_native_function("samerun_map_function", "vippl")
 
 
-def apply_rounded(name: str, x: torch.Tensor) -> torch.Tensor:
+def apply_correctly_rounded(function_name: str, x: torch.Tensor) -> torch.Tensor:
     """The correctly rounded `name` (one of `NAMES`) of every element.
 
     Raises SamerunError for types other than float32, bfloat16 and float16.
     """
-    wide = to_dense(x, choose_compute_dtype(name, x, types=(torch.float32,)))
+    wide = detach_cast_contiguous(x, require_opmath_dtype(function_name, x, supported_dtypes=(torch.float32,)))
     if library.uses_native_kernels(x):
         out = torch.empty_like(wide)
-        _function.for_device_of(wide)(_NUMBERS[name], wide.data_ptr(), out.data_ptr(), wide.numel())
+        _function.for_device_of(wide)(_NUMBERS[function_name], wide.data_ptr(), out.data_ptr(), wide.numel())
     else:
-        out = call_reference(lambda given: reference.apply_function(name, given), wide)
+        out = call_numpy_reference(lambda given: reference.apply_correctly_rounded(function_name, given), wide)
     return out if x.dtype == out.dtype else out.to(x.dtype)
 
 
-def apply_rounded_pair(name: str, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+def apply_correctly_rounded_binary(function_name: str, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """The correctly rounded `name` (one of `PAIR_NAMES`) of every x and y, broadcast against each other.
 
     Raises SamerunError for types other than float32, bfloat16 and float16, or two of them.
     """
-    dtype = choose_compute_dtype(name, x, y, types=(torch.float32,))
-    wide, other = (to_dense(each, dtype) for each in torch.broadcast_tensors(x, y))  # type: ignore[no-untyped-call]
+    dtype = require_opmath_dtype(function_name, x, y, supported_dtypes=(torch.float32,))
+    wide, other = (detach_cast_contiguous(each, dtype) for each in torch.broadcast_tensors(x, y))  # type: ignore[no-untyped-call]
     if library.uses_native_kernels(x):
         out = torch.empty_like(wide)
-        number = PAIR_NAMES.index(name)
+        number = PAIR_NAMES.index(function_name)
         _pair_function.for_device_of(wide)(number, wide.data_ptr(), other.data_ptr(), out.data_ptr(), wide.numel())
     else:
-        out = call_reference(lambda *given: reference.apply_pair_function(name, *given), wide, other)
+        out = call_numpy_reference(
+            lambda *given: reference.apply_correctly_rounded_binary(function_name, *given), wide, other
+        )
     return out if x.dtype == out.dtype else out.to(x.dtype)
 
 
 def pow(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """The correctly rounded power x^y; odd values as in C."""
-    return apply_rounded_pair("pow", x, y)
+    return apply_correctly_rounded_binary("pow", x, y)
 
 
 def atan2(y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     """The correctly rounded angle of the points (x, y)."""
-    return apply_rounded_pair("atan2", y, x)
+    return apply_correctly_rounded_binary("atan2", y, x)
 
 
 def hypot(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """The correctly rounded sqrt(x^2 + y^2)."""
-    return apply_rounded_pair("hypot", x, y)
+    return apply_correctly_rounded_binary("hypot", x, y)
 
 
-def _make_unary(name: str) -> Callable[[torch.Tensor], torch.Tensor]:
+def _make_correctly_rounded_unary(name: str) -> Callable[[torch.Tensor], torch.Tensor]:
     def function(x: torch.Tensor) -> torch.Tensor:
-        return apply_rounded(name, x)
+        return apply_correctly_rounded(name, x)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"The correctly rounded {name} of every element; see `apply_rounded`."
+    function.__doc__ = f"The correctly rounded {name} of every element; see `apply_correctly_rounded`."
     return function
 
 
-exp, exp2, expm1, sinh, cosh, tanh, asin, acos, atan, erf, erfc, rsqrt, reciprocal, cbrt = map(_make_unary, NAMES[:14])
-sigmoid, log, log2, log10, log1p, asinh, acosh, atanh, sin, cos, tan = map(_make_unary, NAMES[14:])
+exp, exp2, expm1, sinh, cosh, tanh, asin, acos, atan, erf, erfc, rsqrt, reciprocal, cbrt = map(
+    _make_correctly_rounded_unary, NAMES[:14]
+)
+sigmoid, log, log2, log10, log1p, asinh, acosh, atanh, sin, cos, tan = map(_make_correctly_rounded_unary, NAMES[14:])

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from samerun.base import native
 from samerun.base.errors import SamerunError
-from samerun.base.native import load_built_library
+from samerun.base.native import try_load_built_library
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 LEVEL_VARIABLE = "SAMERUN_NUMERICS_LEVEL"
 """Environment variable: a level's name, or ``reference`` to do without the library."""
 REFERENCE = "reference"
+InstructionLevel = str
+"""``plain``, ``avx2``, ``avx512``, ``neon``, or ``reference`` without the library."""
 
 _TYPES: dict[str, Any] = {
     "p": ctypes.c_void_p,
@@ -41,7 +43,7 @@ def is_available() -> bool:
     return _library is not None and not _reference_forced
 
 
-def supported_levels() -> list[str]:
+def supported_levels() -> list[InstructionLevel]:
     """The levels that this machine can run, slowest first; ``reference`` is always the first."""
     if _library is None:
         return [REFERENCE]
@@ -51,14 +53,14 @@ def supported_levels() -> list[str]:
     ]
 
 
-def current_level() -> str:
+def current_level() -> InstructionLevel:
     """The instructions in use: ``plain``, ``avx2``, ``avx512``, ``neon``, or ``reference`` without the library."""
     if not is_available():
         return REFERENCE
     return bytes.decode(_library.samerun_level_name(_library.samerun_level()))
 
 
-def force_level(name: str | None) -> None:
+def force_level(name: InstructionLevel | None) -> None:
     """Use this level from now on, in every thread; None: the best of this machine. All give the same bits.
 
     Raises SamerunError for a level that this machine cannot run.
@@ -108,11 +110,11 @@ class NativeFunction:
         # Most calls are small, so that every step of Python shows (decision 0038): once torch's team is borrowed, only
         # a changed number of threads is worth the call.
         if not _team_borrowed or _count_torch_threads() != _pool_threads:
-            match_torch_threads()
+            set_thread_count_to_torchs()
         return found  # type: ignore[no-any-return]
 
 
-def declare_function(name: str, signature: str) -> NativeFunction:
+def declare_native_function(name: str, signature: str) -> NativeFunction:
     """A function of the library. `signature`: what it returns (``v``: nothing), then one letter an argument.
 
     ``p`` address, ``l`` int64, ``u`` uint64, ``i`` int, ``f`` float, ``d`` double. Found when first called;
@@ -131,7 +133,7 @@ def uses_native_kernels(x: Tensor) -> bool:
     return is_off_cpu(x) or is_available()
 
 
-def match_torch_threads() -> None:
+def set_thread_count_to_torchs() -> None:
     """Give the pool as many threads as torch computes with, and in the main thread torch's own."""
     global _pool_threads, _team_borrowed, _count_torch_threads
     torch = sys.modules.get("torch")
@@ -141,14 +143,14 @@ def match_torch_threads() -> None:
         _pool_threads = threads
     # torch's OpenMP threads wait for the next operator without sleeping. Threads of our own would share the cores with
     # them, which cost a third of the speed, so jobs of the main thread run on torch's team (decision 0044).
-    if not _team_borrowed and torch is not None and native.may_use_torch_threads():
+    if not _team_borrowed and torch is not None and native.may_use_torch_openmp_threads():
         _library.samerun_use_openmp_team(native.gomp_parallel_address(), native.omp_get_thread_num_address())
         _team_borrowed, _count_torch_threads = True, torch.get_num_threads
 
 
-def load_library() -> Any:
+def load_library_or_none() -> Any:
     """The library, or None: not built, built for another machine, or numbers do not behave here."""
-    library = load_built_library(__file__, "_portable")
+    library = try_load_built_library(__file__, "_portable")
     try:
         if library is None or not library.samerun_arithmetic_is_ieee():
             return None
@@ -159,15 +161,15 @@ def load_library() -> Any:
         return None
 
 
-def _read_level_numbers() -> dict[str, int]:
-    found: dict[str, int] = {}
+def _read_level_number_by_name() -> dict[InstructionLevel, int]:
+    found: dict[InstructionLevel, int] = {}
     while _library is not None and (name := _library.samerun_level_name(len(found))):
         found[name.decode()] = len(found)
     return found
 
 
-_library = load_library()
-_level_numbers = _read_level_numbers()
+_library = load_library_or_none()
+_level_numbers = _read_level_number_by_name()
 _reference_forced = False
 _pool_threads = 0
 _team_borrowed = False

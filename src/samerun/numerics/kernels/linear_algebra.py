@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Sequence
+from enum import IntEnum
 from struct import pack
 from typing import Any, NamedTuple
 
@@ -23,8 +24,8 @@ from samerun.numerics.reference import linear_algebra as reference
 from samerun.numerics.status import DONE
 
 _HALF_TYPES = (torch.bfloat16, torch.float16)
-_matmul = library.declare_function("samerun_matmul", "iippppp")
-_convolution = library.declare_function("samerun_convolution", "iiipppppp")
+_matmul = library.declare_native_function("samerun_matmul", "iippppp")
+_convolution = library.declare_native_function("samerun_convolution", "iiipppppp")
 
 
 def matmul(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -62,7 +63,7 @@ def matmul(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
         a.dtype is torch.float64, numbers, a.data_ptr(), b.data_ptr(), out.data_ptr(), where
     )
     if status != DONE:
-        _raise_if_no_memory(status)
+        _raise_if_out_of_memory(status)
     return out
 
 
@@ -72,30 +73,42 @@ def _matmul_by_reference(out: Tensor, a: Tensor, b: Tensor, bias: Tensor | None)
     return out
 
 
-def _raise_if_no_memory(status: int) -> None:
+def _raise_if_out_of_memory(status: int) -> None:
     if status != DONE:
         raise MemoryError("samerun: no memory for a product of matrices")
 
 
-def _pad_to_three(values: Sequence[int], fill: int) -> list[int]:
+def _pad_to_three_dims(values: Sequence[int], fill: int) -> list[int]:
     return [fill] * (3 - len(values)) + list(values)
 
 
-def output_size(
-    size: Sequence[int], taps: Sequence[int], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int]
+def convolution_output_size(
+    input_size: Sequence[int],
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
 ) -> list[int]:
     """Spatial size of a convolution's output."""
     return [
         (i + 2 * p - d * (t - 1) - 1) // s + 1
-        for i, t, s, p, d in zip(size, taps, stride, padding, dilation, strict=True)
+        for i, t, s, p, d in zip(input_size, kernel_size, stride, padding, dilation, strict=True)
     ]
 
 
-FORWARD, GRADIENT_OF_INPUT, GRADIENT_OF_WEIGHT = 0, 1, 2
+class ConvolutionPass(IntEnum):
+    """As native/convolution.c numbers them."""
+
+    FORWARD = 0
+    GRADIENT_OF_INPUT = 1
+    GRADIENT_OF_WEIGHT = 2
+
+
+FORWARD, GRADIENT_OF_INPUT, GRADIENT_OF_WEIGHT = ConvolutionPass
 
 
 def convolve(
-    direction: int,
+    direction: ConvolutionPass,
     image: Tensor | Sequence[int],
     weight: Tensor | Sequence[int],
     gradient: Tensor | Sequence[int],
@@ -122,7 +135,7 @@ def convolve(
     )
     shapes = [list(value.shape) if isinstance(value, Tensor) else value for value in (image, weight, gradient)]
     result = (shapes[2], shapes[0], shapes[1])[direction]
-    _require_fitting_shapes(direction, shapes[0], shapes[1], shapes[2], stride, padding, dilation, groups)
+    _require_fitting_convolution_shapes(direction, shapes[0], shapes[1], shapes[2], stride, padding, dilation, groups)
     if bias is not None and (bias.shape != (result[1],) or bias.dtype is not dtype):
         raise RuntimeError(f"expected {result[1]} biases of {dtype}, but got {list(bias.shape)} of {bias.dtype}")
     if tensors[0].dtype is not tensors[1].dtype:
@@ -133,18 +146,18 @@ def convolve(
         )
     out = torch.empty(result, dtype=dtype, device=device)
     if math.prod(shapes[0]) == 0 and direction != GRADIENT_OF_INPUT:
-        return _fill_empty_sums(out, bias)
+        return _fill_with_bias_or_zero(out, bias)
     numbers = (ctypes.c_int64 * 22)(
-        shapes[0][0], groups, shapes[0][1], shapes[1][0], *_pad_to_three(
+        shapes[0][0], groups, shapes[0][1], shapes[1][0], *_pad_to_three_dims(
             shapes[0][2:], 1
-        ), *_pad_to_three(shapes[2][2:], 1),
-        *_pad_to_three(
+        ), *_pad_to_three_dims(shapes[2][2:], 1),
+        *_pad_to_three_dims(
             shapes[1][2:], 1
-        ), *_pad_to_three(stride, 1), *_pad_to_three(padding, 0), *_pad_to_three(dilation, 1),
+        ), *_pad_to_three_dims(stride, 1), *_pad_to_three_dims(padding, 0), *_pad_to_three_dims(dilation, 1),
     )  # fmt: skip
     pointers = [value.data_ptr() if isinstance(value, Tensor) else None for value in (image, weight, gradient)]
     plus = None if bias is None else bias.contiguous()
-    _raise_if_no_memory(
+    _raise_if_out_of_memory(
         _convolution.for_device_of(out)(
             direction, dtype is torch.float64, numbers, *pointers, None if plus is None else plus.data_ptr(),
             out.data_ptr(),
@@ -153,8 +166,8 @@ def convolve(
     return out
 
 
-def _require_fitting_shapes(
-    direction: int, image: list[int], weight: list[int], gradient: list[int], stride: Sequence[int],
+def _require_fitting_convolution_shapes(
+    direction: ConvolutionPass, image: list[int], weight: list[int], gradient: list[int], stride: Sequence[int],
     padding: Sequence[int], dilation: Sequence[int], groups: int,
 ) -> None:  # fmt: skip
     """Raise RuntimeError where a kernel would read or write beyond one of the three, or divide by zero."""
@@ -167,20 +180,20 @@ def _require_fitting_shapes(
         raise RuntimeError("convolution: stride, dilation and groups must be positive, padding must not be negative")
     fits = image[0] == gradient[0] and image[1] == weight[1] * groups and gradient[1] == weight[0]
     if direction != GRADIENT_OF_INPUT:  # every window of the gradient lies inside the padded image
-        most = output_size(image[2:], weight[2:], stride, padding, dilation)
+        most = convolution_output_size(image[2:], weight[2:], stride, padding, dilation)
         fits = fits and all(size <= limit for size, limit in zip(gradient[2:], most, strict=True))
     if not fits or weight[0] % groups or min(*image, *weight, *gradient) < 0:
         raise RuntimeError(f"convolution: {image}, {weight} and {gradient} do not fit, with groups={groups}")
 
 
-def _fill_empty_sums(out: Tensor, bias: Tensor | None) -> Tensor:
+def _fill_with_bias_or_zero(out: Tensor, bias: Tensor | None) -> Tensor:
     """No image, or images without channels: every sum is empty."""
     out.zero_()
     return out if bias is None else out.add_(bias.view(-1, *[1] * (out.dim() - 2)))
 
 
 def _convolve_by_reference(
-    direction: int,
+    direction: ConvolutionPass,
     image: Any,
     weight: Any,
     gradient: Any,
@@ -207,7 +220,7 @@ def _convolve_by_reference(
     return torch.from_numpy(found).reshape(shape)
 
 
-def _column_exponents(a: Tensor) -> Tensor:
+def column_scale_exponents(a: Tensor) -> Tensor:
     """int64 [batch, 1, n]."""
     if a.shape[1] == 0:
         return torch.zeros(a.shape[0], 1, a.shape[2], dtype=torch.int64, device=a.device)
@@ -217,11 +230,11 @@ def _column_exponents(a: Tensor) -> Tensor:
     return torch.clamp(torch.where(usable, found, 0), -1000, 1000)
 
 
-def _scale_by_power_of_two(a: Tensor, e: Tensor) -> Tensor:
-    return torch.mul(a.to(torch.float64), ((e + 1023) << 52).view(torch.float64)).to(a.dtype)
+def _scale_columns_by_power_of_two(a: Tensor, exponents: Tensor) -> Tensor:
+    return torch.mul(a.to(torch.float64), ((exponents + 1023) << 52).view(torch.float64)).to(a.dtype)
 
 
-def _apply_reflection(a: Tensor, v: Tensor, tau: Tensor) -> None:
+def _apply_reflection_(a: Tensor, v: Tensor, tau: Tensor) -> None:
     """a - v (tau (v' a)), in place; v [batch, m], tau [batch]."""
     row = torch.mul(matmul(v[:, None, :], a), tau[:, None, None])
     a.sub_(torch.mul(v[:, :, None], row))
@@ -236,8 +249,8 @@ class PackedReflections(NamedTuple):
 def householder_qr(a: Tensor) -> PackedReflections:
     """The triangle on and above the diagonal, below it the vectors of the reflections; and tau [batch, min(m, n)]."""
     batch, m, n = a.shape
-    e = _column_exponents(a)
-    r, k = _scale_by_power_of_two(a, torch.neg(e)), min(m, n)
+    e = column_scale_exponents(a)
+    r, k = _scale_columns_by_power_of_two(a, torch.neg(e)), min(m, n)
     tau = torch.zeros(batch, k, dtype=a.dtype, device=a.device)
     for j in range(k):
         first, below = r[:, j, j].clone(), r[:, j + 1 :, j].contiguous()
@@ -247,31 +260,31 @@ def householder_qr(a: Tensor) -> PackedReflections:
         one = torch.where(moves, torch.div(torch.sub(last, first), last), 0.0)
         v = torch.ones(batch, m - j, dtype=a.dtype, device=a.device)
         v[:, 1:] = torch.where(moves[:, None], torch.div(below, torch.sub(first, last)[:, None]), below)
-        _apply_reflection(r[:, j:, j + 1 :], v, one)
+        _apply_reflection_(r[:, j:, j + 1 :], v, one)
         r[:, j, j] = torch.where(moves, last, first)
         r[:, j + 1 :, j] = v[:, 1:]
         tau[:, j] = one
     above = torch.arange(m, device=a.device)[:, None] <= torch.arange(n, device=a.device)
-    return PackedReflections(torch.where(above, _scale_by_power_of_two(r, e), r), tau)
+    return PackedReflections(torch.where(above, _scale_columns_by_power_of_two(r, e), r), tau)
 
 
-def multiply_reflectors(v: Tensor, tau: Tensor, columns: int) -> Tensor:
-    """The first columns of the product of the reflections."""
+def multiply_reflectors(v: Tensor, tau: Tensor, num_columns: int) -> Tensor:
+    """The first num_columns of the product of the reflections."""
     batch, m = v.shape[:2]
-    q = torch.eye(m, columns, dtype=v.dtype, device=v.device).repeat(batch, 1, 1)
+    q = torch.eye(m, num_columns, dtype=v.dtype, device=v.device).repeat(batch, 1, 1)
     for j in reversed(range(tau.shape[1])):
         one = torch.ones(batch, m - j, dtype=v.dtype, device=v.device)
         one[:, 1:] = v[:, j + 1 :, j]
-        _apply_reflection(q[:, j:, j:], one, tau[:, j])
+        _apply_reflection_(q[:, j:, j:], one, tau[:, j])
     return q
 
 
-def solve_triangular(a: Tensor, b: Tensor, upper: bool, unit: bool) -> Tensor:
+def solve_triangular(a: Tensor, b: Tensor, upper: bool, unit_diagonal: bool) -> Tensor:
     """x of a x = b, a triangular [batch, n, n], b [batch, n, k]."""
     n = a.shape[1]
     x = torch.zeros_like(b, memory_format=torch.contiguous_format)
     for i in reversed(range(n)) if upper else range(n):
         known = slice(i + 1, n) if upper else slice(0, i)
         row = torch.sub(b[:, i], matmul(a[:, i : i + 1, known], x[:, known])[:, 0])
-        x[:, i] = row if unit else torch.div(row, a[:, i, i, None])
+        x[:, i] = row if unit_diagonal else torch.div(row, a[:, i, i, None])
     return x

@@ -15,31 +15,35 @@ import torch
 
 from samerun.numerics.kernels import library, sums
 from samerun.numerics.kernels.elementwise import sqrt
-from samerun.numerics.kernels.tensors import choose_compute_dtype, require_elements, to_dense
+from samerun.numerics.kernels.tensors import detach_cast_contiguous, require_numel, require_opmath_dtype
 from samerun.numerics.reference import normalizations as reference
 from samerun.numerics.status import DONE
 
 OptionalTensor = torch.Tensor | None
 
 _FLOAT32 = (torch.float32,)
-_norm = library.declare_function("samerun_normalize_rows", "vifppppppllll")
-_norm_backward = library.declare_function("samerun_normalize_rows_backward", "vipppppppllll")
-_norm_backward_with_weight = library.declare_function("samerun_normalize_rows_backward_with_weight", "iippppppppll")
-_channels = library.declare_function("samerun_normalize_channels", "vpppppplll")
-_channels_backward = library.declare_function("samerun_normalize_channels_backward", "iipppppppplll")
+_norm = library.declare_native_function("samerun_normalize_rows", "vifppppppllll")
+_norm_backward = library.declare_native_function("samerun_normalize_rows_backward", "vipppppppllll")
+_norm_backward_with_weight = library.declare_native_function(
+    "samerun_normalize_rows_backward_with_weight", "iippppppppll"
+)
+_channels = library.declare_native_function("samerun_normalize_channels", "vpppppplll")
+_channels_backward = library.declare_native_function("samerun_normalize_channels_backward", "iipppppppplll")
 
 
-def _address(x: OptionalTensor) -> int:
+def _data_ptr_or_zero(x: OptionalTensor) -> int:
     """The address of its memory; 0 for None."""
     return 0 if x is None else x.data_ptr()
 
 
-def _weight_per_value(values: OptionalTensor, count: int, n: int, groups: int, inner: int) -> np.ndarray | None:
-    """The weight of each value of [count, n]."""
-    if values is None or n == 0:
+def _weight_per_value(
+    values: OptionalTensor, num_rows: int, row_length: int, groups: int, values_per_weight: int
+) -> np.ndarray | None:
+    """The weight of each value of [num_rows, row_length]."""
+    if values is None or row_length == 0:
         return None
-    of_group = np.repeat(values.numpy().reshape(groups, n // inner), inner, axis=1)
-    return np.tile(of_group, (count // groups, 1))
+    of_group = np.repeat(values.numpy().reshape(groups, row_length // values_per_weight), values_per_weight, axis=1)
+    return np.tile(of_group, (num_rows // groups, 1))
 
 
 def _normalize_rows(
@@ -49,50 +53,50 @@ def _normalize_rows(
     eps: float,
     is_rms: bool,
     stats_shape: Sequence[int],
-    n: int,
+    row_length: int,
     groups: int = 1,
-    inner: int = 1,
+    values_per_weight: int = 1,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """x dense: rows of n values, as many as `stats_shape`, the shape of the other two results, has places.
+    """x dense: rows of row_length values, as many as `stats_shape`, the shape of the other two results, has places.
 
-    Value j of row i has weight number (i % groups * n + j) / inner.
+    Value j of row i has weight number (i % groups * row_length + j) / values_per_weight.
     """
-    count, inner = math.prod(stats_shape), max(inner, 1)
-    require_elements("input", x, count * n)
-    if n:  # where rows are empty, nothing is read of the weights
-        require_elements("weight", weight, groups * n // inner)
-        require_elements("bias", bias, groups * n // inner)
+    num_rows, values_per_weight = math.prod(stats_shape), max(values_per_weight, 1)
+    require_numel("input", x, num_rows * row_length)
+    if row_length:  # where rows are empty, nothing is read of the weights
+        require_numel("weight", weight, groups * row_length // values_per_weight)
+        require_numel("bias", bias, groups * row_length // values_per_weight)
     if not library.uses_native_kernels(x):
-        given = x.reshape(count, n).numpy()
+        given = x.reshape(num_rows, row_length).numpy()
         weights, biases = (
-            _weight_per_value(weight, count, n, groups, inner),
-            _weight_per_value(bias, count, n, groups, inner),
+            _weight_per_value(weight, num_rows, row_length, groups, values_per_weight),
+            _weight_per_value(bias, num_rows, row_length, groups, values_per_weight),
         )
         y, mean, r = (torch.from_numpy(each) for each in reference.normalize_rows(is_rms, eps, given, weights, biases))
         return y.reshape(x.shape), mean.reshape(stats_shape), r.reshape(stats_shape)
     out, mean = torch.empty_like(x), x.new_empty(stats_shape)
     r = torch.empty_like(mean)
     _norm.for_device_of(x)(
-        is_rms, eps, x.data_ptr(), _address(weight), _address(bias), out.data_ptr(), mean.data_ptr(), r.data_ptr(),
-        count, n, groups, inner,
+        is_rms, eps, x.data_ptr(), _data_ptr_or_zero(weight), _data_ptr_or_zero(bias), out.data_ptr(),
+        mean.data_ptr(), r.data_ptr(), num_rows, row_length, groups, values_per_weight,
     )  # fmt: skip
     return out, mean, r
 
 
 def _normalize_rows_backward(
-    grad: torch.Tensor, x: torch.Tensor, weight: OptionalTensor, mean: OptionalTensor, r: torch.Tensor, n: int,
-    groups: int = 1, inner: int = 1,
+    grad: torch.Tensor, x: torch.Tensor, weight: OptionalTensor, mean: OptionalTensor, r: torch.Tensor, row_length: int,
+    groups: int = 1, values_per_weight: int = 1,
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     """The gradient of x, and the terms of the gradient of the weight. `mean` is None for rms norm."""
-    rms, count, inner = mean is None, r.numel(), max(inner, 1)
-    require_elements("input", x, count * n)
-    require_elements("grad", grad, count * n)
-    if n:
-        require_elements("weight", weight, groups * n // inner)
-    require_elements("mean", mean, count)
+    rms, num_rows, values_per_weight = mean is None, r.numel(), max(values_per_weight, 1)
+    require_numel("input", x, num_rows * row_length)
+    require_numel("grad", grad, num_rows * row_length)
+    if row_length:
+        require_numel("weight", weight, groups * row_length // values_per_weight)
+    require_numel("mean", mean, num_rows)
     if not library.uses_native_kernels(x):
-        weights = _weight_per_value(weight, count, n, groups, inner)
-        given, gradient = x.reshape(count, n).numpy(), grad.reshape(count, n).numpy()
+        weights = _weight_per_value(weight, num_rows, row_length, groups, values_per_weight)
+        given, gradient = x.reshape(num_rows, row_length).numpy(), grad.reshape(num_rows, row_length).numpy()
         means = None if mean is None else mean.numpy()
         found = reference.normalize_rows_backward(rms, given, gradient, weights, means, r.numpy())
         out, terms = (torch.from_numpy(each).reshape(x.shape) for each in found)
@@ -100,20 +104,23 @@ def _normalize_rows_backward(
     out, terms = torch.empty_like(x), torch.empty_like(x)
     center = torch.zeros_like(r) if mean is None else mean
     _norm_backward.for_device_of(x)(
-        rms, x.data_ptr(), grad.data_ptr(), _address(weight), center.data_ptr(), r.data_ptr(), out.data_ptr(),
-        terms.data_ptr(), count, n, groups, inner,
+        rms, x.data_ptr(), grad.data_ptr(), _data_ptr_or_zero(weight), center.data_ptr(), r.data_ptr(), out.data_ptr(),
+        terms.data_ptr(), num_rows, row_length, groups, values_per_weight,
     )  # fmt: skip
     return out, terms
 
 
-def _to_float32(operator: str, x: torch.Tensor, *others: OptionalTensor) -> list[OptionalTensor]:
-    dtype = choose_compute_dtype(operator, x, types=_FLOAT32)
-    return [to_dense(x, dtype), *[None if each is None else to_dense(each, dtype) for each in others]]
+def _require_and_cast_to_float32(operator: str, x: torch.Tensor, *others: OptionalTensor) -> list[OptionalTensor]:
+    dtype = require_opmath_dtype(operator, x, supported_dtypes=_FLOAT32)
+    return [
+        detach_cast_contiguous(x, dtype),
+        *[None if each is None else detach_cast_contiguous(each, dtype) for each in others],
+    ]
 
 
 def _flatten_stats(stats: torch.Tensor) -> torch.Tensor:
     """What a kernel reads of each row: float32, side by side."""
-    return to_dense(stats.reshape(-1), torch.float32)
+    return detach_cast_contiguous(stats.reshape(-1), torch.float32)
 
 
 def _stats_shape(x: torch.Tensor, normalized_shape: Sequence[int]) -> tuple[int, ...]:
@@ -132,7 +139,7 @@ def layer_norm(
 
     `normalized_shape`: the last dimensions of x, over which a row runs; weight and bias have it too.
     """
-    wide, w, b = _to_float32("layer_norm", x, weight, bias)
+    wide, w, b = _require_and_cast_to_float32("layer_norm", x, weight, bias)
     assert wide is not None
     y, mean, r = _normalize_rows(wide, w, b, eps, False, _stats_shape(x, normalized_shape), math.prod(normalized_shape))
     return y if y.dtype == x.dtype else y.to(x.dtype), mean, r
@@ -143,7 +150,7 @@ def layer_norm_backward(
     weight: OptionalTensor = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
     """The gradients of x, weight and bias; mean and rstd as `layer_norm` gave them."""
-    g, given, w = _to_float32("layer_norm", grad, x, weight)
+    g, given, w = _require_and_cast_to_float32("layer_norm", grad, x, weight)
     assert g is not None and given is not None
     stats = _flatten_stats(mean), _flatten_stats(rstd)
     return _normalize_rows_backward_with_weight(g, given, w, *stats, normalized_shape, x.dtype)
@@ -155,30 +162,30 @@ def _normalize_rows_backward_with_weight(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
     """The gradients of x, weight and bias, where all rows have the same weights. `mean` is None for rms norm."""
     n = math.prod(normalized_shape)
-    require_elements("input", x, rstd.numel() * n)
-    require_elements("grad", grad, rstd.numel() * n)
-    require_elements("weight", weight, n)
-    require_elements("mean", mean, rstd.numel())
+    require_numel("input", x, rstd.numel() * n)
+    require_numel("grad", grad, rstd.numel() * n)
+    require_numel("weight", weight, n)
+    require_numel("mean", mean, rstd.numel())
     if not library.uses_native_kernels(x):
         out, terms = _normalize_rows_backward(grad, x, weight, mean, rstd, n)
-        return out.to(dtype), *_sum_over_rows(terms, grad, normalized_shape, dtype)
+        return out.to(dtype), *_sum_weight_and_bias_gradients(terms, grad, normalized_shape, dtype)
     out = torch.empty_like(x)
     of_weight, of_bias = x.new_empty(tuple(normalized_shape)), x.new_empty(tuple(normalized_shape))
     center = torch.zeros_like(rstd) if mean is None else mean
     status = _norm_backward_with_weight.for_device_of(x)(
-        mean is None, x.data_ptr(), grad.data_ptr(), _address(weight), center.data_ptr(), rstd.data_ptr(),
+        mean is None, x.data_ptr(), grad.data_ptr(), _data_ptr_or_zero(weight), center.data_ptr(), rstd.data_ptr(),
         out.data_ptr(), of_weight.data_ptr(), of_bias.data_ptr(), rstd.numel(), n,
     )  # fmt: skip
-    _require_memory(status, x)
+    _raise_if_out_of_memory(status, x)
     return out.to(dtype), of_weight.to(dtype), of_bias.to(dtype)
 
 
-def _require_memory(status: int, x: torch.Tensor) -> None:
+def _raise_if_out_of_memory(status: int, x: torch.Tensor) -> None:
     if status != DONE:
         raise MemoryError(f"no memory for the sums of a norm of {x.numel()} values")
 
 
-def _sum_over_rows(
+def _sum_weight_and_bias_gradients(
     terms: torch.Tensor, grad: torch.Tensor, normalized_shape: Sequence[int], dtype: torch.dtype
 ) -> tuple[torch.Tensor, torch.Tensor]:
     flat = [
@@ -193,7 +200,7 @@ def rms_norm(
     x: torch.Tensor, normalized_shape: Sequence[int], weight: OptionalTensor = None, eps: float | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(x*r)*w with r = 1/sqrt(mean(x*x) + eps), and r in float32. eps None: that of float32, 2^-23."""
-    wide, w = _to_float32("rms_norm", x, weight)
+    wide, w = _require_and_cast_to_float32("rms_norm", x, weight)
     assert wide is not None
     eps = 2.0**-23 if eps is None else eps
     stats = _stats_shape(x, normalized_shape)
@@ -209,7 +216,7 @@ def rms_norm_backward(
     weight: OptionalTensor = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The gradients of x and weight: h = grad*w, y = x*r, (h - y*mean(h*y)) * r."""
-    g, given, w = _to_float32("rms_norm", grad, x, weight)
+    g, given, w = _require_and_cast_to_float32("rms_norm", grad, x, weight)
     assert g is not None and given is not None
     return _normalize_rows_backward_with_weight(g, given, w, None, _flatten_stats(rstd), normalized_shape, x.dtype)[:2]
 
@@ -218,7 +225,7 @@ def group_norm(
     x: torch.Tensor, groups: int, weight: OptionalTensor = None, bias: OptionalTensor = None, eps: float = 1e-5
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """y of x [N, C, ...], and mean and 1/sqrt(v + eps) as float32 [N, groups]. C is a multiple of `groups`."""
-    wide, w, b = _to_float32("group_norm", x, weight, bias)
+    wide, w, b = _require_and_cast_to_float32("group_norm", x, weight, bias)
     assert wide is not None
     inner = math.prod(x.shape[2:])
     stats = (x.shape[0], groups)
@@ -235,7 +242,7 @@ def group_norm_backward(
     weight: OptionalTensor = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The gradients of x, weight and bias; mean and rstd as `group_norm` gave them."""
-    g, given, w = _to_float32("group_norm", grad, x, weight)
+    g, given, w = _require_and_cast_to_float32("group_norm", grad, x, weight)
     assert g is not None and given is not None
     inner = math.prod(x.shape[2:])
     out, terms = _normalize_rows_backward(
@@ -258,11 +265,11 @@ def batch_norm(
     In training the running values become running*(1 - momentum) + value*momentum, in place, with the variance
     over n - 1; else they are used instead of the batch's.
     """
-    wide, w, b = _to_float32("batch_norm", x, weight, bias)
+    wide, w, b = _require_and_cast_to_float32("batch_norm", x, weight, bias)
     assert wide is not None
     over = [dim for dim in range(x.ndim) if dim != 1]
     for name, values in (("weight", w), ("bias", b), ("running_mean", running_mean), ("running_var", running_var)):
-        require_elements(name, values, x.shape[1])
+        require_numel(name, values, x.shape[1])
     if training:
         n = x.numel() // max(x.shape[1], 1)
         mean = sums.mean(wide, over)
@@ -278,9 +285,10 @@ def batch_norm(
         mean, v = running_mean.float(), running_var.float()
     r = torch.ones_like(v) / sqrt(v + torch.full_like(v, eps))
     if library.uses_native_kernels(x):
-        y, center = torch.empty_like(wide), to_dense(mean, torch.float32)
+        y, center = torch.empty_like(wide), detach_cast_contiguous(mean, torch.float32)
         _channels.for_device_of(x)(
-            wide.data_ptr(), _address(w), _address(b), center.data_ptr(), r.data_ptr(), y.data_ptr(), *x.shape[:2],
+            wide.data_ptr(), _data_ptr_or_zero(w), _data_ptr_or_zero(b), center.data_ptr(), r.data_ptr(), y.data_ptr(),
+            *x.shape[:2],
             math.prod(x.shape[2:]),
         )  # fmt: skip
         return y.to(x.dtype), mean, r
@@ -300,7 +308,7 @@ def batch_norm_backward(
 
     In training ((h - mean(h)) - y*mean(h*y)) * r with h = grad*w; else h * r.
     """
-    g, given, w = _to_float32("batch_norm", grad, x, weight)
+    g, given, w = _require_and_cast_to_float32("batch_norm", grad, x, weight)
     assert g is not None and given is not None
     if library.uses_native_kernels(x) and x.numel():
         return _batch_norm_backward_native(g, given, w, mean, rstd, training, x.dtype)
@@ -321,14 +329,15 @@ def _batch_norm_backward_native(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
     """`batch_norm_backward` by the C library."""
     images, channels = x.shape[:2]
-    require_elements("grad", grad, x.numel())
+    require_numel("grad", grad, x.numel())
     for name, values in (("weight", weight), ("mean", mean), ("rstd", rstd)):
-        require_elements(name, values, channels)
+        require_numel(name, values, channels)
     out, of_weight, of_bias = torch.empty_like(x), x.new_empty(channels), x.new_empty(channels)
-    center, r = to_dense(mean, torch.float32), to_dense(rstd, torch.float32)
+    center, r = detach_cast_contiguous(mean, torch.float32), detach_cast_contiguous(rstd, torch.float32)
     status = _channels_backward.for_device_of(x)(
-        training, x.data_ptr(), grad.data_ptr(), _address(weight), center.data_ptr(), r.data_ptr(), out.data_ptr(),
+        training, x.data_ptr(), grad.data_ptr(), _data_ptr_or_zero(weight), center.data_ptr(), r.data_ptr(),
+        out.data_ptr(),
         of_weight.data_ptr(), of_bias.data_ptr(), images, channels, math.prod(x.shape[2:]),
     )  # fmt: skip
-    _require_memory(status, x)
+    _raise_if_out_of_memory(status, x)
     return out.to(dtype), of_weight.to(dtype), of_bias.to(dtype)

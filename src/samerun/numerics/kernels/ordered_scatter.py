@@ -26,12 +26,12 @@ class SortedIndex(NamedTuple):
     """Where each stood."""
 
 
-def sort_index_in_bounds(index: Tensor, num_places: int) -> SortedIndex:
+def sort_index_and_check_bounds(index: Tensor, num_destinations: int) -> SortedIndex:
     """The indices sorted, and where each stood; int64. Raises (on CUDA: when the device comes to it) where one is
-    below 0 or not below `num_places`.
+    below 0 or not below `num_destinations`.
     """
     flat = index.reshape(-1).to(torch.int64)
-    torch._assert_async(((flat >= 0) & (flat < num_places)).all(), "an index is out of bounds")
+    torch._assert_async(((flat >= 0) & (flat < num_destinations)).all(), "an index is out of bounds")
     key, order = torch.sort(flat, stable=True)
     return SortedIndex(key, order)
 
@@ -46,9 +46,9 @@ def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
         return torch.index_add(x.cpu(), dim, index.cpu(), source.cpu())  # torch's own words for what is wrong
     out = x.contiguous().clone()
     outer, places, inner = outer_dim_inner_sizes(x, dim % max(x.dim(), 1))
-    key, order = sort_index_in_bounds(index, places)
+    key, order = sort_index_and_check_bounds(index, places)
     given = source.contiguous().view(outer, key.numel(), inner)
-    cuda_sums.add_to_segments(out.view(outer, places, inner), given, key, order)
+    cuda_sums.launch_ordered_index_add(out.view(outer, places, inner), given, key, order)
     return out
 
 
@@ -70,8 +70,10 @@ def segment_sum(
         source = source if factors is None else torch.mul(source, factors[:, None])
     out = torch.zeros(num_rows, source.shape[1], dtype=source.dtype, device=source.device)
     if library.is_off_cpu(source):  # nothing is asked of the device, so that it can be captured in a graph
-        key, order = sort_index_in_bounds(index, num_rows)
-        cuda_sums.sum_segments(out, source.contiguous(), key, order, torch.searchsorted(key, key, right=True))
+        key, order = sort_index_and_check_bounds(index, num_rows)
+        cuda_sums.launch_segment_tree_sum(
+            out, source.contiguous(), key, order, torch.searchsorted(key, key, right=True)
+        )
         return out
     in_turn = bool((index[1:] >= index[:-1]).all())
     order = torch.arange(index.numel()) if in_turn else torch.argsort(index, stable=True)
@@ -86,20 +88,20 @@ def segment_sum(
     return out
 
 
-def count_occurrences_at_least_one(index: Tensor, num_rows: int) -> Tensor:
-    """How often each of `num_rows` places is named by a 1-D index; 1 for those that never are. int64."""
-    counts = torch.zeros(num_rows, dtype=torch.int64, device=index.device)
+def bincount_clamped_to_one(index: Tensor, num_bins: int) -> Tensor:
+    """How often each of `num_bins` places is named by a 1-D index; 1 for those that never are. int64."""
+    counts = torch.zeros(num_bins, dtype=torch.int64, device=index.device)
     return torch.clamp(counts.index_add_(0, index, torch.ones_like(index, dtype=torch.int64)), min=1)
 
 
-def put_last_value_(x: Tensor, flat_index: Tensor, values: Tensor) -> Tensor:
+def put_last_value_on_cuda_(x: Tensor, flat_index: Tensor, values: Tensor) -> Tensor:
     """x (1-D, contiguous) with values[i] at flat_index[i], in place; of several for one the last stays. CUDA alone."""
-    key, order = sort_index_in_bounds(flat_index, x.numel())
-    cuda_sums.write_last(x, values.reshape(-1).to(x.dtype).contiguous(), key, order)
+    key, order = sort_index_and_check_bounds(flat_index, x.numel())
+    cuda_sums.launch_write_last_of_segments(x, values.reshape(-1).to(x.dtype).contiguous(), key, order)
     return x
 
 
-def flat_indices(x: Tensor, dim: int, index: Tensor) -> Tensor:
+def flat_scatter_indices(x: Tensor, dim: int, index: Tensor) -> Tensor:
     """Where x, contiguous and flat, has place (index along dim) of each line: as scatter and gather mean it."""
     shape, dim = index.shape, dim % x.dim()
     flat = torch.zeros(shape, dtype=torch.int64, device=x.device)
@@ -117,13 +119,13 @@ def flat_indices(x: Tensor, dim: int, index: Tensor) -> Tensor:
     return flat
 
 
-def scatter_add_flat(grad: Tensor, flat_index: Tensor, shape: Sequence[int]) -> Tensor:
+def scatter_add_into_zeros(grad: Tensor, flat_index: Tensor, shape: Sequence[int]) -> Tensor:
     """Zeros of `shape` with `grad` added at flat positions, in its ascending order: the gradient of a gather."""
     out = torch.zeros(tuple(shape), dtype=grad.dtype, device=grad.device).reshape(-1)
     return index_add_(out, 0, flat_index.reshape(-1), grad.reshape(-1)).reshape(tuple(shape))
 
 
-def make_element_numbers(shape: Sequence[int], device: torch.device) -> Tensor:
+def make_flat_positions_as_float64(shape: Sequence[int], device: torch.device) -> Tensor:
     """The flat position of every element. As float64, because torch's padding and resizing take floats alone; exact
     up to 2^53 elements.
     """
@@ -136,7 +138,9 @@ def make_padding_backward(forward: Callable[..., Tensor]) -> Callable[..., Tenso
     Padding the element numbers themselves shows which element each padded value was copied from.
     """
 
-    def backward(g: Tensor, x: Tensor, padding: Sequence[int]) -> Tensor:
-        return scatter_add_flat(g, forward(make_element_numbers(x.shape, x.device), padding).to(torch.int64), x.shape)
+    def backward(grad: Tensor, x: Tensor, padding: Sequence[int]) -> Tensor:
+        return scatter_add_into_zeros(
+            grad, forward(make_flat_positions_as_float64(x.shape, x.device), padding).to(torch.int64), x.shape
+        )
 
     return backward

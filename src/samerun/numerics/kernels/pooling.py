@@ -14,13 +14,13 @@ from typing import Any
 import torch
 
 from samerun.numerics.kernels import sums
-from samerun.numerics.kernels.tensors import choose_compute_dtype
+from samerun.numerics.kernels.tensors import require_opmath_dtype
 
 Sizes = Sequence[int]
 LANES, BLOCK = 32, 4096
 
 
-def _positions_per_window(
+def _divisors_along_dim(
     size: int,
     kernel_size: int,
     stride: int,
@@ -35,7 +35,7 @@ def _positions_per_window(
     return end - start if count_include_pad else end.clamp_max(size) - start.clamp_min(0)
 
 
-def _output_size(size: int, kernel_size: int, stride: int, padding: int, ceil_mode: bool) -> int:
+def _pooled_size(size: int, kernel_size: int, stride: int, padding: int, ceil_mode: bool) -> int:
     reach = size + 2 * padding - kernel_size
     out = (reach + (stride - 1 if ceil_mode else 0)) // stride + 1
     return out - 1 if ceil_mode and (out - 1) * stride >= size + padding else out
@@ -48,7 +48,7 @@ def _divisor_per_window(
     found = torch.ones((), dtype=torch.int64, device=x.device)
     for dim, out in enumerate(output_sizes):
         size = x.shape[dim - len(output_sizes)]
-        counts = _positions_per_window(
+        counts = _divisors_along_dim(
             size, kernel_size[dim], stride[dim], padding[dim], out, count_include_pad, x.device
         )
         found = found[..., None] * counts
@@ -60,7 +60,9 @@ def _slice_last_dims(x: torch.Tensor, slices: Sequence[slice]) -> torch.Tensor:
     return x[where]
 
 
-def _iterate_taps(x: torch.Tensor, kernel_size: Sizes, stride: Sizes, output_sizes: Sizes) -> Iterator[torch.Tensor]:
+def _iterate_strided_tap_views(
+    x: torch.Tensor, kernel_size: Sizes, stride: Sizes, output_sizes: Sizes
+) -> Iterator[torch.Tensor]:
     """Of each window the first value, of each the second, ..."""
     for firsts in itertools.product(*map(range, kernel_size)):
         every = zip(firsts, output_sizes, stride, strict=True)
@@ -75,7 +77,7 @@ def _window_sums(x: torch.Tensor, kernel_size: Sizes, stride: Sizes, output_size
             x = x.unfold(-n, kernel_size[dim], stride[dim]).narrow(-n - 1, 0, output_sizes[dim])
         return sums.tree_sum("x", x, list(range(x.ndim - n, x.ndim)))
     lanes: list[torch.Tensor] = []
-    for number, tap in enumerate(_iterate_taps(x, kernel_size, stride, output_sizes)):
+    for number, tap in enumerate(_iterate_strided_tap_views(x, kernel_size, stride, output_sizes)):
         if number < LANES:
             lanes.append(tap)
         else:
@@ -95,9 +97,9 @@ def avg_pool(
     """The mean of windows over the last len(kernel) dimensions; the other arguments as torch's avg_pool has them."""
     n = len(kernel_size)
     stride, padding = stride or kernel_size, padding or (0,) * n
-    dtype = choose_compute_dtype("avg_pool", x)
+    dtype = require_opmath_dtype("avg_pool", x)
     output_sizes = [
-        _output_size(x.shape[dim - n], kernel_size[dim], stride[dim], padding[dim], ceil_mode) for dim in range(n)
+        _pooled_size(x.shape[dim - n], kernel_size[dim], stride[dim], padding[dim], ceil_mode) for dim in range(n)
     ]
     margins: list[int] = []
     for dim in reversed(range(n)):
@@ -117,7 +119,7 @@ def avg_pool_backward(
     """The gradient of x: from +0.0 on, grad / divisor of each window over a value, in ascending window."""
     n = len(kernel_size)
     stride, padding = stride or kernel_size, padding or (0,) * n
-    dtype = choose_compute_dtype("avg_pool", grad, x)
+    dtype = require_opmath_dtype("avg_pool", grad, x)
     output_sizes = list(grad.shape[-n:])
     terms = grad.detach().to(dtype) / _divisor_per_window(
         x, kernel_size, stride, padding, output_sizes, count_include_pad, divisor
@@ -126,7 +128,7 @@ def avg_pool_backward(
     room = [max(room[dim], padding[dim] + x.shape[dim - n]) for dim in range(n)]
     out = torch.zeros([*x.shape[:-n], *room], dtype=dtype, device=x.device)
     # Of the windows over a value, the one that has it at its last tap comes first.
-    for place in reversed(list(_iterate_taps(out, kernel_size, stride, output_sizes))):
+    for place in reversed(list(_iterate_strided_tap_views(out, kernel_size, stride, output_sizes))):
         place += terms
     for dim in range(n):
         out = out.narrow(dim - n, padding[dim], x.shape[dim - n])
@@ -158,7 +160,7 @@ def adaptive_avg_pool(x: torch.Tensor, output_sizes: Sizes) -> torch.Tensor:
     kernel = _uniform_window_size(x, output_sizes)
     if kernel is not None and 0 not in kernel:
         return avg_pool(x, kernel)
-    dtype = choose_compute_dtype("adaptive_avg_pool", x)
+    dtype = require_opmath_dtype("adaptive_avg_pool", x)
     over = list(range(x.ndim - len(output_sizes), x.ndim))
     wide = x.detach().to(dtype)
     result = torch.empty([*x.shape[: x.ndim - len(output_sizes)], *output_sizes], dtype=dtype, device=x.device)
@@ -175,7 +177,7 @@ def adaptive_avg_pool_backward(grad: torch.Tensor, x: torch.Tensor, num_dims: in
     kernel = _uniform_window_size(x, output_sizes)
     if kernel is not None and 0 not in kernel:
         return avg_pool_backward(grad, x, kernel)
-    dtype = choose_compute_dtype("adaptive_avg_pool", grad, x)
+    dtype = require_opmath_dtype("adaptive_avg_pool", grad, x)
     wide, out = grad.detach().to(dtype), torch.zeros(x.shape, dtype=dtype, device=x.device)
     for window, place in _iterate_adaptive_windows(x, output_sizes):
         part = _slice_last_dims(out, window)

@@ -8,24 +8,37 @@ from typing import Literal
 import torch
 
 from samerun.numerics.kernels import library
-from samerun.numerics.kernels.tensors import call_reference, choose_compute_dtype, normalize_dims, to_dense
+from samerun.numerics.kernels.tensors import (
+    call_numpy_reference,
+    detach_cast_contiguous,
+    normalize_reduction_dims,
+    require_opmath_dtype,
+)
 from samerun.numerics.reference import normalizations as reference
 
-RowFunction = Literal["softmax", "log_softmax", "logsumexp", "softmax_backward", "log_softmax_backward"]
-NAMES: tuple[RowFunction, ...] = ("softmax", "log_softmax", "logsumexp", "softmax_backward", "log_softmax_backward")
+SoftmaxFamilyFunction = Literal["softmax", "log_softmax", "logsumexp", "softmax_backward", "log_softmax_backward"]
+NAMES: tuple[SoftmaxFamilyFunction, ...] = (
+    "softmax",
+    "log_softmax",
+    "logsumexp",
+    "softmax_backward",
+    "log_softmax_backward",
+)
 
 _NUMBERS = {name: number for number, name in enumerate(NAMES)}
-_rows = library.declare_function("samerun_softmax_family_rows", "vipppll")
+_rows = library.declare_native_function("samerun_softmax_family_rows", "vipppll")
 
 
-def compute_softmax_rows(name: RowFunction, x: torch.Tensor, grad: torch.Tensor | None) -> torch.Tensor:
+def compute_softmax_family_rows(
+    name: SoftmaxFamilyFunction, x: torch.Tensor, grad: torch.Tensor | None
+) -> torch.Tensor:
     """One of `NAMES` on contiguous float32 [..., n]; logsumexp makes [...]."""
     shape = x.shape
     count, n = math.prod(shape[:-1]), shape[-1]
     if not library.uses_native_kernels(x):
         function = getattr(reference, name)
         flat = [each.reshape(count, n) for each in (x, grad) if each is not None]
-        result: torch.Tensor = call_reference(function, *flat)
+        result: torch.Tensor = call_numpy_reference(function, *flat)
         return result.reshape(shape[:-1] if name == "logsumexp" else shape)
     out = x.new_empty(shape[:-1]) if name == "logsumexp" else torch.empty_like(x)
     grad_address = 0 if grad is None else grad.data_ptr()
@@ -33,20 +46,20 @@ def compute_softmax_rows(name: RowFunction, x: torch.Tensor, grad: torch.Tensor 
     return out
 
 
-def _apply_row_function_along(
-    name: RowFunction, x: torch.Tensor, dim: int, grad: torch.Tensor | None = None
+def _apply_softmax_family_along(
+    name: SoftmaxFamilyFunction, x: torch.Tensor, dim: int, grad: torch.Tensor | None = None
 ) -> torch.Tensor:
     """A function of rows on x [..., n, ...], with n along `dim`."""
     tensors = [x] if grad is None else [x, grad]
-    dtype = choose_compute_dtype(name, *tensors, types=(torch.float32,))
-    over = (normalize_dims(dim, x.ndim) or [0])[0]
+    dtype = require_opmath_dtype(name, *tensors, supported_dtypes=(torch.float32,))
+    over = (normalize_reduction_dims(dim, x.ndim) or [0])[0]
     if grad is not None and grad.shape != x.shape:
         raise RuntimeError(f"{name}: grad has shape {list(grad.shape)}, output {list(x.shape)}")
     if x.ndim == 0:
         tensors = [tensor.reshape(1) for tensor in tensors]
     moved = over < x.ndim - 1
-    last = [to_dense(tensor.movedim(over, -1) if moved else tensor, dtype) for tensor in tensors]
-    out = compute_softmax_rows(name, last[0], None if grad is None else last[1])
+    last = [detach_cast_contiguous(tensor.movedim(over, -1) if moved else tensor, dtype) for tensor in tensors]
+    out = compute_softmax_family_rows(name, last[0], None if grad is None else last[1])
     if name != "logsumexp" and moved:
         out = out.movedim(-1, over)
     if x.ndim == 0:
@@ -56,31 +69,31 @@ def _apply_row_function_along(
 
 def softmax(x: torch.Tensor, dim: int) -> torch.Tensor:
     """m = max, e = exp(x - m), e / sum(e)."""
-    return _apply_row_function_along("softmax", x, dim)
+    return _apply_softmax_family_along("softmax", x, dim)
 
 
 def log_softmax(x: torch.Tensor, dim: int) -> torch.Tensor:
     """(x - m) - log(sum(exp(x - m)))."""
-    return _apply_row_function_along("log_softmax", x, dim)
+    return _apply_softmax_family_along("log_softmax", x, dim)
 
 
 def softmax_backward(grad: torch.Tensor, output: torch.Tensor, dim: int) -> torch.Tensor:
     """(grad - sum(grad * output)) * output, of what `softmax` gave."""
-    return _apply_row_function_along("softmax_backward", output, dim, grad)
+    return _apply_softmax_family_along("softmax_backward", output, dim, grad)
 
 
 def log_softmax_backward(grad: torch.Tensor, output: torch.Tensor, dim: int) -> torch.Tensor:
     """grad - exp(output) * sum(grad), of what `log_softmax` gave."""
-    return _apply_row_function_along("log_softmax_backward", output, dim, grad)
+    return _apply_softmax_family_along("log_softmax_backward", output, dim, grad)
 
 
 def logsumexp(x: torch.Tensor, dims: int | list[int], keepdim: bool = False) -> torch.Tensor:
     """m + log(sum(exp(x - m))) over `dims`; an infinite m is taken as 0."""
-    over = normalize_dims(dims, x.ndim)
+    over = normalize_reduction_dims(dims, x.ndim)
     kept = [dim for dim in range(x.ndim) if dim not in over]
     shape = [x.shape[dim] for dim in kept]
     flat = x.permute([*kept, *over]).reshape(*shape, math.prod(x.shape[dim] for dim in over))
-    result = _apply_row_function_along("logsumexp", flat, -1)
+    result = _apply_softmax_family_along("logsumexp", flat, -1)
     if keepdim:
         result = result.reshape([1 if dim in over else size for dim, size in enumerate(x.shape)])
     return result

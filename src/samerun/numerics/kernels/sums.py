@@ -18,39 +18,39 @@ from torch import Tensor
 from samerun.numerics.kernels import functions, library
 from samerun.numerics.kernels.elementwise import sqrt
 from samerun.numerics.kernels.tensors import (
-    call_reference,
-    choose_compute_dtype,
-    normalize_dims,
+    call_numpy_reference,
+    detach_cast_contiguous,
+    normalize_reduction_dims,
     outer_dim_inner_sizes,
-    to_dense,
+    require_opmath_dtype,
 )
 from samerun.numerics.reference import sums as reference
 from samerun.numerics.status import DONE
 
 Dims = int | Sequence[int] | None
 
-Term = Literal["x", "square", "square_from_center", "abs", "product"]
-_TERMS: dict[Term, int] = {"x": 0, "square": 1, "square_from_center": 2, "abs": 3, "product": 4}
+TreeTerm = Literal["x", "square", "square_from_center", "abs", "product"]
+_TERMS: dict[TreeTerm, int] = {"x": 0, "square": 1, "square_from_center": 2, "abs": 3, "product": 4}
 _sum = {
-    torch.float32: library.declare_function("samerun_sum32", "iipppippu"),
-    torch.float64: library.declare_function("samerun_sum64", "iipppippu"),
+    torch.float32: library.declare_native_function("samerun_sum32", "iipppippu"),
+    torch.float64: library.declare_native_function("samerun_sum64", "iipppippu"),
 }
 _row_sums = {
-    torch.float32: library.declare_function("samerun_row_sums32", "iippplld"),
-    torch.float64: library.declare_function("samerun_row_sums64", "iippplld"),
+    torch.float32: library.declare_native_function("samerun_row_sums32", "iippplld"),
+    torch.float64: library.declare_native_function("samerun_row_sums64", "iippplld"),
 }
 _total = {
-    each: (library.declare_function(f"samerun_total{each.itemsize * 8}", "ippl"), torch.zeros((), dtype=each))
+    each: (library.declare_native_function(f"samerun_total{each.itemsize * 8}", "ippl"), torch.zeros((), dtype=each))
     for each in (torch.float32, torch.float64)
 }
 _cumulate = {
-    torch.float32: library.declare_function("samerun_cumulate32", "vipplll"),
-    torch.float64: library.declare_function("samerun_cumulate64", "vipplll"),
+    torch.float32: library.declare_native_function("samerun_cumulate32", "vipplll"),
+    torch.float64: library.declare_native_function("samerun_cumulate64", "vipplll"),
 }
 
 
 def tree_sum(
-    term: Term, x: torch.Tensor, dims: list[int], center: torch.Tensor | None = None, divisor: float = 1
+    term: TreeTerm, x: torch.Tensor, dims: list[int], center: torch.Tensor | None = None, divisor: float = 1
 ) -> torch.Tensor:
     """The class S tree of the terms, divided by `divisor` (rounded to the type first) unless that is 1.
 
@@ -79,25 +79,25 @@ def tree_sum(
         status = total(_TERMS[term], x.data_ptr(), where, out.data_ptr(), x.ndim, at, at + 8 * x.ndim, mask)
     if status != DONE:
         raise MemoryError(f"no memory for the block sums of {x.numel()} values")
-    return out if divisor == 1 else _divide(out, divisor)
+    return out if divisor == 1 else _divide_unless_one(out, divisor)
 
 
 def _tree_sum_by_reference(
-    term: Term, x: torch.Tensor, dims: list[int], center: torch.Tensor | None, divisor: float
+    term: TreeTerm, x: torch.Tensor, dims: list[int], center: torch.Tensor | None, divisor: float
 ) -> torch.Tensor:
     kept = [dim for dim in range(x.ndim) if dim not in dims]
     shape = [x.shape[dim] for dim in kept]
     rows = x.permute([*kept, *dims]).reshape(math.prod(shape), math.prod(x.shape[dim] for dim in dims))
     centers = None if center is None else center.reshape(-1)
-    found: torch.Tensor = call_reference(lambda *given: reference.reduce_rows(term, *given), rows, centers)
-    return _divide(found.reshape(shape), divisor)
+    found: torch.Tensor = call_numpy_reference(lambda *given: reference.tree_sum_rows(term, *given), rows, centers)
+    return _divide_unless_one(found.reshape(shape), divisor)
 
 
 def _widen_and_normalize_dims(operator: str, x: torch.Tensor, dims: Dims) -> tuple[torch.Tensor, list[int]]:
-    dtype = choose_compute_dtype(operator, x)
+    dtype = require_opmath_dtype(operator, x)
     if x.requires_grad:
         x = x.detach()
-    return x if x.dtype == dtype else x.to(dtype), normalize_dims(dims, x.ndim)
+    return x if x.dtype == dtype else x.to(dtype), normalize_reduction_dims(dims, x.ndim)
 
 
 def _round_and_keep_dims(result: torch.Tensor, x: torch.Tensor, dims: list[int], keepdim: bool) -> torch.Tensor:
@@ -110,7 +110,7 @@ def _count_reduced_values(x: torch.Tensor, dims: list[int]) -> int:
     return math.prod(x.shape[dim] for dim in dims)
 
 
-def _divide(result: torch.Tensor, divisor: float) -> torch.Tensor:
+def _divide_unless_one(result: torch.Tensor, divisor: float) -> torch.Tensor:
     """One rounding; `divisor` is rounded to the type first, and changes nothing if it is 1."""
     if divisor == 1:
         return result
@@ -136,7 +136,7 @@ def _try_sum_all_contiguous(x: torch.Tensor) -> torch.Tensor | None:
     return out
 
 
-def _try_sum_contiguous_rows(x: torch.Tensor, dims: Dims, mean: bool) -> torch.Tensor | None:
+def _try_sum_contiguous_rows(x: torch.Tensor, dims: Dims, is_mean: bool) -> torch.Tensor | None:
     """The sums or means of rows that lie side by side, or of all of x, in few steps; None for others."""
     if x.dtype not in _row_sums or library.is_off_cpu(x) or not x.is_contiguous() or not library.is_available():
         return None
@@ -148,7 +148,7 @@ def _try_sum_contiguous_rows(x: torch.Tensor, dims: Dims, mean: bool) -> torch.T
         rows = out.numel()
     else:
         return None
-    if _row_sums[x.dtype].for_device_of(x)(0, x.data_ptr(), 0, out.data_ptr(), rows, n, n if mean else 1) != DONE:
+    if _row_sums[x.dtype].for_device_of(x)(0, x.data_ptr(), 0, out.data_ptr(), rows, n, n if is_mean else 1) != DONE:
         raise MemoryError(f"no memory for the block sums of {x.numel()} values")
     return out
 
@@ -157,7 +157,7 @@ def sum(x: torch.Tensor, dims: Dims = None, keepdim: bool = False) -> torch.Tens
     """The sum over `dims`. Nothing sums to +0.0."""
     if (
         not keepdim
-        and (out := _try_sum_all_contiguous(x) if dims is None else _try_sum_contiguous_rows(x, dims, mean=False))
+        and (out := _try_sum_all_contiguous(x) if dims is None else _try_sum_contiguous_rows(x, dims, is_mean=False))
         is not None
     ):
         return out
@@ -173,7 +173,7 @@ def prod(x: torch.Tensor, dims: Dims = None, keepdim: bool = False) -> torch.Ten
 
 def mean(x: torch.Tensor, dims: Dims = None, keepdim: bool = False) -> torch.Tensor:
     """sum / n. The mean of nothing is NaN."""
-    if not keepdim and (out := _try_sum_contiguous_rows(x, dims, mean=True)) is not None:
+    if not keepdim and (out := _try_sum_contiguous_rows(x, dims, is_mean=True)) is not None:
         return out
     wide, over = _widen_and_normalize_dims("mean", x, dims)
     return _round_and_keep_dims(tree_sum("x", wide, over, divisor=_count_reduced_values(x, over)), x, over, keepdim)
@@ -201,7 +201,7 @@ def std(x: torch.Tensor, dims: Dims = None, correction: float = 1, keepdim: bool
     return _round_and_keep_dims(sqrt(var(wide, over, correction)), x, over, keepdim)
 
 
-def norm(x: torch.Tensor, order: float = 2, dims: Dims = None, keepdim: bool = False) -> torch.Tensor:
+def vector_norm(x: torch.Tensor, order: float = 2, dims: Dims = None, keepdim: bool = False) -> torch.Tensor:
     """The vector norm: order 2 is sqrt(sum(x*x)), 1 sum(|x|), 0 the number of values that are not 0, inf and -inf
     the largest and smallest |x|. Other orders, of float32
     alone: |x|^order summed, then to the power 1/order.
@@ -222,15 +222,17 @@ def norm(x: torch.Tensor, order: float = 2, dims: Dims = None, keepdim: bool = F
     return _round_and_keep_dims(result, x, over, keepdim)
 
 
-def _cumulate_along(operator: str, product: bool, x: torch.Tensor, dim: int) -> torch.Tensor:
-    wide = to_dense(x, choose_compute_dtype(operator, x))
-    outer, n, inner = outer_dim_inner_sizes(wide, *normalize_dims(dim, x.ndim) or [0])
+def _cumulate_along(operator: str, is_product: bool, x: torch.Tensor, dim: int) -> torch.Tensor:
+    wide = detach_cast_contiguous(x, require_opmath_dtype(operator, x))
+    outer, n, inner = outer_dim_inner_sizes(wide, *normalize_reduction_dims(dim, x.ndim) or [0])
     if not library.uses_native_kernels(x):
         shaped = wide.reshape(outer, n, inner)
-        found: torch.Tensor = call_reference(lambda given: reference.cumulate(product, given), shaped)
+        found: torch.Tensor = call_numpy_reference(
+            lambda given: reference.cumulative_sum_or_product(is_product, given), shaped
+        )
         return found.reshape(x.shape).to(x.dtype)
     out = torch.empty_like(wide)
-    _cumulate[wide.dtype].for_device_of(wide)(product, wide.data_ptr(), out.data_ptr(), outer, n, inner)
+    _cumulate[wide.dtype].for_device_of(wide)(is_product, wide.data_ptr(), out.data_ptr(), outer, n, inner)
     return out.to(x.dtype)
 
 
@@ -244,27 +246,27 @@ def cumprod(x: torch.Tensor, dim: int) -> torch.Tensor:
     return _cumulate_along("cumprod", True, x, dim)
 
 
-def _fix_zero_sign(result: Tensor, x: Tensor, dims: list[int], keepdim: bool, largest: bool) -> Tensor:
+def _fix_sign_of_zero_extremum(result: Tensor, x: Tensor, dims: list[int], keepdim: bool, is_max: bool) -> Tensor:
     """Where the result is a zero, its sign: + for the largest if any value is +0.0."""
     if not result.is_floating_point() or (not library.is_off_cpu(x) and not bool((result == 0).any())):
         return result
-    deciding_zeros = torch.logical_and(x == 0, torch.signbit(x).logical_xor(torch.full((), largest, device=x.device)))
+    deciding_zeros = torch.logical_and(x == 0, torch.signbit(x).logical_xor(torch.full((), is_max, device=x.device)))
     any_deciding = deciding_zeros.any() if x.dim() == 0 else torch.sum(deciding_zeros, dims, keepdim) > 0
-    sign = any_deciding if largest else any_deciding.logical_not()
+    sign = any_deciding if is_max else any_deciding.logical_not()
     zero = torch.where(sign, torch.zeros_like(result), torch.full_like(result, -0.0))
     return torch.where(result == 0, zero, result)
 
 
-def _list_dims(x: Tensor, dim: Dims) -> list[int]:
+def _dims_or_all(x: Tensor, dim: Dims) -> list[int]:
     dims = [dim] if isinstance(dim, int) else list(dim or ())
     return dims or list(range(x.dim()))
 
 
 def amax(x: Tensor, dim: int | list[int] | tuple[int, ...] = (), keepdim: bool = False) -> Tensor:
     """The largest over `dim` (one, several, or all where empty)."""
-    return _fix_zero_sign(torch.amax(x, dim, keepdim), x, _list_dims(x, dim), keepdim, True)
+    return _fix_sign_of_zero_extremum(torch.amax(x, dim, keepdim), x, _dims_or_all(x, dim), keepdim, True)
 
 
 def amin(x: Tensor, dim: int | list[int] | tuple[int, ...] = (), keepdim: bool = False) -> Tensor:
     """The smallest over `dim` (one, several, or all where empty)."""
-    return _fix_zero_sign(torch.amin(x, dim, keepdim), x, _list_dims(x, dim), keepdim, False)
+    return _fix_sign_of_zero_extremum(torch.amin(x, dim, keepdim), x, _dims_or_all(x, dim), keepdim, False)

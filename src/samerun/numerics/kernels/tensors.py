@@ -14,15 +14,15 @@ COMPUTE_TYPES = (torch.float32, torch.float64)
 STORAGE_TYPES = (torch.bfloat16, torch.float16)
 
 
-def choose_compute_dtype(
-    operator: str, *tensors: torch.Tensor, types: tuple[torch.dtype, ...] = COMPUTE_TYPES
+def require_opmath_dtype(
+    operator: str, *tensors: torch.Tensor, supported_dtypes: tuple[torch.dtype, ...] = COMPUTE_TYPES
 ) -> torch.dtype:
     """The type in which `operator` computes on these: their own, or float32 for bfloat16 and float16.
 
     Raises SamerunError for other types, types that differ, devices that differ, or one that is no CPU or CUDA device.
     """
     dtype = tensors[0].dtype
-    if len(tensors) == 1 and dtype in types and tensors[0].is_cpu:
+    if len(tensors) == 1 and dtype in supported_dtypes and tensors[0].is_cpu:
         return dtype
     for tensor in tensors:
         if tensor.dtype != dtype:
@@ -33,19 +33,19 @@ def choose_compute_dtype(
             raise SamerunError(f"{operator}: got tensors on {tensors[0].device} and {tensor.device}.")
     if dtype in STORAGE_TYPES:
         return torch.float32
-    if dtype not in types:
-        names = ", ".join(str(each).removeprefix("torch.") for each in (*types, *STORAGE_TYPES))
+    if dtype not in supported_dtypes:
+        names = ", ".join(str(each).removeprefix("torch.") for each in (*supported_dtypes, *STORAGE_TYPES))
         raise SamerunError(f"{operator}: {dtype} has no portable kernel.", f"It has one for {names}.")
     return dtype
 
 
-def require_elements(name: str, x: torch.Tensor | None, count: int) -> None:
-    """Raise torch's RuntimeError unless x, which a kernel reads or writes `count` elements of, has so many."""
-    if x is not None and x.numel() != count:
-        raise RuntimeError(f"{name} should contain {count} elements not {x.numel()}")
+def require_numel(name: str, x: torch.Tensor | None, expected_numel: int) -> None:
+    """Raise torch's RuntimeError unless x, which a kernel reads or writes `expected_numel` elements of, has so many."""
+    if x is not None and x.numel() != expected_numel:
+        raise RuntimeError(f"{name} should contain {expected_numel} elements not {x.numel()}")
 
 
-def to_dense(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def detach_cast_contiguous(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """x in `dtype`, contiguous. Widening is exact; a dense x of that type is returned as it is."""
     if x.requires_grad:
         x = x.detach()
@@ -54,7 +54,7 @@ def to_dense(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return x if x.is_contiguous() else x.contiguous()
 
 
-def normalize_dims(dims: int | Sequence[int] | None, ndim: int) -> list[int]:
+def normalize_reduction_dims(dims: int | Sequence[int] | None, ndim: int) -> list[int]:
     """The dimensions meant, ascending, each once; None and the empty list mean all.
 
     Raises IndexError and RuntimeError with torch's own words.
@@ -90,7 +90,7 @@ def outer_dim_inner_sizes(x: torch.Tensor, dim: int) -> tuple[int, int, int]:
     return outer, size[dim], inner
 
 
-def call_reference(compute: Callable[..., Any], *tensors: torch.Tensor | None) -> Any:
+def call_numpy_reference(compute: Callable[..., Any], *tensors: torch.Tensor | None) -> Any:
     """The result of a function on NumPy arrays, as a tensor (or several)."""
     got = compute(*(None if x is None else x.detach().numpy() for x in tensors))
     if isinstance(got, tuple):
@@ -98,7 +98,7 @@ def call_reference(compute: Callable[..., Any], *tensors: torch.Tensor | None) -
     return torch.from_numpy(got)
 
 
-def copy_arguments(arguments: Any) -> Any:
+def copy_tensors_in_pytree(arguments: Any) -> Any:
     """The same arguments, in any containers, with tensors in memory of their own and laid out as they were.
 
     A tensor that stands in two places (`out=` and an input) is one tensor in the copy too.

@@ -21,7 +21,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from samerun.numerics.reference.elementwise import apply_function
+from samerun.numerics.reference.elementwise import apply_correctly_rounded
 from samerun.numerics.reference.float64_math import (
     HALF_LOG_TURN,
     digamma_positive,
@@ -41,16 +41,18 @@ REJECTION_FROM = 10.0
 """Of smaller means Poisson and binomial numbers are counted up; of others, drawn by rejection."""
 MOST_COUNTED = 127
 
-Words = Callable[[int], tuple[int, int]]
-"""The two words of an attempt."""
+WordsOfAttempt = Callable[[int], tuple[int, int]]
+"""Attempt -> its two words."""
 
 
-def make_attempt_words(seed: int, position: int, i: int) -> Words:
-    def words(attempt: int) -> tuple[int, int]:
-        four = [int(word) for word in philox_blocks(seed, position, np.array([i | attempt << 56], np.uint64))[0]]
+def make_words_of_attempt(seed: int, draw_number: int, element: int) -> WordsOfAttempt:
+    def words_of_attempt(attempt: int) -> tuple[int, int]:
+        four = [
+            int(word) for word in philox_blocks(seed, draw_number, np.array([element | attempt << 56], np.uint64))[0]
+        ]
         return four[0] | four[1] << 32, four[2] | four[3] << 32
 
-    return words
+    return words_of_attempt
 
 
 def uniform_from_word(word: int) -> float:
@@ -64,11 +66,11 @@ def positive_uniform_from_word(word: int) -> float:
 def normal_from_word(word: int) -> float:
     u = F(((word & 0xFFFFFFFF) >> 8) + 1) * STEP
     v = F(word >> 40) * STEP
-    log_u, turned = apply_function("log", np.array([u])), apply_function("cos", np.array([TURN * v]))
+    log_u, turned = apply_correctly_rounded("log", np.array([u])), apply_correctly_rounded("cos", np.array([TURN * v]))
     return float((np.sqrt(F(-2) * log_u) * turned)[0])
 
 
-def sample_gamma(shape: float, words: Words) -> float:
+def sample_gamma(shape: float, words_of_attempt: WordsOfAttempt) -> float:
     """Marsaglia and Tsang (2000), "A simple method for generating gamma variables". NaN where shape is below 0."""
     if not 0 < shape < math.inf:
         return shape if shape in (0, math.inf) else math.nan
@@ -76,7 +78,7 @@ def sample_gamma(shape: float, words: Words) -> float:
     c = 1 / math.sqrt(9 * d)
     candidate = math.nan
     for attempt in range(ATTEMPTS):
-        first, second = words(attempt)
+        first, second = words_of_attempt(attempt)
         x, u = normal_from_word(first), positive_uniform_from_word(second)
         t = c * x
         above = t * (3 + t * (3 + t))  # (1 + t)^3 - 1
@@ -84,18 +86,18 @@ def sample_gamma(shape: float, words: Words) -> float:
         if t > -1 and log(u) < (0.5 * x) * x + d * (3 * log1p(t) - above):
             break
     if shape < 1:
-        candidate = candidate * exp(log(positive_uniform_from_word(words(BOOST)[0])) / shape)
+        candidate = candidate * exp(log(positive_uniform_from_word(words_of_attempt(BOOST)[0])) / shape)
     return candidate
 
 
-def sample_poisson(rate: float, words: Words) -> float:
+def sample_poisson(rate: float, words_of_attempt: WordsOfAttempt) -> float:
     """Counted up to the first number whose distribution function exceeds a uniform number; from `REJECTION_FROM` on,
     Hörmann (1993), "The transformed rejection method for generating Poisson random variables" (PTRS).
     """
     if rate == math.inf:
         return rate
     if rate < REJECTION_FROM:
-        u, p, k = uniform_from_word(words(0)[0]), exp(-rate), 0
+        u, p, k = uniform_from_word(words_of_attempt(0)[0]), exp(-rate), 0
         total = p
         while u >= total and k < MOST_COUNTED:
             k += 1
@@ -107,7 +109,7 @@ def sample_poisson(rate: float, words: Words) -> float:
     inverse, enough = 1.1239 + 1.1328 / (b - 3.4), 0.9277 - 3.6224 / (b - 2)
     k = math.floor(rate)
     for attempt in range(ATTEMPTS):
-        first, second = words(attempt)
+        first, second = words_of_attempt(attempt)
         u, v = uniform_from_word(first) - 0.5, positive_uniform_from_word(second)
         room = 0.5 - abs(u)
         if room == 0:
@@ -124,7 +126,7 @@ def sample_poisson(rate: float, words: Words) -> float:
     return float(max(k, 0))
 
 
-def sample_binomial(count: float, probability: float, words: Words) -> float:
+def sample_binomial(count: float, probability: float, words_of_attempt: WordsOfAttempt) -> float:
     """Counted up, or by Hörmann (1993), "The generation of binomial random variates" (BTRS). Above 1/2, failures are
     counted; a count that is not whole has the trials of its whole part. NaN where either is NaN.
     """
@@ -138,12 +140,16 @@ def sample_binomial(count: float, probability: float, words: Words) -> float:
         return math.nan
     n = float(math.floor(count))
     q = probability if probability <= 0.5 else 1 - probability
-    k = _draw_binomial_by_counting(n, q, words) if n * q < REJECTION_FROM else _draw_binomial_by_rejection(n, q, words)
+    k = (
+        _draw_binomial_by_inversion(n, q, words_of_attempt)
+        if n * q < REJECTION_FROM
+        else _draw_binomial_by_rejection(n, q, words_of_attempt)
+    )
     return k if probability <= 0.5 else count - k
 
 
-def _draw_binomial_by_counting(n: float, q: float, words: Words) -> float:
-    u, p, k = uniform_from_word(words(0)[0]), exp(n * log1p(-q)), 0
+def _draw_binomial_by_inversion(n: float, q: float, words_of_attempt: WordsOfAttempt) -> float:
+    u, p, k = uniform_from_word(words_of_attempt(0)[0]), exp(n * log1p(-q)), 0
     odds, total = q / (1 - q), p
     while u >= total and k < MOST_COUNTED:
         k += 1
@@ -152,7 +158,7 @@ def _draw_binomial_by_counting(n: float, q: float, words: Words) -> float:
     return min(float(k), n)
 
 
-def _draw_binomial_by_rejection(n: float, q: float, words: Words) -> float:
+def _draw_binomial_by_rejection(n: float, q: float, words_of_attempt: WordsOfAttempt) -> float:
     spread = math.sqrt((n * q) * (1 - q))
     b = 1.15 + 2.53 * spread
     a = (-0.0873 + 0.0248 * b) + 0.01 * q
@@ -163,7 +169,7 @@ def _draw_binomial_by_rejection(n: float, q: float, words: Words) -> float:
     best = (mode + 0.5) * log((mode + 1) / (odds * rest)) + (stirling_correction(mode + 1) + stirling_correction(rest))
     k = mode
     for attempt in range(ATTEMPTS):
-        first, second = words(attempt)
+        first, second = words_of_attempt(attempt)
         u, v = uniform_from_word(first) - 0.5, positive_uniform_from_word(second)
         room = 0.5 - abs(u)
         if room == 0:
@@ -210,12 +216,12 @@ WEIGHTS = tuple(weight * (3 * (point * point)) for point, weight in _POINTS)
 Function = Callable[[float], float]
 
 
-def _estimate_endpoint(slope: float, curvature: float) -> float:
+def _estimate_integration_end(slope: float, curvature: float) -> float:
     """Where slope y + curvature y^2 / 2 is CUT."""
     return (2 * CUT) / (slope + math.sqrt(slope * slope + (2 * CUT) * curvature))
 
 
-def _integrate_to_endpoint(end: float, decay: Function, slope: Function, integrand: Function) -> float:
+def _integrate_times_exp_decay(end: float, decay: Function, slope: Function, integrand: Function) -> float:
     """Of integrand * exp(-decay), from 0 to `end`, which three steps of Newton's method first bring to decay = CUT."""
     for _ in range(3):
         end = end - (decay(end) - CUT) / slope(end)
@@ -235,9 +241,9 @@ def gamma_shape_gradient(a: float, x: float) -> float:
     above = x >= a
     sign = 1.0 if above else -1.0
     shift = digamma_positive(a) - log(x)
-    near = _estimate_endpoint(abs(x - a), x if above else x / 1.5)
+    near = _estimate_integration_end(abs(x - a), x if above else x / 1.5)
     end = min(near, log(4 + 4 * CUT / x)) if above else near if near <= 1 else (CUT + x) / a
-    total = _integrate_to_endpoint(
+    total = _integrate_times_exp_decay(
         end,
         lambda y: x * expm1(sign * y) - a * (sign * y),
         lambda y: sign * (x * exp(sign * y) - a),
@@ -265,9 +271,9 @@ def beta_parameter_gradient(x: float, a: float, total: float) -> float:
         part = rest * exp(-y)
         return rate - (total * part) / (here + part)
 
-    near = _estimate_endpoint(abs(total * x - a), ((total * x) * (1 - x)) * INVERSE_E)
+    near = _estimate_integration_end(abs(total * x - a), ((total * x) * (1 - x)) * INVERSE_E)
     end = near if near <= 1 else (CUT - total * log(here)) / rate
-    found = _integrate_to_endpoint(
+    found = _integrate_times_exp_decay(
         end,
         lambda y: rate * y + total * level(y),
         slope,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -34,19 +34,19 @@ DOUBLE.update(
 )
 
 
-def apply_function(name: str, x: Array) -> Array:
+def apply_correctly_rounded(function_name: str, x: Array) -> Array:
     """float32 of any shape -> the same."""
     with np.errstate(all="ignore"):
-        doubles = DOUBLE[name](x.astype(np.float64))
-    return _round_or_recompute(doubles, fixed_point.FUNCTIONS[name], x)
+        doubles = DOUBLE[function_name](x.astype(np.float64))
+    return _round_or_recompute(doubles, fixed_point.FUNCTIONS[function_name], x)
 
 
-def apply_pair_function(name: str, x: Array, y: Array) -> Array:
+def apply_correctly_rounded_binary(function_name: str, x: Array, y: Array) -> Array:
     """pow, atan2 (y is the second argument) or hypot of float32 arrays of one shape."""
-    double = {"pow": np.power, "atan2": np.arctan2, "hypot": np.hypot}[name]
+    double = {"pow": np.power, "atan2": np.arctan2, "hypot": np.hypot}[function_name]
     with np.errstate(all="ignore"):
         doubles = double(x.astype(np.float64), y.astype(np.float64))
-    return _round_or_recompute(doubles, fixed_point.PAIR_FUNCTIONS[name], x, y)
+    return _round_or_recompute(doubles, fixed_point.PAIR_FUNCTIONS[function_name], x, y)
 
 
 def _round_or_recompute(doubles: Array, exact_function: Any, *arguments: Array) -> Array:
@@ -81,19 +81,19 @@ def _ignore_float_errors(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @_ignore_float_errors
 def gelu(x: Array) -> Array:
-    return (HALF * x) * (ONE + apply_function("erf", x * ROOT_OF_HALF))
+    return (HALF * x) * (ONE + apply_correctly_rounded("erf", x * ROOT_OF_HALF))
 
 
 @_ignore_float_errors
 def gelu_backward(x: Array, grad: Array) -> Array:
-    below = HALF * (ONE + apply_function("erf", x * ROOT_OF_HALF))
-    density = apply_function("exp", (x * x) * F(-0.5)) * DENSITY
+    below = HALF * (ONE + apply_correctly_rounded("erf", x * ROOT_OF_HALF))
+    density = apply_correctly_rounded("exp", (x * x) * F(-0.5)) * DENSITY
     return grad * (below + x * density)
 
 
 def _tanh_of_cubic(x: Array) -> Array:
     cube = (x * x) * x
-    return apply_function("tanh", ROOT_OF_TWO_OVER_PI * (x + CUBIC * cube))
+    return apply_correctly_rounded("tanh", ROOT_OF_TWO_OVER_PI * (x + CUBIC * cube))
 
 
 @_ignore_float_errors
@@ -113,12 +113,12 @@ def gelu_tanh_backward(x: Array, grad: Array) -> Array:
 
 @_ignore_float_errors
 def silu(x: Array) -> Array:
-    return x * apply_function("sigmoid", x)
+    return x * apply_correctly_rounded("sigmoid", x)
 
 
 @_ignore_float_errors
 def silu_backward(x: Array, grad: Array) -> Array:
-    s = apply_function("sigmoid", x)
+    s = apply_correctly_rounded("sigmoid", x)
     return grad * (s * (ONE + x * (ONE - s)))
 
 
@@ -126,7 +126,9 @@ ACTIVATIONS = {"gelu": gelu, "gelu_tanh": gelu_tanh, "silu": silu}
 ACTIVATIONS_BACKWARD = {"gelu": gelu_backward, "gelu_tanh": gelu_tanh_backward, "silu": silu_backward}
 
 
-def apply_optimizer_update(name: str, x: Array, y: Array, z: Array, value: float) -> Array:
+def apply_fused_update(
+    name: Literal["lerp", "addcmul", "addcdiv"], x: Array, y: Array, z: Array, value: float
+) -> Array:
     """lerp: x + (y - x) * value; addcmul: x + (y * value) * z; addcdiv: x + (y * value) / z."""
     by = np.float32(value)
     with np.errstate(all="ignore"):

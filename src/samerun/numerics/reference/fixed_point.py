@@ -15,43 +15,45 @@ import numpy as np
 
 FRACTION_BITS = 600
 ONE = 1 << FRACTION_BITS
+Fixed = int
+"""A value v as v * 2^600."""
 
 
 def to_fraction(x: float) -> Fraction:
     return Fraction(x)
 
 
-def fixed_from_fraction(x: Fraction) -> int:
+def fixed_from_fraction(x: Fraction) -> Fixed:
     return (x.numerator << FRACTION_BITS) // x.denominator
 
 
-def fraction_from_fixed(v: int) -> Fraction:
+def fraction_from_fixed(v: Fixed) -> Fraction:
     return Fraction(v, ONE)
 
 
-def multiply_fixed(a: int, b: int) -> int:
+def multiply_fixed(a: Fixed, b: Fixed) -> Fixed:
     return a * b >> FRACTION_BITS
 
 
-def divide_fixed(a: int, b: int) -> int:
+def divide_fixed(a: Fixed, b: Fixed) -> Fixed:
     return (a << FRACTION_BITS) // b
 
 
-def fixed_square_root(a: int) -> int:
+def fixed_square_root(a: Fixed) -> Fixed:
     return isqrt(a << FRACTION_BITS)
 
 
-def sum_series(first: int, ratio: Callable[[int, int], int]) -> int:
-    """The sum of terms until they vanish; term n is ratio(term n-1, n)."""
+def sum_series_by_term_ratio(first: Fixed, next_term: Callable[[Fixed, int], Fixed]) -> Fixed:
+    """The sum of terms until they vanish; term n is next_term(term n-1, n)."""
     total, term, n = first, first, 0
     while abs(term) > 1:
         n += 1
-        term = ratio(term, n)
+        term = next_term(term, n)
         total += term
     return total
 
 
-def sum_atanh_series(s: int) -> int:
+def sum_atanh_series(s: Fixed) -> Fixed:
     """|s| <= 1/3: s + s^3/3 + s^5/5 + ..."""
     square, power, total, n = multiply_fixed(s, s), s, s, 1
     while abs(power) > 1:
@@ -61,19 +63,19 @@ def sum_atanh_series(s: int) -> int:
 
 
 @cache
-def fixed_ln2() -> int:
+def fixed_ln2() -> Fixed:
     return 2 * sum_atanh_series(ONE // 3)
 
 
 @cache
-def fixed_pi() -> int:
-    def inverse(k: int) -> int:
+def fixed_pi() -> Fixed:
+    def inverse(k: int) -> Fixed:
         return sum_atan_series(ONE // k)
 
     return 16 * inverse(5) - 4 * inverse(239)
 
 
-def sum_atan_series(t: int) -> int:
+def sum_atan_series(t: Fixed) -> Fixed:
     square, power, total, n, sign = multiply_fixed(t, t), t, t, 1, 1
     while abs(power) > 1:
         power, n, sign = multiply_fixed(power, square), n + 2, -sign
@@ -81,50 +83,50 @@ def sum_atan_series(t: int) -> int:
     return total
 
 
-def exp(x: Fraction) -> int:
+def exp(x: Fraction) -> Fixed:
     k = fixed_from_fraction(x) // fixed_ln2()
     r = fixed_from_fraction(x) - k * fixed_ln2()
-    y = sum_series(ONE, lambda term, n: multiply_fixed(term, r) // n)
+    y = sum_series_by_term_ratio(ONE, lambda term, n: multiply_fixed(term, r) // n)
     return y << k if k >= 0 else y >> -k
 
 
-def exp2(x: Fraction) -> int:
+def exp2(x: Fraction) -> Fixed:
     k = x.numerator // x.denominator
     r = multiply_fixed(fixed_from_fraction(x - k), fixed_ln2())
-    y = sum_series(ONE, lambda term, n: multiply_fixed(term, r) // n)
+    y = sum_series_by_term_ratio(ONE, lambda term, n: multiply_fixed(term, r) // n)
     return y << k if k >= 0 else y >> -k
 
 
-def log(x: Fraction) -> int:
+def log(x: Fraction) -> Fixed:
     k = x.numerator.bit_length() - x.denominator.bit_length()
     m = x / Fraction(2) ** k
     return k * fixed_ln2() + 2 * sum_atanh_series(fixed_from_fraction((m - 1) / (m + 1))) if m != 1 else k * fixed_ln2()
 
 
-def sin_cos(x: Fraction) -> tuple[int, int]:
+def sin_cos(x: Fraction) -> tuple[Fixed, Fixed]:
     quadrant = fixed_from_fraction(x) // (fixed_pi() // 2)
     r = fixed_from_fraction(x) - quadrant * fixed_pi() // 2
     square = multiply_fixed(r, r)
-    sine = sum_series(r, lambda term, n: -multiply_fixed(term, square) // (2 * n * (2 * n + 1)))
-    cosine = sum_series(ONE, lambda term, n: -multiply_fixed(term, square) // (2 * n * (2 * n - 1)))
+    sine = sum_series_by_term_ratio(r, lambda term, n: -multiply_fixed(term, square) // (2 * n * (2 * n + 1)))
+    cosine = sum_series_by_term_ratio(ONE, lambda term, n: -multiply_fixed(term, square) // (2 * n * (2 * n - 1)))
     for _ in range(quadrant % 4):
         sine, cosine = cosine, -sine
     return sine, cosine
 
 
-def atan_of_fixed(t: int) -> int:
+def atan_of_fixed(t: Fixed) -> Fixed:
     for _ in range(4):
         t = divide_fixed(t, ONE + fixed_square_root(ONE + multiply_fixed(t, t)))
     return sum_atan_series(t) << 4
 
 
-def asin(x: Fraction) -> int:
+def asin(x: Fraction) -> Fixed:
     if abs(x) == 1:
         return fixed_pi() // 2 * (1 if x > 0 else -1)
     return atan_of_fixed(divide_fixed(fixed_from_fraction(x), fixed_square_root(fixed_from_fraction(1 - x * x))))
 
 
-def erf(x: Fraction) -> int:
+def erf(x: Fraction) -> Fixed:
     square = fixed_from_fraction(x * x)
     power = total = fixed_from_fraction(x)
     n = 0
@@ -135,7 +137,7 @@ def erf(x: Fraction) -> int:
     return divide_fixed(2 * total, fixed_square_root(fixed_pi()))
 
 
-def cbrt(x: Fraction) -> int:
+def cbrt(x: Fraction) -> Fixed:
     wanted = abs(fixed_from_fraction(x)) << 2 * FRACTION_BITS
     y = 1 << (wanted.bit_length() // 3 + 1)
     while (better := (2 * y + wanted // (y * y)) // 3) < y:
@@ -143,15 +145,15 @@ def cbrt(x: Fraction) -> int:
     return y if x > 0 else -y
 
 
-def sinh(x: Fraction) -> int:
+def sinh(x: Fraction) -> Fixed:
     return (exp(x) - exp(-x)) // 2
 
 
-def cosh(x: Fraction) -> int:
+def cosh(x: Fraction) -> Fixed:
     return (exp(x) + exp(-x)) // 2
 
 
-def asinh(x: Fraction) -> int:
+def asinh(x: Fraction) -> Fixed:
     size = abs(x)
     y = log(size + fraction_from_fixed(fixed_square_root(fixed_from_fraction(size * size + 1))))
     return y if x > 0 else -y
@@ -186,7 +188,7 @@ FUNCTIONS: dict[str, Callable[[Fraction], int]] = {
 }
 
 
-def power(x: Fraction, y: Fraction) -> int:
+def power(x: Fraction, y: Fraction) -> Fixed:
     """x^y; what is a float or the middle of two up to 2^-200 of itself is exactly that."""
     size = exp(fraction_from_fixed(log(abs(x))) * y)
     low = max(size.bit_length() - 60, 0)
@@ -196,7 +198,7 @@ def power(x: Fraction, y: Fraction) -> int:
     return -size if x < 0 and y % 2 == 1 else size
 
 
-def atan2_angle(y: Fraction, x: Fraction) -> int:
+def atan2_angle(y: Fraction, x: Fraction) -> Fixed:
     """The angle of the point (x, y), neither 0."""
     flat, steep = abs(y) <= abs(x), fixed_from_fraction(min(abs(x), abs(y)) / max(abs(x), abs(y)))
     size = atan_of_fixed(steep) if flat else fixed_pi() // 2 - atan_of_fixed(steep)
@@ -212,7 +214,7 @@ PAIR_FUNCTIONS: dict[str, Callable[[Fraction, Fraction], int]] = {
 }
 
 
-def round_to_float32(v: int) -> np.float32:
+def round_to_float32(v: Fixed) -> np.float32:
     """The float32 nearest to a fixed number; ties to even."""
     size = abs(v)
     low = max(size.bit_length() - 24, FRACTION_BITS - 149)

@@ -28,7 +28,7 @@ CORRECTION_TERMS = (1 / 1188, 1 / 1680, 1 / 1260, 1 / 360, 1 / 12)
 DIGAMMA_TERMS = (1 / 132, 1 / 240, 1 / 252, 1 / 120, 1 / 12)
 
 
-def _two_atanh(s: float) -> float:
+def _twice_atanh(s: float) -> float:
     """2 atanh(s), |s| < 0.172."""
     z = s * s
     total = 0.0
@@ -45,12 +45,12 @@ def log(x: float) -> float:
     m, e = m * 2, e - 1
     if m > ROOT2:
         m, e = m * 0.5, e + 1
-    return e * LN2_HIGH + (_two_atanh((m - 1) / (m + 1)) + e * LN2_LOW)
+    return e * LN2_HIGH + (_twice_atanh((m - 1) / (m + 1)) + e * LN2_LOW)
 
 
 def log_near_one(x: float, x_minus_1: float) -> float:
     """log(x), where x - 1 is known better, as `x_minus_1`: that counts between -0.25 and 0.25."""
-    return _two_atanh(x_minus_1 / (2 + x_minus_1)) if -0.25 < x_minus_1 < 0.25 else log(x)
+    return _twice_atanh(x_minus_1 / (2 + x_minus_1)) if -0.25 < x_minus_1 < 0.25 else log(x)
 
 
 def log1p(x: float) -> float:
@@ -58,7 +58,7 @@ def log1p(x: float) -> float:
     return log_near_one(1 + x, x)
 
 
-def _split_exp(x: float) -> tuple[float, float]:
+def _split_exp_into_power_and_rest(x: float) -> tuple[float, float]:
     """2^k and exp(r) - 1, x = k log(2) + r."""
     k = math.floor(x * INVERSE_LN2 + 0.5)
     r = (x - k * LN2_HIGH) - k * LN2_LOW
@@ -71,14 +71,14 @@ def _split_exp(x: float) -> tuple[float, float]:
 def exp(x: float) -> float:
     if not LEAST <= x <= MOST:
         return math.inf if x > MOST else 0.0 if x < LEAST else x
-    power, rest = _split_exp(x)
+    power, rest = _split_exp_into_power_and_rest(x)
     return power + power * rest
 
 
 def expm1(x: float) -> float:
     if not LEAST <= x <= MOST:
         return math.inf if x > MOST else -1.0 if x < LEAST else x
-    power, rest = _split_exp(x)
+    power, rest = _split_exp_into_power_and_rest(x)
     return power * rest + (power - 1)
 
 

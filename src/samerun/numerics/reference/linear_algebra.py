@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from samerun.numerics.reference import Array
-from samerun.numerics.reference.sums import reduce_rows
+from samerun.numerics.reference.sums import tree_sum_rows
 
 BLOCK = 256
 
@@ -75,19 +75,21 @@ def _index_all_channels(position: Sequence[int]) -> tuple[Any, ...]:
     return (slice(None), slice(None), *position)
 
 
-def unfold_taps(
+def im2col(
     x: Array,
-    taps: Sequence[int],
+    kernel_size: Sequence[int],
     stride: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
-    out: Sequence[int],
+    output_size: Sequence[int],
 ) -> Array:
-    """[n, c, *in] -> [n, c, *taps, *out]: the value under each tap of each output; zeros outside the image."""
+    """[n, c, *in] -> [n, c, *kernel_size, *output_size]: the value under each tap;
+    zeros outside the image.
+    """
     n, c, *size = x.shape
-    shape = (n, c, *taps, *out)
+    shape = (n, c, *kernel_size, *output_size)
     found = np.zeros(shape, x.dtype)
-    for at in np.ndindex(*taps, *out):
+    for at in np.ndindex(*kernel_size, *output_size):
         tap, place = at[: len(size)], at[len(size) :]
         where = [p * s + t * d - pad for p, s, t, d, pad in zip(place, stride, tap, dilation, padding, strict=True)]
         if all(0 <= w < extent for w, extent in zip(where, size, strict=True)):
@@ -107,7 +109,7 @@ def convolution(
 ) -> Array:
     """x [n, c, *in], w [c', c / groups, *taps] -> [n, c', *out]; k runs over (c, taps)."""
     taps, n, c = w.shape[2:], x.shape[0], x.shape[1] // groups
-    columns = unfold_taps(x, taps, stride, padding, dilation, out)
+    columns = im2col(x, taps, stride, padding, dilation, out)
     columns = columns.reshape(n, groups, c * int(np.prod(taps)), -1)
     rows = w.reshape(1, groups, w.shape[0] // groups, -1)
     y = matmul(np.broadcast_to(rows, (n, *rows.shape[1:])), columns).reshape(n, w.shape[0], *out)
@@ -152,7 +154,7 @@ def convolution_weight_gradient(
     """g [n, c', *out], x [n, c, *in] -> [c', c / groups, *taps]; k runs over (n, out)."""
     n, out_channels, *out = g.shape
     c = x.shape[1] // groups
-    columns = unfold_taps(x, taps, stride, padding, dilation, out).reshape(n, groups, c * int(np.prod(taps)), -1)
+    columns = im2col(x, taps, stride, padding, dilation, out).reshape(n, groups, c * int(np.prod(taps)), -1)
     columns = columns.transpose(1, 0, 3, 2).reshape(groups, -1, columns.shape[2])
     rows = g.reshape(n, groups, out_channels // groups, -1).transpose(1, 2, 0, 3)
     rows = rows.reshape(groups, out_channels // groups, -1)
@@ -168,9 +170,9 @@ def column_scale_exponents(a: Array) -> Array:
     return np.clip(np.where(usable, np.frexp(np.where(usable, largest, 1.0))[1], 0), -1000, 1000).astype(np.int64)
 
 
-def scale_columns_by_power_of_two(a: Array, e: Array) -> Array:
-    """Each column times 2^e; rounded once, where it is not exact."""
-    return (a.astype(np.float64) * np.ldexp(1.0, e)).astype(a.dtype)
+def scale_columns_by_power_of_two(a: Array, exponents: Array) -> Array:
+    """Each column times 2^exponents; rounded once, where it is not exact."""
+    return (a.astype(np.float64) * np.ldexp(1.0, exponents)).astype(a.dtype)
 
 
 def householder_qr(a: Array) -> tuple[Array, Array]:
@@ -183,7 +185,7 @@ def householder_qr(a: Array) -> tuple[Array, Array]:
     with np.errstate(all="ignore"):
         for j in range(min(m, n)):
             first, below = r[j, j], r[j + 1 :, j].copy()
-            squares = reduce_rows("square", below[None])[0]
+            squares = tree_sum_rows("square", below[None])[0]
             v, last = np.concatenate([np.ones(1, a.dtype), below]), first
             if squares != 0:
                 last = -np.copysign(np.sqrt(first * first + squares), first)
@@ -201,10 +203,10 @@ def apply_reflection(a: Array, v: Array, tau: Array) -> Array:
     return a - v[:, None] * row
 
 
-def multiply_reflectors(v: Array, tau: Array, columns: int) -> Array:
-    """The first columns of the product of the reflections, the last one applied first."""
+def multiply_reflectors(v: Array, tau: Array, num_columns: int) -> Array:
+    """The first num_columns of the product of the reflections, the last one applied first."""
     m = v.shape[0]
-    q = np.eye(m, columns, dtype=v.dtype)
+    q = np.eye(m, num_columns, dtype=v.dtype)
     with np.errstate(all="ignore"):
         for j in reversed(range(len(tau))):
             one = np.concatenate([np.ones(1, v.dtype), v[j + 1 :, j]])
@@ -212,7 +214,7 @@ def multiply_reflectors(v: Array, tau: Array, columns: int) -> Array:
     return q
 
 
-def solve_triangular(a: Array, b: Array, upper: bool, unit: bool) -> Array:
+def solve_triangular(a: Array, b: Array, upper: bool, unit_diagonal: bool) -> Array:
     """x of a x = b, a triangular [n, n], b [n, k]: each row (b - (its row of a) x) / (its diagonal)."""
     n = a.shape[0]
     x = np.zeros_like(b)
@@ -220,6 +222,6 @@ def solve_triangular(a: Array, b: Array, upper: bool, unit: bool) -> Array:
         for i in reversed(range(n)) if upper else range(n):
             known = slice(i + 1, n) if upper else slice(0, i)
             x[i] = b[i] - matmul(a[None, i, known], x[known])[0]
-            if not unit:
+            if not unit_diagonal:
                 x[i] = x[i] / a[i, i]
     return x

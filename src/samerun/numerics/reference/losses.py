@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from samerun.numerics.reference import Array
-from samerun.numerics.reference.elementwise import apply_function
+from samerun.numerics.reference.elementwise import apply_correctly_rounded
 from samerun.numerics.reference.normalizations import log_softmax
-from samerun.numerics.reference.sums import sum
+from samerun.numerics.reference.sums import sum_rows
 
 F = np.float32
 MEAN, SUM = 1, 2
@@ -29,9 +29,9 @@ def _ignore_float_errors(function: Callable[..., Any]) -> Callable[..., Any]:
     return quiet
 
 
-def sum_all(x: Array) -> Array:
+def sum_all_elements(x: Array) -> Array:
     """The sum of all values, in class S."""
-    return sum(x.reshape(1, -1))[0]
+    return sum_rows(x.reshape(1, -1))[0]
 
 
 def _sign(x: Array) -> Array:
@@ -42,12 +42,12 @@ def _sign(x: Array) -> Array:
 @_ignore_float_errors
 def reduce_terms(terms: Array, reduction: int) -> Array:
     if reduction == MEAN:
-        return sum_all(terms) / F(terms.size)
-    return sum_all(terms) if reduction == SUM else terms
+        return sum_all_elements(terms) / F(terms.size)
+    return sum_all_elements(terms) if reduction == SUM else terms
 
 
 @_ignore_float_errors
-def gradient_of_each_term(g: Array, size: int, reduction: int) -> Array:
+def gradient_per_term(g: Array, size: int, reduction: int) -> Array:
     """The gradient of each of `size` terms."""
     return g / F(size) if reduction == MEAN else g
 
@@ -66,12 +66,12 @@ def nll_loss_and_weight(
             weights[row] = F(1) if weight is None else weight[chosen]
             terms[row] = -(x[row, chosen] * weights[row])
     if reduction == MEAN:
-        return sum_all(terms) / sum_all(weights), sum_all(weights)
-    return (sum_all(terms), sum_all(weights)) if reduction == SUM else (terms, F(0))
+        return sum_all_elements(terms) / sum_all_elements(weights), sum_all_elements(weights)
+    return (sum_all_elements(terms), sum_all_elements(weights)) if reduction == SUM else (terms, F(0))
 
 
 @_ignore_float_errors
-def nll_backward(
+def nll_loss_backward(
     g: Array, x: Array, target: Array, weight: Array, reduction: int, ignored_class: int, weight_sum: Array
 ) -> Array:
     """-(g * weight) at the target's class, where the mean has g / sum of the weights for g; else +0.0."""
@@ -92,31 +92,31 @@ def cross_entropy(
     loss, weight_sum = nll_loss_and_weight(log_p, target, weight, reduction, ignored_class)
     if smoothing == 0:
         return loss
-    rest = -sum(log_p if weight is None else log_p * weight)
+    rest = -sum_rows(log_p if weight is None else log_p * weight)
     rest[target == ignored_class] = 0
     if reduction == MEAN:
         kept = target[target != ignored_class]
-        weight_sum = F(len(kept)) if weight is None else sum_all(weight[kept])
-        rest = sum_all(rest) / weight_sum
+        weight_sum = F(len(kept)) if weight is None else sum_all_elements(weight[kept])
+        rest = sum_all_elements(rest) / weight_sum
     elif reduction == SUM:
-        rest = sum_all(rest)
+        rest = sum_all_elements(rest)
     return F(1 - smoothing) * loss + rest * F(smoothing / x.shape[1])
 
 
 @_ignore_float_errors
-def mse(x: Array, y: Array) -> Array:
+def mse_terms(x: Array, y: Array) -> Array:
     d = x - y
     return d * d
 
 
 @_ignore_float_errors
 def mse_backward(g: Array, x: Array, y: Array) -> Array:
-    """`g` as `gradient_of_each_term` makes it, here and below."""
+    """`g` as `gradient_per_term` makes it, here and below."""
     return ((x - y) * F(2)) * g
 
 
 @_ignore_float_errors
-def l1(x: Array, y: Array) -> Array:
+def l1_terms(x: Array, y: Array) -> Array:
     return np.abs(x - y)
 
 
@@ -126,7 +126,7 @@ def l1_backward(g: Array, x: Array, y: Array) -> Array:
 
 
 @_ignore_float_errors
-def smooth_l1(x: Array, y: Array, beta: float) -> Array:
+def smooth_l1_terms(x: Array, y: Array, beta: float) -> Array:
     """((d*d) * 0.5) / beta below beta, else d - beta/2, of d = |x - y|."""
     d = np.abs(x - y)
     if beta == 0:
@@ -142,7 +142,7 @@ def smooth_l1_backward(g: Array, x: Array, y: Array, beta: float) -> Array:
 
 
 @_ignore_float_errors
-def huber(x: Array, y: Array, delta: float) -> Array:
+def huber_terms(x: Array, y: Array, delta: float) -> Array:
     """(d*d) * 0.5 up to delta, else (d - delta/2) * delta, of d = |x - y|."""
     d = np.abs(x - y)
     return np.where(d <= F(delta), (d * d) * F(0.5), (d - F(0.5 * delta)) * F(delta))
@@ -154,9 +154,12 @@ def huber_backward(g: Array, x: Array, y: Array, delta: float) -> Array:
 
 
 @_ignore_float_errors
-def binary_cross_entropy(x: Array, y: Array, weight: Array) -> Array:
+def binary_cross_entropy_terms(x: Array, y: Array, weight: Array) -> Array:
     """((y - 1) * max(log1p(-x), -100) - y * max(log(x), -100)) * weight."""
-    no, yes = np.maximum(apply_function("log1p", -x), F(-100)), np.maximum(apply_function("log", x), F(-100))
+    no, yes = (
+        np.maximum(apply_correctly_rounded("log1p", -x), F(-100)),
+        np.maximum(apply_correctly_rounded("log", x), F(-100)),
+    )
     terms = (y - F(1)) * no - y * yes
     return terms if weight is None else terms * weight
 
@@ -169,9 +172,9 @@ def binary_cross_entropy_backward(g: Array, x: Array, y: Array, weight: Array) -
 
 
 @_ignore_float_errors
-def binary_cross_entropy_with_logits(x: Array, y: Array, weight: Array, positive_weight: Array) -> Array:
+def binary_cross_entropy_with_logits_terms(x: Array, y: Array, weight: Array, positive_weight: Array) -> Array:
     """(1 - y) * x - (min(x, 0) - log1p(exp(-|x|))) * ((positive_weight - 1) * y + 1), times the weight."""
-    smooth = np.minimum(x, F(0)) - apply_function("log1p", apply_function("exp", -np.abs(x)))
+    smooth = np.minimum(x, F(0)) - apply_correctly_rounded("log1p", apply_correctly_rounded("exp", -np.abs(x)))
     if positive_weight is not None:
         smooth = smooth * ((positive_weight - F(1)) * y + F(1))
     terms = (F(1) - y) * x - smooth
@@ -179,8 +182,8 @@ def binary_cross_entropy_with_logits(x: Array, y: Array, weight: Array, positive
 
 
 @_ignore_float_errors
-def kl_div(x: Array, y: Array, log_target: bool) -> Array:
+def kl_div_terms(x: Array, y: Array, log_target: bool) -> Array:
     """y * log(y) - y * x, where 0 * log(0) is 0; of a target that is a logarithm, exp(y) * (y - x)."""
     if log_target:
-        return apply_function("exp", y) * (y - x)
-    return np.where(y == 0, F(0), y * apply_function("log", y)) - y * x
+        return apply_correctly_rounded("exp", y) * (y - x)
+    return np.where(y == 0, F(0), y * apply_correctly_rounded("log", y)) - y * x

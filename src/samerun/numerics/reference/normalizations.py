@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from samerun.numerics.reference import Array
-from samerun.numerics.reference.elementwise import apply_function
-from samerun.numerics.reference.sums import sum
+from samerun.numerics.reference.elementwise import apply_correctly_rounded
+from samerun.numerics.reference.sums import sum_rows
 
 
 def _row_max(x: Array) -> Array:
@@ -19,41 +19,41 @@ def _row_max(x: Array) -> Array:
 def softmax(x: Array) -> Array:
     with np.errstate(all="ignore"):
         m = _row_max(x)
-        e = apply_function("exp", x - m)
-        return e / sum(e)[:, None]
+        e = apply_correctly_rounded("exp", x - m)
+        return e / sum_rows(e)[:, None]
 
 
 def log_softmax(x: Array) -> Array:
     with np.errstate(all="ignore"):
         m = _row_max(x)
         d = x - m
-        return d - apply_function("log", sum(apply_function("exp", d)))[:, None]
+        return d - apply_correctly_rounded("log", sum_rows(apply_correctly_rounded("exp", d)))[:, None]
 
 
 def logsumexp(x: Array) -> Array:
     with np.errstate(all="ignore"):
         m = _row_max(x)
         m = np.where(np.isinf(m), np.float32(0), m)
-        return m[:, 0] + apply_function("log", sum(apply_function("exp", x - m)))
+        return m[:, 0] + apply_correctly_rounded("log", sum_rows(apply_correctly_rounded("exp", x - m)))
 
 
 def softmax_backward(y: Array, grad: Array) -> Array:
     with np.errstate(all="ignore"):
-        return (grad - sum(grad * y)[:, None]) * y
+        return (grad - sum_rows(grad * y)[:, None]) * y
 
 
 def log_softmax_backward(y: Array, grad: Array) -> Array:
     with np.errstate(all="ignore"):
-        return grad - apply_function("exp", y) * sum(grad)[:, None]
+        return grad - apply_correctly_rounded("exp", y) * sum_rows(grad)[:, None]
 
 
-def normalize_rows(rms: bool, eps: float, x: Array, weight: Array, bias: Array) -> tuple[Array, Array, Array]:
+def normalize_rows(is_rms: bool, eps: float, x: Array, weight: Array, bias: Array) -> tuple[Array, Array, Array]:
     """y, and the mean and 1/sqrt(v + eps) of each row."""
     with np.errstate(all="ignore"):
         n = np.float32(x.shape[1])
-        mean = np.zeros(x.shape[0], np.float32) if rms else sum(x) / n
-        d = x if rms else x - mean[:, None]
-        v = sum(d * d) / n
+        mean = np.zeros(x.shape[0], np.float32) if is_rms else sum_rows(x) / n
+        d = x if is_rms else x - mean[:, None]
+        v = sum_rows(d * d) / n
         rstd = np.float32(1) / np.sqrt(v + np.float32(eps))
         y = d * rstd[:, None]
         if weight is not None:
@@ -64,15 +64,15 @@ def normalize_rows(rms: bool, eps: float, x: Array, weight: Array, bias: Array) 
 
 
 def normalize_rows_backward(
-    rms: bool, x: Array, grad: Array, weight: Array, mean: Array, rstd: Array
+    is_rms: bool, x: Array, grad: Array, weight: Array, mean: Array, rstd: Array
 ) -> tuple[Array, Array]:
     """The gradient of x, and the terms that sum to the gradient of the weight."""
     with np.errstate(all="ignore"):
         n = np.float32(x.shape[1])
-        y = (x if rms else x - mean[:, None]) * rstd[:, None]
+        y = (x if is_rms else x - mean[:, None]) * rstd[:, None]
         h = grad if weight is None else grad * weight
-        if not rms:
-            center = sum(h) / n
-        slope = sum(h * y) / n
-        left = h if rms else h - center[:, None]
+        if not is_rms:
+            center = sum_rows(h) / n
+        slope = sum_rows(h * y) / n
+        left = h if is_rms else h - center[:, None]
         return (left - y * slope[:, None]) * rstd[:, None], grad * y

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from samerun.numerics.reference import Array
-from samerun.numerics.reference.sums import sum
+from samerun.numerics.reference.sums import sum_rows
 
 ALL_PLANES = slice(None)
 
@@ -80,7 +80,7 @@ def avg_pool(
                 window[:, number] = planes[_index_plane(ALL_PLANES, tap)]
         by = x.dtype.type(_window_divisor(taps, size, padding, include_padding, divisor))
         with np.errstate(all="ignore"):
-            found[_index_plane(ALL_PLANES, at)] = sum(window) / by
+            found[_index_plane(ALL_PLANES, at)] = sum_rows(window) / by
     return found.reshape(*x.shape[: x.ndim - len(kernel)], *out_size)
 
 
@@ -119,7 +119,7 @@ def adaptive_avg_pool(x: Array, out_size: Sequence[int]) -> Array:
     for at, taps in _adaptive_windows(x.shape[-len(out_size) :], out_size):
         window = np.stack([planes[_index_plane(ALL_PLANES, tap)] for tap in taps], 1)
         with np.errstate(all="ignore"):
-            found[_index_plane(ALL_PLANES, at)] = sum(window) / x.dtype.type(len(taps))
+            found[_index_plane(ALL_PLANES, at)] = sum_rows(window) / x.dtype.type(len(taps))
     return found.reshape(*x.shape[: x.ndim - len(out_size)], *out_size)
 
 

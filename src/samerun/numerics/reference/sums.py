@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -34,7 +34,7 @@ def tree_reduce_rows(x: Array, combine: Callable[[Any, Any], Any], identity: flo
     return parts[0]
 
 
-def sum(x: Array) -> Array:
+def sum_rows(x: Array) -> Array:
     """[kept, n] -> [kept]. Nothing sums to +0.0."""
     if x.shape[1] == 0:
         return np.zeros(x.shape[0], x.dtype)
@@ -42,7 +42,7 @@ def sum(x: Array) -> Array:
         return tree_reduce_rows(x, np.add, -0.0)
 
 
-def prod(x: Array) -> Array:
+def prod_rows(x: Array) -> Array:
     """[kept, n] -> [kept]. The product of nothing is 1."""
     if x.shape[1] == 0:
         return np.ones(x.shape[0], x.dtype)
@@ -50,23 +50,25 @@ def prod(x: Array) -> Array:
         return tree_reduce_rows(x, np.multiply, 1.0)
 
 
-def reduce_rows(term: str, x: Array, center: Array = None) -> Array:
+def tree_sum_rows(
+    term: Literal["x", "square", "square_from_center", "abs", "product"], x: Array, center: Array = None
+) -> Array:
     """[kept, n] -> [kept]. `center`: [kept], for the term `square_from_center`."""
     with np.errstate(all="ignore"):
         if term == "product":
-            return prod(x)
+            return prod_rows(x)
         if term == "square":
-            return sum(x * x)
+            return sum_rows(x * x)
         if term == "square_from_center":
             d = x - center[:, None]
-            return sum(d * d)
-        return sum(np.abs(x) if term == "abs" else x)
+            return sum_rows(d * d)
+        return sum_rows(np.abs(x) if term == "abs" else x)
 
 
-def cumulate(product: bool, x: Array) -> Array:
+def cumulative_sum_or_product(is_product: bool, x: Array) -> Array:
     """[outer, n, inner], along n."""
     out = x.copy()
     with np.errstate(all="ignore"):
         for i in range(1, x.shape[1]):
-            out[:, i] = out[:, i - 1] * x[:, i] if product else out[:, i - 1] + x[:, i]
+            out[:, i] = out[:, i - 1] * x[:, i] if is_product else out[:, i - 1] + x[:, i]
     return out

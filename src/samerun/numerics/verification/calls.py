@@ -22,10 +22,10 @@ from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from samerun.base.errors import NotPortableError
+from samerun.numerics.aten_handlers.exact import MOVES
 from samerun.numerics.dispatch.portable import portable
-from samerun.numerics.dispatch.refusals import find_user_line
-from samerun.numerics.kernels.tensors import copy_arguments
-from samerun.numerics.operators.exact import MOVES
+from samerun.numerics.dispatch.refusals import find_user_source_location
+from samerun.numerics.kernels.tensors import copy_tensors_in_pytree
 
 _MOVES = frozenset(f"aten::{name}" for name in MOVES)
 _NAMES = (torch.dtype, torch.layout, torch.device, torch.memory_format)
@@ -68,12 +68,12 @@ class CallRecorder(TorchDispatchMode):
             or not _can_be_rerun((args, kwargs))
         ):
             return func(*args, **kwargs)
-        key = f"{func} {_call_signature((args, kwargs))}"
+        key = f"{func} {_format_shapes_and_dtypes((args, kwargs))}"
         if key in self.calls:
             self.calls[key].times += 1
         else:
-            copied_args, copied_kwargs = copy_arguments((args, kwargs))
-            line, number = find_user_line(), len(self.shapes)
+            copied_args, copied_kwargs = copy_tensors_in_pytree((args, kwargs))
+            line, number = find_user_source_location(), len(self.shapes)
             self.calls[key] = RecordedCall(str(func), line, copied_args, copied_kwargs, number=number)
         self.shapes.append((str(func), key))
         return func(*args, **kwargs)
@@ -89,7 +89,7 @@ def _can_be_rerun(arguments: Any) -> bool:
     )
 
 
-def _call_signature(arguments: Any) -> str:
+def _format_shapes_and_dtypes(arguments: Any) -> str:
     return repr(
         [
             (tuple(leaf.shape), leaf.stride(), str(leaf.dtype)) if isinstance(leaf, torch.Tensor) else leaf
@@ -98,19 +98,19 @@ def _call_signature(arguments: Any) -> str:
     )
 
 
-def find_operator(name: str) -> Any:
-    """The operator of a name like "aten.mm.default"."""
-    space, packet, overload = name.split(".")
+def resolve_op_overload(qualified_name: str) -> Any:
+    """The OpOverload of a name like "aten.mm.default"."""
+    space, packet, overload = qualified_name.split(".")
     return getattr(getattr(getattr(torch.ops, space), packet), overload)
 
 
-def rerun_call(call: RecordedCall, inside_portable: bool = False) -> list[torch.Tensor]:
+def rerun_call_from_seed_0(call: RecordedCall, inside_portable: bool = False) -> list[torch.Tensor]:
     """Run the call again: what it gives, then what it wrote into. Random numbers are drawn from seed 0.
 
     Raises what the operator raises; NotPortableError inside portable() where there is no portable kernel.
     """
-    args, kwargs = copy_arguments((call.args, call.kwargs))
-    func = find_operator(call.operator)
+    args, kwargs = copy_tensors_in_pytree((call.args, call.kwargs))
+    func = resolve_op_overload(call.operator)
     with torch.no_grad(), portable() if inside_portable else nullcontext():
         torch.manual_seed(0)
         result = func(*args, **kwargs)
@@ -135,10 +135,10 @@ def digest_results(results: list[torch.Tensor]) -> str:
     return digest.hexdigest()
 
 
-def rerun_outcome(call: RecordedCall, inside_portable: bool) -> str:
+def rerun_and_digest_or_error(call: RecordedCall, inside_portable: bool) -> str:
     """Run the call again: the digest of what it gives, or the words of its error."""
     try:
-        return digest_results(rerun_call(call, inside_portable))
+        return digest_results(rerun_call_from_seed_0(call, inside_portable))
     except NotPortableError:
         return NO_KERNEL
     except Exception as error:  # whatever an operator says; the same words count as the same
@@ -149,7 +149,7 @@ NO_KERNEL, ERROR = "no portable kernel", "error:"
 
 
 @contextmanager
-def torch_num_threads(num_threads: int) -> Iterator[None]:
+def temporary_torch_num_threads(num_threads: int) -> Iterator[None]:
     """Have torch compute with so many threads inside."""
     before = torch.get_num_threads()
     torch.set_num_threads(num_threads)
@@ -185,20 +185,20 @@ def decode_calls(saved: list[Any]) -> list[RecordedCall]:
     return calls
 
 
-def record_calls(work: Callable[[], object]) -> CallRecorder:
-    """Call `work`, and record the calls of operators that it makes."""
+def record_operator_calls(run: Callable[[], object]) -> CallRecorder:
+    """Call `run`, and record the calls of operators that it makes."""
     recorder = CallRecorder()
     with recorder:
-        work()
+        run()
     return recorder
 
 
-def rerun_saved_calls(calls_path: str, answer_path: str) -> None:
+def rerun_saved_calls(calls_path: str, results_path: str) -> None:
     """Run the calls in one file again, and write their outcomes as JSON into the other."""
     calls = decode_calls(torch.load(calls_path, weights_only=True))
-    outcomes = [[rerun_outcome(call, False), rerun_outcome(call, True)] for call in calls]
+    outcomes = [[rerun_and_digest_or_error(call, False), rerun_and_digest_or_error(call, True)] for call in calls]
     answer = {"capability": torch.backends.cpu.get_cpu_capability(), "outcomes": outcomes}
-    Path(answer_path).write_text(json.dumps(answer), encoding="utf-8")
+    Path(results_path).write_text(json.dumps(answer), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """The conformance vectors: what each operator gives here for inputs made by Philox, as SHA-256 of the result.
 
 A row is "operator type n digest". The inputs of every row come from the stream of `SEED`: x and y are
-((word >> 8) * 2^-24 - 0.5) * 16 of draws 0 and 1, `random_bit_patterns` has the words of draw 2 as bits, with NaN,
-infinities, subnormals and -0.0 among them. Bytes are little-endian; every NaN counts as the same one. The rows of a
+((word >> 8) * 2^-24 - 0.5) * 16 of draws 0 and 1, `random_float32_bit_patterns` has the words of draw 2 as bits, with
+NaN, infinities, subnormals and -0.0 among them. Bytes are little-endian; every NaN counts as the same one. Rows of a
 released version never change (vectors.txt; native/tests/conformance.c prints them without Python).
 
 `survey_conformance` compares them on this machine: the record behind `samerun doctor --numerics`.
@@ -59,6 +59,11 @@ class ConformanceRow(NamedTuple):
         return " ".join(map(str, self))
 
 
+class RowDifference(NamedTuple):
+    computed: ConformanceRow
+    expected_digest: str
+
+
 def digest_tensor(x: torch.Tensor) -> str:
     """SHA-256 of the values; every NaN has the same bits."""
     values = x.contiguous().cpu().numpy().copy()
@@ -74,22 +79,26 @@ def uniform_inputs(draw_number: int, count: int) -> torch.Tensor:
     return torch.from_numpy((steps * np.float32(2.0**-24) - np.float32(0.5)) * np.float32(16))
 
 
-def random_bit_patterns(count: int) -> torch.Tensor:
+def random_float32_bit_patterns(count: int) -> torch.Tensor:
     """float32 of any bits."""
     return torch.from_numpy(philox_words(SEED, 2, count).view(np.float32))
 
 
-def compute_results(size: int, device: str = "cpu") -> Iterator[tuple[str, torch.Tensor]]:
+def compute_operator_results(size: int, device: str = "cpu") -> Iterator[tuple[str, torch.Tensor]]:
     """What each operator gives on a device for inputs of n values (or of n in each row)."""
     x, y, any_bits = (
         each.to(device)
-        for each in (uniform_inputs(0, size * COLUMNS), uniform_inputs(1, size * COLUMNS), random_bit_patterns(size))
+        for each in (
+            uniform_inputs(0, size * COLUMNS),
+            uniform_inputs(1, size * COLUMNS),
+            random_float32_bit_patterns(size),
+        )
     )
     a, b, rows, grads = x[:size], y[:size], x[: ROWS * size].reshape(ROWS, size), y[: ROWS * size].reshape(ROWS, size)
     for name in functions.NAMES:
-        yield name, functions.apply_rounded(name, any_bits)
+        yield name, functions.apply_correctly_rounded(name, any_bits)
     for name in functions.PAIR_NAMES:
-        yield name, functions.apply_rounded_pair(name, a, b)
+        yield name, functions.apply_correctly_rounded_binary(name, a, b)
     yield "gelu", elementwise.gelu(a)
     yield "gelu_tanh", elementwise.gelu(a, "tanh")
     yield "silu", elementwise.silu(a)
@@ -124,22 +133,22 @@ def compute_results(size: int, device: str = "cpu") -> Iterator[tuple[str, torch
         yield name, of(any_bits, b)
         yield name, of(a.double() * 2.0**40, b.double())
     yield "randint_of_64_bits", random.randint(-(1 << 63), 1 << 63, [size], SEED, 7, device)
-    yield "block_words", random.block_words(torch.arange(size, device=device) * 3, SEED, 7)
-    yield from _rejection_results(a.double().abs(), b.double().abs())
+    yield "block_words", random.philox_block_words(torch.arange(size, device=device) * 3, SEED, 7)
+    yield from _distribution_results(a.double().abs(), b.double().abs())
     yield from _product_results(size, x, y, any_bits)
     yield from _factorization_results(size, x, y)
     if size:
         yield from _convolution_results(size, x)
 
 
-def _rejection_results(positive_a: torch.Tensor, positive_b: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+def _distribution_results(positive_a: torch.Tensor, positive_b: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
     """Numbers of parameters from 0 to 8, and how they move."""
     share = positive_b / 8
-    yield "gamma", distributions.sample_gamma(positive_a, distributions.RandomStream(SEED, 7))
-    yield "poisson", distributions.sample_poisson(positive_a * 4, distributions.RandomStream(SEED, 7))
+    yield "gamma", distributions.sample_gamma(positive_a, distributions.RandomDraw(SEED, 7))
+    yield "poisson", distributions.sample_poisson(positive_a * 4, distributions.RandomDraw(SEED, 7))
     yield (
         "binomial",
-        distributions.sample_binomial((positive_a * 32).floor(), share, distributions.RandomStream(SEED, 7)),
+        distributions.sample_binomial((positive_a * 32).floor(), share, distributions.RandomDraw(SEED, 7)),
     )
     yield "gamma_gradient", distributions.gamma_gradient(positive_a, positive_b)
     yield "beta_gradient", distributions.beta_gradient(share, positive_a, positive_a + share + 0.125)
@@ -207,31 +216,31 @@ def _convolution_results(size: int, x: torch.Tensor) -> Iterator[tuple[str, torc
 def compute_conformance_rows(sizes: tuple[int, ...] = SIZES, device: str = "cpu") -> Iterator[ConformanceRow]:
     """Every row, computed here, at the level in force, or on a CUDA device."""
     for n in sizes:
-        for name, result in compute_results(n, device):
+        for name, result in compute_operator_results(n, device):
             yield ConformanceRow(name, str(result.dtype).removeprefix("torch."), n, digest_tensor(result))
 
 
-def read_expected_vectors() -> str:
+def read_expected_vectors_text() -> str:
     """The text of the file of vectors."""
     return Path(__file__).with_name("vectors.txt").read_text(encoding="utf-8")
 
 
-def find_differences(
-    expected: str,
+def find_differing_rows(
+    expected_vectors: str,
     sizes: tuple[int, ...] = SIZES,
     on_row: Callable[[ConformanceRow], None] | None = None,
     device: str = "cpu",
-) -> list[tuple[ConformanceRow, str]]:
+) -> list[RowDifference]:
     """The rows that this machine computes otherwise than `expected` (the text of a file of vectors) says.
 
     `on_row` is called with every row that was computed.
     """
-    wanted = dict(line.rsplit(" ", 1) for line in expected.splitlines() if line)
+    wanted = dict(line.rsplit(" ", 1) for line in expected_vectors.splitlines() if line)
     differing = []
     for row in compute_conformance_rows(sizes, device):
         key = f"{row.operator} {row.type} {row.n}"
         if wanted.get(key) != row.digest:
-            differing.append((row, wanted.get(key, "no such row")))
+            differing.append(RowDifference(row, wanted.get(key, "no such row")))
         if on_row is not None:
             on_row(row)
     return differing
@@ -241,28 +250,28 @@ SPECIFICATION = 1
 """The version of the specification."""
 
 
-def survey_conformance(progress: Callable[[int, int], None]) -> dict[str, Any]:
+def survey_conformance(on_progress: Callable[[int, int], None]) -> dict[str, Any]:
     """Compute every row of the conformance vectors at the level in force, and on each CUDA device.
     `progress(rows done, rows in all)`.
 
     `different`: the rows with other bits, what was wanted and what came. `cuda`: the same for each device, with its
     name; or `trouble`, why its kernels cannot run.
     """
-    expected = read_expected_vectors()
+    expected = read_expected_vectors_text()
     devices = torch.cuda.device_count() if torch.version.cuda and torch.cuda.is_available() else 0
     total, done = len(expected.splitlines()) * (1 + devices), 0
 
     def on_row(row: ConformanceRow) -> None:
         nonlocal done
         done += 1
-        progress(done, total)
+        on_progress(done, total)
 
-    differences = find_differences(expected, on_row=on_row)
+    differences = find_differing_rows(expected, on_row=on_row)
     rows = done
     cuda = [_survey_device(expected, f"cuda:{number}", on_row) for number in range(devices)]
     return {
         "specification": SPECIFICATION,
-        "library": library.load_library() is not None,
+        "library": library.load_library_or_none() is not None,
         "level": library.current_level(),
         "levels": library.supported_levels(),
         "threads": torch.get_num_threads(),
@@ -272,14 +281,14 @@ def survey_conformance(progress: Callable[[int, int], None]) -> dict[str, Any]:
     }
 
 
-def _describe_differences(differences: list[tuple[ConformanceRow, str]]) -> list[dict[str, Any]]:
+def _describe_differences(differences: list[RowDifference]) -> list[dict[str, Any]]:
     return [
         {"operator": row.operator, "type": row.type, "n": row.n, "wanted": wanted, "got": row.digest}
         for row, wanted in differences
     ]
 
 
-def _survey_device(expected: str, device: str, on_row: Callable[[ConformanceRow], None]) -> dict[str, Any]:
+def _survey_device(expected_vectors: str, device: str, on_row: Callable[[ConformanceRow], None]) -> dict[str, Any]:
     rows = 0
 
     def count_row(row: ConformanceRow) -> None:
@@ -289,7 +298,7 @@ def _survey_device(expected: str, device: str, on_row: Callable[[ConformanceRow]
 
     record: dict[str, Any] = {"device": device, "name": torch.cuda.get_device_name(device), "trouble": None}
     try:
-        differences = find_differences(expected, on_row=count_row, device=device)
+        differences = find_differing_rows(expected_vectors, on_row=count_row, device=device)
     except SamerunError as error:
         return {**record, "trouble": str(error), "rows": rows, "different": []}
     return {**record, "rows": rows, "different": _describe_differences(differences)}

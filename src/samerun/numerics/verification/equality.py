@@ -16,14 +16,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils import _pytree
 
 from samerun.base.errors import NotPortableError, SamerunError
 from samerun.base.machine import OLDEST_INSTRUCTIONS
-from samerun.numerics.operators.declare import split_names
+from samerun.numerics.aten_handlers.declare import split_names
 from samerun.numerics.verification import calls
 from samerun.numerics.verification.calls import ERROR, NO_KERNEL, RecordedCall
 
@@ -99,8 +99,8 @@ def _worst_outcome(outcomes: dict[str, str]) -> str:
     return SAME
 
 
-def examine_model(
-    model: Callable[..., Any], inputs: Any, loss: Callable[[Any], torch.Tensor] | None, batch: int | None
+def examine_bit_equality(
+    model: Callable[..., Any], inputs: Any, loss: Callable[[Any], torch.Tensor] | None, smaller_batch_size: int | None
 ) -> Equality:
     """What `samerun.portable_equal` returns and raises."""
     arguments = inputs if isinstance(inputs, tuple) else (inputs,)
@@ -114,40 +114,47 @@ def examine_model(
             )
     sizes = {tensor.shape[0] for tensor in tensors if tensor.ndim}
     whole = max(sizes, default=0)
-    small = max(whole // 2, 1) if batch is None else batch
-    if batch is not None and not 0 < batch < whole:
+    small = max(whole // 2, 1) if smaller_batch_size is None else smaller_batch_size
+    if smaller_batch_size is not None and not 0 < smaller_batch_size < whole:
         raise SamerunError(
-            f"portable_equal(batch={batch}): the inputs have {whole} in a batch.",
+            f"portable_equal(batch={smaller_batch_size}): the inputs have {whole} in a batch.",
             f"Give a whole number from 1 to {whole - 1}." if whole > 1 else "Give inputs with a larger batch.",
         )
     state = torch.get_rng_state()
     try:
-        recorder = calls.record_calls(lambda: _run_model(model, arguments, loss))
+        recorder = calls.record_operator_calls(lambda: _run_model_copy_and_backward(model, arguments, loss))
         recorded = list(recorder.calls.values())
         notes: list[str] = []
         outcomes = {
             "threads": _compare_thread_counts(recorded),
             "capability": _compare_cpu_capabilities(recorded, notes),
         }
-        run_smaller = partial(_run_model, model, _take_smaller_batch(arguments, whole, small), loss)
+        run_smaller = partial(_run_model_copy_and_backward, model, _take_smaller_batch(arguments, whole, small), loss)
         outcomes["batch"] = _compare_batch_sizes(recorded, recorder, run_smaller, small, notes)
     finally:
         torch.set_rng_state(state)
     operators = [
         OperatorEquality(
             call.operator, call.line, call.times, {name: outcomes[name][at][0] for name in CIRCUMSTANCES},
-            {name: outcomes[name][at][1] for name in CIRCUMSTANCES}, known_change_circumstances(call.operator),
+            {name: outcomes[name][at][1] for name in CIRCUMSTANCES}, list_known_change_circumstances(call.operator),
         )
         for at, call in enumerate(recorded)
     ]  # fmt: skip
     return Equality(operators, notes)
 
 
-OutcomePairs = list[tuple[str, str]]
+class OutcomePair(NamedTuple):
+    plain: str
+    portable: str
+
+
+OutcomePairs = list[OutcomePair]
 """For each call: what the experiment said of plain torch, and of portable()."""
 
 
-def _run_model(model: Callable[..., Any], arguments: Any, loss: Callable[[Any], torch.Tensor] | None) -> None:
+def _run_model_copy_and_backward(
+    model: Callable[..., Any], arguments: Any, loss: Callable[[Any], torch.Tensor] | None
+) -> None:
     torch.manual_seed(0)
     copied_model = copy.deepcopy(model) if isinstance(model, torch.nn.Module) else model
     result = copied_model(*arguments)
@@ -171,25 +178,27 @@ def _take_smaller_batch(arguments: Any, batch_size: int, smaller_size: int) -> A
     return _pytree.tree_map(shorten, arguments)
 
 
-def _compare_outcomes(first: Sequence[str], second: Sequence[str]) -> tuple[str, str]:
+def _compare_rerun_outcomes(first: Sequence[str], second: Sequence[str]) -> OutcomePair:
     if first[0].startswith(ERROR):
-        return NOT_TRIED, NOT_TRIED  # it cannot be run again by itself
+        return OutcomePair(NOT_TRIED, NOT_TRIED)  # it cannot be run again by itself
     plain = SAME if first[0] == second[0] else CHANGES
     if first[1].startswith((NO_KERNEL, ERROR)):
-        return plain, NO_KERNEL
-    return plain, SAME if first[1] == second[1] else CHANGES
+        return OutcomePair(plain, NO_KERNEL)
+    return OutcomePair(plain, SAME if first[1] == second[1] else CHANGES)
 
 
 def _rerun_plain_and_portable(recorded: list[RecordedCall]) -> list[list[str]]:
-    return [[calls.rerun_outcome(call, False), calls.rerun_outcome(call, True)] for call in recorded]
+    return [
+        [calls.rerun_and_digest_or_error(call, False), calls.rerun_and_digest_or_error(call, True)] for call in recorded
+    ]
 
 
 def _compare_thread_counts(recorded: list[RecordedCall]) -> OutcomePairs:
-    with calls.torch_num_threads(1):
+    with calls.temporary_torch_num_threads(1):
         single = _rerun_plain_and_portable(recorded)
-    with calls.torch_num_threads(max(2, torch.get_num_threads())):
+    with calls.temporary_torch_num_threads(max(2, torch.get_num_threads())):
         several = _rerun_plain_and_portable(recorded)
-    return [_compare_outcomes(*pair) for pair in zip(single, several, strict=True)]
+    return [_compare_rerun_outcomes(*pair) for pair in zip(single, several, strict=True)]
 
 
 def _compare_cpu_capabilities(recorded: list[RecordedCall], notes: list[str]) -> OutcomePairs:
@@ -208,10 +217,10 @@ def _compare_cpu_capabilities(recorded: list[RecordedCall], notes: list[str]) ->
     here = torch.backends.cpu.get_cpu_capability()
     if answer_record["capability"] == here:
         notes.append(f"capability: torch has no other instructions than {here} here, so they were not tried.")
-        return [(NOT_TRIED, NOT_TRIED)] * len(recorded)
-    with calls.torch_num_threads(torch.get_num_threads()):
+        return [OutcomePair(NOT_TRIED, NOT_TRIED)] * len(recorded)
+    with calls.temporary_torch_num_threads(torch.get_num_threads()):
         mine = _rerun_plain_and_portable(recorded)
-    return [_compare_outcomes(*pair) for pair in zip(mine, answer_record["outcomes"], strict=True)]
+    return [_compare_rerun_outcomes(*pair) for pair in zip(mine, answer_record["outcomes"], strict=True)]
 
 
 def _compare_batch_sizes(
@@ -222,16 +231,18 @@ def _compare_batch_sizes(
     notes: list[str],
 ) -> OutcomePairs:
     """Each operator on the part of its inputs that a smaller batch has, against that part of its results."""
-    smaller_recorder = calls.record_calls(run_smaller)
+    smaller_recorder = calls.record_operator_calls(run_smaller)
     if [operator for operator, _ in smaller_recorder.shapes] != [operator for operator, _ in recorder.shapes]:
         notes.append(f"batch: the model calls other operators with a batch of {smaller_size}, so it was not tried.")
-        return [(NOT_TRIED, NOT_TRIED)] * len(recorded)
+        return [OutcomePair(NOT_TRIED, NOT_TRIED)] * len(recorded)
     pairs: OutcomePairs = []
     for call in recorded:
         narrow = smaller_recorder.calls[smaller_recorder.shapes[call.number][1]]
-        plain, portable = (compare_rerun_on_part(call, narrow, inside_portable) for inside_portable in (False, True))
+        plain, portable = (
+            compare_full_and_smaller_batch(call, narrow, inside_portable) for inside_portable in (False, True)
+        )
         # A row of a portable kernel depends on nothing but its own inputs, unless the operator says otherwise.
-        pairs.append((WHOLE_BATCH, WHOLE_BATCH) if portable == CHANGES else (plain, portable))
+        pairs.append(OutcomePair(WHOLE_BATCH, WHOLE_BATCH) if portable == CHANGES else OutcomePair(plain, portable))
     if any(pair[0] in (NOT_TRIED, WHOLE_BATCH) for pair in pairs):
         notes.append(
             "batch: what sums over the batch (gradients of weights, batch norm in training, a mean) has no rows to "
@@ -243,25 +254,25 @@ def _compare_batch_sizes(
 SAME, CHANGES, NOT_TRIED = "same", "changes", "not tried"
 
 
-def find_shorter_dimension(wide: torch.Tensor, narrow: torch.Tensor) -> int | None:
-    """The one dimension in which `narrow` is smaller; None if there is none, or another difference."""
-    if wide.ndim != narrow.ndim or wide.dtype != narrow.dtype:
+def find_only_shorter_dim(full: torch.Tensor, smaller: torch.Tensor) -> int | None:
+    """The one dimension in which `smaller` is smaller; None if there is none, or another difference."""
+    if full.ndim != smaller.ndim or full.dtype != smaller.dtype:
         return None
-    differing = [dim for dim in range(wide.ndim) if wide.shape[dim] != narrow.shape[dim]]
-    return differing[0] if len(differing) == 1 and wide.shape[differing[0]] > narrow.shape[differing[0]] else None
+    differing = [dim for dim in range(full.ndim) if full.shape[dim] != smaller.shape[dim]]
+    return differing[0] if len(differing) == 1 and full.shape[differing[0]] > smaller.shape[differing[0]] else None
 
 
-def _narrow_like(wide: Any, narrow: Any) -> Any:
-    """As much of `wide` as `narrow` has; the very number or tensor that belongs to the smaller batch otherwise."""
-    if not isinstance(wide, torch.Tensor) or not isinstance(narrow, torch.Tensor):
-        return narrow
-    dim = find_shorter_dimension(wide, narrow)
+def _narrow_to_smaller_batch(full: Any, smaller: Any) -> Any:
+    """As much of `full` as `smaller` has; the very number or tensor that belongs to the smaller batch otherwise."""
+    if not isinstance(full, torch.Tensor) or not isinstance(smaller, torch.Tensor):
+        return smaller
+    dim = find_only_shorter_dim(full, smaller)
     if dim is None:
-        return wide if wide.shape == narrow.shape else narrow
-    return wide.narrow(dim, 0, narrow.shape[dim])
+        return full if full.shape == smaller.shape else smaller
+    return full.narrow(dim, 0, smaller.shape[dim])
 
 
-def compare_rerun_on_part(call: RecordedCall, smaller_call: RecordedCall, inside_portable: bool) -> str:
+def compare_full_and_smaller_batch(call: RecordedCall, smaller_call: RecordedCall, inside_portable: bool) -> str:
     """ "same" or "changes"; "not tried" where the results have no part for the smaller batch, as sums over it have
     not; "no portable kernel".
     """
@@ -270,17 +281,19 @@ def compare_rerun_on_part(call: RecordedCall, smaller_call: RecordedCall, inside
     others = _pytree.tree_leaves(part_arguments)
     if len(leaves) != len(others):
         return NOT_TRIED
-    args, kwargs = _pytree.tree_unflatten([_narrow_like(*pair) for pair in zip(leaves, others, strict=True)], spec)
+    args, kwargs = _pytree.tree_unflatten(
+        [_narrow_to_smaller_batch(*pair) for pair in zip(leaves, others, strict=True)], spec
+    )
     try:
-        whole = calls.rerun_call(call, inside_portable)
-        part = calls.rerun_call(RecordedCall(call.operator, call.line, args, kwargs), inside_portable)
+        whole = calls.rerun_call_from_seed_0(call, inside_portable)
+        part = calls.rerun_call_from_seed_0(RecordedCall(call.operator, call.line, args, kwargs), inside_portable)
     except NotPortableError:
         return NO_KERNEL
     except Exception:  # the part is no input that the operator takes
         return NOT_TRIED
     outcome = NOT_TRIED
     for wide, rows in zip(whole, part, strict=True):
-        dim = find_shorter_dimension(wide, rows)
+        dim = find_only_shorter_dim(wide, rows)
         if dim is None:
             continue
         same = calls.digest_results([wide.narrow(dim, 0, rows.shape[dim])]) == calls.digest_results([rows])
@@ -318,7 +331,7 @@ BATCH = frozenset(split_names("mm addmm convolution sigmoid"))
 KNOWN = {"threads": THREADS, "capability": CAPABILITY, "batch": BATCH}
 
 
-def known_change_circumstances(operator: str) -> list[str]:
+def list_known_change_circumstances(operator_name: str) -> list[str]:
     """What an operator ("aten.mm.default") is known to change with."""
-    name = operator.split(".")[1].rstrip("_").removeprefix("_foreach_")
+    name = operator_name.split(".")[1].rstrip("_").removeprefix("_foreach_")
     return [circumstance for circumstance, names in KNOWN.items() if name in names]

@@ -37,9 +37,9 @@ def portable_equal(
             process with other instructions fails. Whatever the model raises.
     """
     try:
-        from samerun.numerics.verification.equality import examine_model
+        from samerun.numerics.verification.equality import examine_bit_equality
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
         raise SamerunError("portable_equal(): torch is not installed.", "pip install torch") from None
-    return examine_model(model, inputs, loss, batch)
+    return examine_bit_equality(model, inputs, loss, batch)

@@ -12,7 +12,7 @@ from typing import Any
 
 from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
-from samerun.base.user_code import is_library_file
+from samerun.base.user_code import is_library_or_generated_file
 from samerun.record.digests.pieces import LARGE, IncrementalDigest, ctypes_buffer_class, digest_by_pieces
 
 KIND_CPU = "xxh3-128"
@@ -258,7 +258,7 @@ def _digest_subclass_with_dispatch(tensor: Any) -> bytes:
     parts: list[Any] = []
     take_apart: Any = getattr(kind, "__tensor_flatten__", None)
     file = getattr(getattr(take_apart, "__code__", None), "co_filename", "")
-    if is_library_file(file) and kind.__name__ not in _UNFINISHED and has_real_values(tensor):
+    if is_library_or_generated_file(file) and kind.__name__ not in _UNFINISHED and has_real_values(tensor):
         parts = [getattr(tensor, name) for name in take_apart(tensor)[0]]
     tag = f"{layout}{device.type}{kind.__qualname__}".encode()
     return xxh3_128_digest(tag + b"".join(map(digest, parts)), shape_seed(dtype, shape))

@@ -14,7 +14,7 @@ from typing import Any
 from xxhash import xxh3_128, xxh3_128_digest
 
 from samerun.base import native
-from samerun.base.native import load_built_library
+from samerun.base.native import try_load_built_library
 
 PIECE = 1 << 16
 """Bytes. Memory of at least two pieces is digested in pieces; the last one takes the remainder (decision 0010)."""
@@ -92,7 +92,7 @@ class IncrementalDigest:
 
 def try_load_piece_digest_function() -> Any:
     """The C function that digests pieces; None if it was not built."""
-    library = load_built_library(__file__, "_digest")
+    library = try_load_built_library(__file__, "_digest")
     try:
         if library is None or not library.samerun_digest_initialize():
             return None
@@ -112,7 +112,7 @@ _library_function = try_load_piece_digest_function()
 def _find_borrowable_openmp_team() -> tuple[Any, int]:
     """torch's OpenMP threads and their number, if they may be borrowed; else (None, 1)."""
     torch = sys.modules.get("torch")
-    if torch is None or not native.may_use_torch_threads():
+    if torch is None or not native.may_use_torch_openmp_threads():
         return None, 1
     team = _find_gomp_and_set_thread_numbering()
     return (None, 1) if team is None else (team, torch.get_num_threads())

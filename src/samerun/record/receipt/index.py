@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from samerun.base.errors import SamerunError
-from samerun.base.native import load_built_library
+from samerun.base.native import try_load_built_library
 from samerun.record.receipt.receipt_summary import ReceiptSummary, read_summaries, to_sqlite_text
 
 SETTLED_NS = 2_000_000_000
@@ -106,7 +106,7 @@ def _raise_if_errno(error_number: int) -> None:
 
 @lru_cache(maxsize=1)
 def _load_folder_library() -> ctypes.CDLL | None:
-    library = load_built_library(__file__, "_folder")
+    library = try_load_built_library(__file__, "_folder")
     return library if hasattr(library, "samerun_folder_stat") else None
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from samerun.base.errors import SamerunError
 from samerun.base.files import fsync_folder, open_regular_file, write_file_atomically
-from samerun.base.text import printable_line
+from samerun.base.text import escape_as_one_line
 from samerun.record.receipt import receipt_json, step_table
 from samerun.record.receipt.assemble import NewReceipt, with_reproducible_digest
 from samerun.record.receipt.receipt_json import SchemaErrorFinder, compile_schema
@@ -78,7 +78,7 @@ def require_valid_receipt(value: Any, name: str) -> None:
     if not isinstance(value, dict) or value.get("kind") != "samerun receipt":
         raise SamerunError(f"{name} is not a samerun receipt.", hint="A receipt is written by samerun run --receipt.")
     if value.get("schema") != receipt_json.SCHEMA:
-        schema = printable_line(value.get("schema"), 40)
+        schema = escape_as_one_line(value.get("schema"), 40)
         raise SamerunError(
             f"{name} has schema {schema}; this samerun reads schema {receipt_json.SCHEMA}.",
             hint="Read it with the samerun that wrote it.",
@@ -86,15 +86,15 @@ def require_valid_receipt(value: Any, name: str) -> None:
     said = _load_schema_error_finder()(value)
     if said:
         where, _, what = said.partition(": ")
-        where = printable_line(where.lstrip("/") or "the top", 100)
+        where = escape_as_one_line(where.lstrip("/") or "the top", 100)
         raise SamerunError(
-            f"{name} is not a samerun receipt: at {where}: {printable_line(what, 200)}.",
+            f"{name} is not a samerun receipt: at {where}: {escape_as_one_line(what, 200)}.",
             hint="docs/reference/receipt.schema.json says what stands where.",
         )
     for role, one in value["processes"].items():
         for part, table in one["steps"].items():
             if (table["rows"] is None) != (value["steps_in"] == "file"):
-                why = f"the rows of {printable_line(role)}, {part}, are not where it says"
+                why = f"the rows of {escape_as_one_line(role)}, {part}, are not where it says"
                 raise SamerunError(f"{name} is not a samerun receipt: {why}.")
 
 

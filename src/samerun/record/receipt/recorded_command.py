@@ -11,7 +11,7 @@ from typing import Any
 
 from samerun.base.errors import SamerunError
 from samerun.base.target import Target, find_user_package_folder, require_script_compiles
-from samerun.base.text import printable_line
+from samerun.base.text import escape_as_one_line
 from samerun.record.receipt.redact import REDACTED
 
 MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
@@ -32,7 +32,7 @@ HINT = "Name it yourself: samerun verify RECEIPT -- COMMAND..."
 
 def format_command_line(command: dict[str, Any]) -> str:
     """The command in one line, safe to print."""
-    words = " ".join(printable_line(word, 100) if word else "''" for word in command["words"][:50])
+    words = " ".join(escape_as_one_line(word, 100) if word else "''" for word in command["words"][:50])
     return {"script": "python ", "code": "python ", "module": "python -m "}.get(command["form"], "") + words
 
 
@@ -49,17 +49,19 @@ def resolve_recorded_command(command: dict[str, Any]) -> Target:
     form = command["form"]
     if form == "module":
         if MODULE.fullmatch(words[0]) is None:
-            raise SamerunError(f"The receipt names a module that is none: {printable_line(words[0], 80)}.", hint=HINT)
+            raise SamerunError(
+                f"The receipt names a module that is none: {escape_as_one_line(words[0], 80)}.", hint=HINT
+            )
         return Target((sys.executable, "-m", *words), ("-m", *words), find_user_package_folder(words[0]))
     if form == "command":
         if os.sep in words[0]:
             _require_path_inside_working_folder(words[0])
         if shutil.which(words[0]) is None:
-            raise SamerunError(f"There is no command {printable_line(words[0], 80)} here.", hint=HINT)
+            raise SamerunError(f"There is no command {escape_as_one_line(words[0], 80)} here.", hint=HINT)
         return Target(tuple(words), tuple(words))
     script = _require_path_inside_working_folder(words[0])
     if not os.path.exists(script):
-        raise SamerunError(f"There is no script {printable_line(words[0], 80)} here.", hint=HINT)
+        raise SamerunError(f"There is no script {escape_as_one_line(words[0], 80)} here.", hint=HINT)
     require_script_compiles(script)
     return Target((sys.executable, *words), tuple(words), str(script.parent))
 
@@ -79,7 +81,7 @@ def _require_runnable_word(word: str) -> str:
             raise ValueError
         os.fsencode(word)
     except ValueError:
-        raise SamerunError(f"The receipt's command cannot be run: {printable_line(word, 80)}.", hint=HINT) from None
+        raise SamerunError(f"The receipt's command cannot be run: {escape_as_one_line(word, 80)}.", hint=HINT) from None
     return word
 
 
@@ -90,10 +92,10 @@ def _require_path_inside_working_folder(name: str) -> Path:
         path = (here / name).resolve()
     except (OSError, RuntimeError) as error:
         raise SamerunError(
-            f"The receipt names {printable_line(name, 80)}, which cannot be found.", hint=HINT
+            f"The receipt names {escape_as_one_line(name, 80)}, which cannot be found.", hint=HINT
         ) from error
     if Path(name).is_absolute() or name.startswith("-") or not path.is_relative_to(here):
         raise SamerunError(
-            f"The receipt names {printable_line(name, 80)}, outside of the working directory.", hint=HINT
+            f"The receipt names {escape_as_one_line(name, 80)}, outside of the working directory.", hint=HINT
         )
     return path

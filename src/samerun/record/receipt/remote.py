@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from samerun.base.errors import SamerunError
-from samerun.base.text import printable_line
-from samerun.base.work_folder import make_work_folder
+from samerun.base.text import escape_as_one_line
+from samerun.base.work_folder import temporary_work_folder
 from samerun.record.receipt import receipt_file, receipt_json, step_table
 from samerun.record.receipt.index import Progress
 from samerun.record.receipt.receipt_summary import ReceiptSummary, make_unreadable_summary, parse_summary
@@ -60,7 +60,7 @@ def open_file_system(address: str) -> RemotePath:
         raise SamerunError(f"{address} needs a package that is not installed.", hint=f"{error}.") from error
     except Exception as error:
         raise SamerunError(
-            f"{address} cannot be reached: {printable_line(str(error), 200)}.", hint="Is the address right?"
+            f"{address} cannot be reached: {escape_as_one_line(str(error), 200)}.", hint="Is the address right?"
         ) from error
     return found
 
@@ -108,7 +108,7 @@ def translate_file_system_errors(address: str, verb: str = "read") -> Iterator[N
     except FileNotFoundError as error:  # its text differs between file systems
         raise SamerunError(f"{address} cannot be {verb}: nothing is there.", hint="Is the address right?") from error
     except Exception as error:
-        told = printable_line(str(error) or type(error).__name__, 200)
+        told = escape_as_one_line(str(error) or type(error).__name__, 200)
         raise SamerunError(
             f"{address} cannot be {verb}: {told}.", hint="Is the address right, and do your credentials allow it?"
         ) from error
@@ -129,7 +129,7 @@ def download_if_remote(path_or_address: str) -> Iterator[Path]:
     if not is_remote_address(path_or_address):
         yield Path(path_or_address)
         return
-    with make_work_folder() as folder:
+    with temporary_work_folder() as folder:
         # keep the file name: `samerun verify` looks for a receipt of that name
         here = folder / (posixpath.basename(path_or_address) or "receipt")
         try:
@@ -179,7 +179,7 @@ def upload_on_exit(address: str) -> Iterator[Path]:
     If the block raises, nothing is uploaded. If the upload fails or is interrupted, the receipt is kept on this
     machine, and the message says where. Raises SamerunError if it cannot be uploaded.
     """
-    with make_work_folder() as folder:
+    with temporary_work_folder() as folder:
         waiting = folder / "receipt"  # a folder of its own: everything in it is uploaded
         waiting.mkdir()
         here = waiting / posixpath.basename(address)

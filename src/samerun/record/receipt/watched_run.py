@@ -15,7 +15,7 @@ from samerun.base.errors import SamerunError
 from samerun.base.launch import prepend_bootstrap_to_pythonpath
 from samerun.base.supervise import ProgramExit
 from samerun.base.target import Target
-from samerun.base.work_folder import make_work_folder
+from samerun.base.work_folder import temporary_work_folder
 from samerun.record.config import CONFIG_VARIABLE, ROLE_VARIABLE, WatchConfig
 from samerun.record.receipt import receipt_file
 from samerun.record.receipt.assemble import (
@@ -55,7 +55,7 @@ def run_and_write_receipt(
     SamerunError if the program cannot be started, or the receipt cannot be written.
     """
     code = read_code_version(Path(request.target.user_folder or "."))
-    with make_work_folder(_choose_trace_folder_parent(receipt_path) if request.depth == "ops" else None) as folder:
+    with temporary_work_folder(_choose_trace_folder_parent(receipt_path) if request.depth == "ops" else None) as folder:
         begin = time.time()
         ended = _start_and_wait(request, folder)
         made = _make_receipt(request, folder, ended, code, begin)
@@ -81,7 +81,7 @@ def _start_and_wait(request: RunRequest, folder: Path) -> ProgramExit:
     environment.pop(ROLE_VARIABLE, None)
     command = list(request.target.command)
     try:
-        return supervise.run_as_this_process(command, environment, request.stdout)
+        return supervise.run_and_forward_signals(command, environment, request.stdout)
     except OSError as error:
         raise SamerunError(f"{command[0]} cannot be started: {error.strerror}.") from error
 

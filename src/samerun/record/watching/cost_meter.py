@@ -12,7 +12,7 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 from samerun.base.hooks import PostImportHooks
-from samerun.base.wrapping import wrap_like
+from samerun.base.wrapping import make_wrapper_of_same_type
 
 VARIABLE = "SAMERUN_COST"
 """The file that says what to measure; what was measured goes beside it, one file a process."""
@@ -131,8 +131,8 @@ def start() -> None:
         return  # the folder is gone: a child that has outlived the measurement
     folder = os.path.dirname(os.environ[VARIABLE])
     meter = CostMeter(os.path.join(folder, f"{os.getpid()}.cost"), request["operators"], request["max_steps"])
-    _later.add("torch", meter.on_torch_import)
-    _later.add(
+    _later.call_now_or_after_import("torch", meter.on_torch_import)
+    _later.call_now_or_after_import(
         "torch.optim.optimizer", lambda module: module.register_optimizer_step_post_hook(meter.count_step_or_exit)
     )
     _later.install()
@@ -149,5 +149,5 @@ def start() -> None:
         meter.stopped = f"{kind.__name__}: {error}"
         hook(kind, error, trace)
 
-    os._exit = wrap_like(leave, _exit)
+    os._exit = make_wrapper_of_same_type(leave, _exit)
     sys.excepthook = excepthook

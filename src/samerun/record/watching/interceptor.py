@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from samerun.base.wrapping import replace_method_in_type, wrap_like
+from samerun.base.wrapping import make_wrapper_of_same_type, replace_method_in_type
 from samerun.record import pins
 from samerun.record.watching.recorder import Recorder
 from samerun.record.watching.stack_frames import hide_frame_from_warnings
@@ -40,7 +40,7 @@ def wrap_attribute(owner: Any, name: str, make_wrapper: Callable[[Any], Any]) ->
     original = getattr(owner, name, None)
     if original is None:
         return
-    replacement = wrap_like(original, hide_frame_from_warnings(make_wrapper(original)))
+    replacement = make_wrapper_of_same_type(original, hide_frame_from_warnings(make_wrapper(original)))
     home = sys.modules.get(getattr(original, "__module__", None) or "")
     if isinstance(owner, ModuleType) and home is not owner and getattr(home, name, None) is original:
         try:

@@ -389,13 +389,12 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
     def _append_operator_event(
         self, writer: Any, operator: WatchedOperator, state: ThreadState, inputs: EventInputs, digest: bytes, outs: Any
     ) -> None:
-        flags, location_id, inputs_digest, scalars = inputs
+        flags, location_id, digest_in, scalars = inputs
         if operator.name_id < 0:
             operator.name_id = writer.intern_string(operator.name)
         state.operator_count += 1
         capture = self.capture
         if capture is not None and state.operator_count == capture.ordinal and state.number == capture.thread:
             kept_tensors.write_tensors_if_captured_role(capture, self.recorder, list(outs), operator.name, location_id)
-        writer.append(
-            _pack(f.OPERATOR, flags, state.number, operator.name_id, location_id, scalars, inputs_digest, digest)
-        )
+        event = flags, state.number, operator.name_id, location_id, scalars, digest_in, digest
+        writer.append(_pack(f.OPERATOR, *event))

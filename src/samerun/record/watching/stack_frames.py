@@ -15,7 +15,7 @@ from types import CodeType, FrameType, TracebackType
 from typing import Any, NamedTuple
 
 from samerun.base import user_code
-from samerun.base.user_code import is_library_file
+from samerun.base.user_code import is_library_or_generated_file
 
 _HERE = user_code.SAMERUN_FOLDER
 USER, LIBRARY, IMPORT = 1, 0, 2
@@ -51,7 +51,7 @@ def classify_code(code: CodeType) -> CodeKind:
     if kind is None:
         name = code.co_filename
         imports = "importlib" in name and not name.startswith(_HERE)
-        kind = IMPORT if imports else LIBRARY if is_library_file(name) else USER
+        kind = IMPORT if imports else LIBRARY if is_library_or_generated_file(name) else USER
         _kept_code.append(code)
         _code_kinds[id(code)] = kind
     return kind

@@ -18,7 +18,7 @@ from xxhash import xxh3_128_hexdigest
 
 from samerun.base import user_code
 from samerun.base.errors import SamerunError
-from samerun.base.hooks import PostImportHooks, set_hiding_context
+from samerun.base.hooks import PostImportHooks, set_recorder_hiding_context
 from samerun.base.versions import explain_unsupported_version
 from samerun.record import pins
 from samerun.record.config import CONFIG_VARIABLE, STARTED_FILE, WatchConfig, try_load_watch_config
@@ -43,7 +43,7 @@ def start(config: WatchConfig | None = None) -> Recorder | None:
         return None
     pins.set_pin_variant(config.pin_variant)
     recorder = current_recorder = Recorder(config)
-    set_hiding_context(partial(_hide_from_recording, recorder))
+    set_recorder_hiding_context(partial(_hide_from_recording, recorder))
     _try_create_started_file(config.folder)
     stack_frames.hide_recorder_frames_in_excepthook()
     with suppress(OSError):
@@ -54,7 +54,7 @@ def start(config: WatchConfig | None = None) -> Recorder | None:
         stack_frames.treat_folder_as_user_code(os.path.realpath(config.user_folder))
     after = PostImportHooks()
     for interceptor in INTERCEPTORS:
-        after.add(interceptor.module, _make_installer(recorder, interceptor))
+        after.call_now_or_after_import(interceptor.module, _make_installer(recorder, interceptor))
     after.install()
     if config.check_imports:
         from samerun.record.watching.preloaded.imports import ImportOrderRecorder

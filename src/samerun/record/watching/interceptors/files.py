@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from xxhash import xxh3_64_intdigest, xxh3_128
 
-from samerun.base.wrapping import wrap_like
+from samerun.base.wrapping import make_wrapper_of_same_type
 from samerun.record import pins
 from samerun.record.trace import format as f
 from samerun.record.watching import stack_frames
@@ -238,7 +238,7 @@ def intercept_os_stat(recorder: Recorder, os_module: Any) -> None:
         record_user_file_query(recorder, "os.stat", path, (found.st_mode, found.st_size, found.st_mtime_ns))
         return found
 
-    watched = wrap_like(original, stat)
+    watched = make_wrapper_of_same_type(original, stat)
     for names in (os_module.supports_fd, os_module.supports_dir_fd, os_module.supports_follow_symlinks):
         if original in names:
             names.add(watched)

@@ -168,7 +168,7 @@ class HiddenModules:
         log = PostImportHooks()
         for interceptor in INTERCEPTORS:
             if interceptor.module not in sys.modules:
-                log.add(interceptor.module, self._note_completed_import)
+                log.call_now_or_after_import(interceptor.module, self._note_completed_import)
         log.install()
         before, signals, finders = set(sys.modules), _read_signal_dispositions(), list(sys.meta_path)
         warned: list[str] = []
@@ -299,7 +299,7 @@ class PreloadedFinder:
         for name in self.order:
             if name in stage.modules and name != imported_name:
                 for finder in reversed(watching):
-                    finder.run_callbacks(name)
+                    finder.pop_and_run_callbacks(name)
         if not self.hidden:
             sys.meta_path.remove(self)
 

@@ -43,7 +43,7 @@ def start() -> None:
     """Serve; returns in each child, which is then watched, and never in the preloaded process itself."""
     baseline = set(sys.modules)  # what a watched process has loaded when interceptors are installed
     number, module_names, _ = os.environ.pop(PRELOAD).split(":", 2)
-    hooks.reserve_late_at_exit()
+    hooks.reserve_last_atexit_position()
     import socket
 
     sock = socket.socket(fileno=int(number))

@@ -1,0 +1,178 @@
+"""LSTM, GRU and plain RNN by their textbook equations, step by step: torch fuses the steps on CUDA, and the LSTM's on
+some CPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+
+from samerun.numerics.aten_handlers.declare import Handler, Members
+
+State = tuple[Tensor, ...]
+"""(h, c) of an LSTM, (h,) of the others; each [batch, hidden]. The first is what the step gives."""
+Step = Callable[[Tensor, Tensor, State], State]
+"""W_ih x + b_ih and W_hh h + b_hh, each [batch, gates * hidden], and the state -> the next state."""
+
+
+def _lstm_step(input_gates: Tensor, hidden_gates: Tensor, state: State) -> State:
+    """gates = hidden_gates + input_gates; c = f * c + i * g; h = o * tanh(c)."""
+    i, f, g, o = (hidden_gates + input_gates).chunk(4, 1)
+    c = torch.sigmoid(f) * state[1] + torch.sigmoid(i) * torch.tanh(g)
+    return torch.sigmoid(o) * torch.tanh(c), c
+
+
+def _gru_step(input_gates: Tensor, hidden_gates: Tensor, state: State) -> State:
+    """r, z = sigmoid(hidden_gates + input_gates); n = tanh(input_gates + r * hidden_gates); h = (h - n) * z + n."""
+    (given_r, given_z, given_n), (kept_r, kept_z, kept_n) = input_gates.chunk(3, 1), hidden_gates.chunk(3, 1)
+    n = torch.tanh(given_n + kept_n * torch.sigmoid(kept_r + given_r))
+    return ((state[0] - n) * torch.sigmoid(kept_z + given_z) + n,)
+
+
+def _tanh_step(input_gates: Tensor, hidden_gates: Tensor, state: State) -> State:
+    return (torch.tanh(hidden_gates + input_gates),)
+
+
+def _relu_step(input_gates: Tensor, hidden_gates: Tensor, state: State) -> State:
+    return (torch.relu(hidden_gates + input_gates),)
+
+
+def _run_one_direction(
+    step: Step,
+    input_gates: Sequence[Tensor],
+    state: State,
+    weights: Sequence[Tensor],
+    has_biases: bool,
+    is_reversed: bool,
+) -> tuple[list[Tensor], State]:
+    """All time steps of one layer in one direction: the outputs in order of time, and the last state.
+
+    input_gates: W_ih x + b_ih of each time, [batch of the time, gates * hidden]; batches shrink along a packed
+    sequence.
+
+    Only an LSTM has a projection, which is the last of its weights.
+    """
+    w_hh, b_hh = weights[1], weights[3] if has_biases else None
+    projection = weights[-1] if len(weights) > (4 if has_biases else 2) else None
+    first = state
+    ended_states: list[State] = []
+    size = input_gates[-1 if is_reversed else 0].shape[0]
+    state = tuple(part[:size] for part in first)
+    outputs = []
+    for gates in reversed(input_gates) if is_reversed else input_gates:
+        size, before = gates.shape[0], state[0].shape[0]
+        if size < before:  # sequences that end here
+            ended_states.append(tuple(part[size:] for part in state))
+            state = tuple(part[:size] for part in state)
+        elif size > before:  # sequences that begin here, seen from the end
+            state = tuple(torch.cat([part, new[before:size]]) for part, new in zip(state, first, strict=True))
+        state = step(gates, linear(state[0], w_hh, b_hh), state)
+        if projection is not None:
+            state = (linear(state[0], projection), *state[1:])
+        outputs.append(state[0])
+    if ended_states:
+        state = tuple(torch.cat(parts) for parts in zip(state, *reversed(ended_states), strict=True))
+    return outputs[::-1] if is_reversed else outputs, state
+
+
+def _run_layers(
+    step: Step,
+    x: Tensor,
+    batch_sizes: Sequence[int] | None,
+    states: Sequence[Tensor],
+    weights: Sequence[Tensor],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+) -> tuple[Tensor, ...]:
+    """The outputs and the last state of each kind.
+
+    x: [time, batch, features], or [steps of all sequences, features] with the batch `batch_sizes` of each time.
+    """
+    directions = 2 if bidirectional else 1
+    weights_per_direction = len(weights) // (num_layers * directions)
+    last: list[State] = []
+    for layer in range(num_layers):
+        found = []
+        for direction in range(directions):
+            at = layer * directions + direction
+            direction_weights = weights[at * weights_per_direction : (at + 1) * weights_per_direction]
+            input_gates = linear(x, direction_weights[0], direction_weights[2] if has_biases else None)
+            steps = (
+                input_gates.unbind(0)
+                if batch_sizes is None
+                else torch.split_with_sizes(input_gates, list(batch_sizes), 0)
+            )
+            begin = tuple(kind[at] for kind in states)
+            y, end = _run_one_direction(step, steps, begin, direction_weights, has_biases, direction == 1)
+            found.append(torch.stack(y) if batch_sizes is None else torch.cat(y))
+            last.append(end)
+        x = torch.cat(found, -1) if bidirectional else found[0]
+        if dropout and train and layer < num_layers - 1:
+            x = torch.dropout(x, dropout, True)
+    return (x, *(torch.stack(kind) for kind in zip(*last, strict=True)))
+
+
+def _as_state_tuple(state: Any) -> Sequence[Tensor]:
+    return (state,) if isinstance(state, Tensor) else state
+
+
+def _make_padded_sequence_handler(step: Step) -> Handler:
+    def run(x: Tensor, state: Any, weights: Sequence[Tensor], *settings: Any) -> tuple[Tensor, ...]:
+        """What torch.lstm and its kin compute for a tensor of whole sequences. The last setting is `batch_first`."""
+        *rest, batch_first = settings
+        y, *last = _run_layers(
+            step, x.transpose(0, 1) if batch_first else x, None, _as_state_tuple(state), weights, *rest
+        )
+        return (y.transpose(0, 1) if batch_first else y, *last)
+
+    return run
+
+
+def _make_packed_sequence_handler(step: Step) -> Handler:
+    def run(
+        x: Tensor, batch_sizes: Tensor, state: Any, weights: Sequence[Tensor], *settings: Any
+    ) -> tuple[Tensor, ...]:
+        """What torch.lstm and its kin compute for a packed sequence."""
+        return _run_layers(step, x, batch_sizes.tolist(), _as_state_tuple(state), weights, *settings)
+
+    return run
+
+
+def _make_cell_handler(step: Step) -> Handler:
+    def run(
+        x: Tensor, state: Any, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None
+    ) -> Any:
+        """What torch.lstm_cell and its kin compute: one step. Raises RuntimeError with torch's words on shapes."""
+        states = _as_state_tuple(state)
+        for number, part in enumerate(states):
+            if part.shape[0] != x.shape[0]:
+                raise RuntimeError(
+                    f"Input batch size {x.shape[0]} doesn't match hidden{number} batch size {part.shape[0]}"
+                )
+            if part.shape[1] != w_hh.shape[1]:
+                raise RuntimeError(
+                    f"hidden{number} has inconsistent hidden_size: got {part.shape[1]}, expected {w_hh.shape[1]}"
+                )
+        found = step(linear(x, w_ih, b_ih), linear(states[0], w_hh, b_hh), tuple(states))
+        return found if len(found) > 1 else found[0]
+
+    return run
+
+
+_STEPS: dict[str, Step] = {"lstm": _lstm_step, "gru": _gru_step, "rnn_tanh": _tanh_step, "rnn_relu": _relu_step}
+COMPOSED: Members = {
+    name: handler
+    for kind, step in _STEPS.items()
+    for name, handler in {
+        f"aten::{kind}.input": _make_padded_sequence_handler(step),
+        f"aten::{kind}.data": _make_packed_sequence_handler(step),
+        f"aten::{kind}_cell": _make_cell_handler(step),
+    }.items()
+}

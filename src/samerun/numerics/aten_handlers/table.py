@@ -1,0 +1,218 @@
+"""The table of the specification: every operator that `portable()` lets run, and how a name is looked up in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+
+from samerun.numerics.aten_handlers import (
+    arithmetic,
+    attention,
+    collectives,
+    convolution,
+    ctc_loss,
+    cuda_overrides,
+    distributions,
+    functions,
+    grid_sample,
+    indexing,
+    interpolation,
+    linear_algebra,
+    losses,
+    norms,
+    optimizers,
+    order_statistics,
+    pooling,
+    random,
+    recurrent,
+    reductions,
+    softmax,
+)
+from samerun.numerics.aten_handlers.checks import Runner, raise_torch_error_unless_accepted, with_signature_check
+from samerun.numerics.aten_handlers.declare import Handler, Members, NoPortableKernel
+from samerun.numerics.aten_handlers.exact import EXACT, EXACT_OVERLOADS
+from samerun.numerics.aten_handlers.exact import ON_CUDA as ONLY_ON_CUDA
+
+FAMILIES = (
+    arithmetic, functions, reductions, softmax, norms, losses, linear_algebra, convolution, pooling, indexing,
+    interpolation, random, distributions, optimizers, grid_sample, order_statistics, ctc_loss,
+)  # fmt: skip
+COMPOSED: Members = {
+    **attention.COMPOSED, **recurrent.COMPOSED, **norms.COMPOSED, **grid_sample.COMPOSED, **order_statistics.COMPOSED
+}  # fmt: skip
+"""Written in other operators of the table, which are looked up in turn."""
+MEMBERS: Members = {name: handler for family in FAMILIES for name, handler in family.MEMBERS.items()}
+
+ON_CUDA: Members = {**MEMBERS, **cuda_overrides.MEMBERS}
+"""The same for tensors of a CUDA device."""
+EXACT_ON_CUDA = (EXACT | {f"aten::{name}" for name in ONLY_ON_CUDA}) - frozenset(cuda_overrides.MEMBERS)
+EXACT_OVERLOADS_ON_CUDA = EXACT_OVERLOADS - frozenset(cuda_overrides.MEMBERS)
+
+# Asking torch's meta function takes time for each new signature, which programs with changing shapes pay again and
+# again; where a member already refuses what torch refuses, it is not asked.
+SELF_CHECKED = frozenset(
+    name
+    for members in (arithmetic.MEMBERS, functions.MEMBERS, reductions.MEMBERS, linear_algebra.PRODUCTS, random.MEMBERS)
+    for name in members
+) | {"aten::allclose", "aten::_weight_norm_interface"}
+"""Members whose own operators refuse what torch refuses: its meta function is not asked."""
+
+
+def portable_operator_names() -> set[str]:
+    """Names of the portable operators, without overloads."""
+    every = {*MEMBERS, *COMPOSED, *EXACT, *EXACT_OVERLOADS}
+    return {name.removeprefix("aten::").split(".")[0].rstrip("_") for name in every}
+
+
+def resolve_runner_unless_exact(func: Any, on_cuda: bool = False) -> Runner | None:
+    """How to run an operator; None where torch's own kernel is exact. What is not in the table refuses when run.
+
+    `on_cuda`: some of its tensors are on a CUDA device.
+    """
+    members = ON_CUDA if on_cuda else MEMBERS
+    exact, exact_overloads = (EXACT_ON_CUDA, EXACT_OVERLOADS_ON_CUDA) if on_cuda else (EXACT, EXACT_OVERLOADS)
+    if getattr(func, "_schema", None) is None:
+        return _raise_no_portable_kernel
+    name = func._schema.name
+    overload = f"{name}.{func._schema.overload_name or 'default'}"
+    if not name.startswith("aten::"):
+        if name == "c10d::allreduce_":
+            return _run_allreduce
+        return (
+            None if name in collectives.MOVES or name.split("::")[0] == "profiler" else _make_decomposing_runner(func)
+        )
+    composed = COMPOSED.get(overload) or COMPOSED.get(name)
+    if composed is not None:
+        inside: Runner = lambda mode, func, args, kwargs: _call_inside_mode(mode, composed, args, kwargs)  # noqa: E731
+        return inside if name in SELF_CHECKED else with_signature_check(inside)
+    handler = members.get(overload) or members.get(name)
+    if handler is not None:
+        outs = [argument.name for argument in func._schema.arguments if argument.is_out]
+        run = _make_out_runner(handler, outs) if outs else _make_functional_runner(handler)
+        return run if overload in SELF_CHECKED or name in SELF_CHECKED else with_signature_check(run)
+    if name in exact or overload in exact_overloads:
+        return None
+    if name.endswith("_"):
+        base = overload.replace(name, name[:-1])
+        if name[:-1] in exact or base in exact_overloads:
+            return None
+        handler = members.get(base) or members.get(name[:-1])
+        if handler is not None:
+            run = _make_in_place_runner(handler)
+            return run if base in SELF_CHECKED or name[:-1] in SELF_CHECKED else with_signature_check(run)
+    if name.startswith("aten::_foreach_"):
+        return with_signature_check(_make_foreach_runner(func, name.removeprefix("aten::_foreach_")))
+    return _make_decomposing_runner(func)
+
+
+def _make_decomposing_runner(func: Any) -> Runner:
+    """Decompose an operator that torch itself writes in other operators, and look those up."""
+    composite = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
+    if not composite:
+        return _raise_no_portable_kernel
+    return lambda mode, func, args, kwargs: _call_inside_mode(mode, func.decompose, args, kwargs)
+
+
+def _raise_no_portable_kernel(mode: Any, func: Any, args: Any, kwargs: Any) -> NoReturn:
+    kinds = {str(given.dtype).removeprefix("torch.") for given in args if isinstance(given, Tensor)}
+    raise NoPortableKernel(f"{', '.join(sorted(kinds))}." if kinds else "")
+
+
+def _run_allreduce(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    return collectives.allreduce(func, *args, **kwargs)
+
+
+def _make_functional_runner(handler: Handler) -> Runner:
+    return lambda mode, func, args, kwargs: handler(*args, **kwargs)
+
+
+def _call_inside_mode(mode: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    with mode:
+        return call(*args, **kwargs)
+
+
+def _require_castable(result: Tensor, out: Tensor) -> None:
+    if not torch.can_cast(result.dtype, out.dtype):
+        raise RuntimeError(f"result type {result.dtype} can't be cast to the desired output type {out.dtype}")
+
+
+def _make_in_place_runner(handler: Handler) -> Runner:
+    def run(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
+        found = handler(*args, **kwargs)
+        _require_castable(found, args[0])
+        if found.shape != args[0].shape:
+            raise RuntimeError(
+                f"output with shape {list(args[0].shape)} doesn't match the broadcast shape {list(found.shape)}"
+            )
+        return args[0].copy_(found)
+
+    return run
+
+
+def _make_out_runner(handler: Handler, outs: list[str]) -> Runner:
+    def run(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
+        given = {name: value for name, value in kwargs.items() if name not in outs}
+        found = handler(*args, **given)
+        results = found if isinstance(found, tuple) else (found,)
+        for name, result in zip(outs, results, strict=True):
+            out = kwargs[name]
+            if result.dtype is not out.dtype or any(out is argument for argument in args):
+                # some kernels of torch convert, or write where they read; others refuse
+                raise_torch_error_unless_accepted(
+                    func, args, kwargs, RuntimeError(f"{func}: {name} does not fit what it is to hold")
+                )
+        for name, result in zip(outs, results, strict=True):
+            kwargs[name].resize_(result.shape).copy_(result)
+        written = tuple(kwargs[name] for name in outs)
+        return written if isinstance(found, tuple) else written[0]
+
+    return run
+
+
+_FOREACH_BASE = {"norm": "linalg_vector_norm"}
+_FOREACH_KEYWORD = {"addcmul": "value", "addcdiv": "value"}
+
+
+def _make_foreach_runner(func: Any, name: str) -> Runner:
+    """`_foreach_x`: x for each tensor of the lists, one after the other."""
+    writes = name.endswith("_")
+    base = name.rstrip("_")
+    alone = _FOREACH_BASE.get(base, base)
+    packet = getattr(torch.ops.aten, alone, None)
+    in_place = getattr(torch.ops.aten, alone + "_", None)
+    if packet is None:
+        return _raise_no_portable_kernel
+    schema = func._schema
+    lists = [
+        argument.name
+        for argument in schema.arguments
+        if str(argument.type).startswith(("List[Tensor]", "List[number]"))
+    ]
+    keyword = {argument.name for argument in schema.arguments if argument.kwarg_only}
+
+    def run(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
+        named = {argument.name: value for argument, value in zip(schema.arguments, args, strict=False)} | kwargs
+        found = []
+        with mode:
+            for at in range(len(args[0])):
+                positional, given = [], {}
+                for argument, value in named.items():
+                    one = value[at] if argument in lists and isinstance(value, (list, tuple)) else value
+                    if base in _FOREACH_KEYWORD and argument in ("value", "scalars"):
+                        given[_FOREACH_KEYWORD[base]] = one
+                    elif argument in keyword:
+                        given[argument] = one
+                    else:
+                        positional.append(one)
+                if not writes:
+                    found.append(packet(*positional, **given))
+                elif in_place is not None:
+                    in_place(*positional, **given)
+                else:
+                    positional[0].copy_(packet(*positional, **given))
+        return None if writes else found
+
+    return run
