@@ -45,8 +45,8 @@ class Plan:
     def with_watch(self, **settings: Any) -> Plan:
         return replace(self, watch=replace(self.watch, **settings))
 
-    def with_comparison_limits(self, *restrictions: ScopeRestriction) -> Plan:
-        return replace(self, scope=tuple(dict.fromkeys((*self.scope, *restrictions))))
+    def with_comparison_limits(self, *limits: ScopeRestriction) -> Plan:
+        return replace(self, scope=tuple(dict.fromkeys((*self.scope, *limits))))
 
     def with_added_pins(self, *pin_names: str) -> Plan:
         return self.with_watch(pins=tuple(dict.fromkeys((*self.watch.pins, *pin_names))))

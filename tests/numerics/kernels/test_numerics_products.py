@@ -18,8 +18,8 @@ from samerun.numerics.kernels.linear_algebra import (
     FORWARD,
     GRADIENT_OF_INPUT,
     GRADIENT_OF_WEIGHT,
+    convolution_output_size,
     convolve,
-    output_size,
 )
 from samerun.numerics.reference import linear_algebra as reference
 
@@ -188,7 +188,7 @@ CONVOLUTIONS: list[tuple[Any, ...]] = [
 def test_convolutions_and_their_gradients(level: str, case: tuple[Any, ...]) -> None:
     size, channels, out_channels, taps, stride, padding, dilation, groups = case
     x, w = numbers(3, channels, *size), numbers(out_channels, channels // groups, *taps, seed=1)
-    out = output_size(size, taps, stride, padding, dilation)
+    out = convolution_output_size(size, taps, stride, padding, dilation)
     bias, g = numbers(out_channels, seed=2), numbers(3, out_channels, *out, seed=3)
     setting = (stride, padding, dilation, groups)
     for plus in (None, bias):
@@ -284,7 +284,7 @@ def test_zeros_between_strides_are_left_out_without_a_trace(
     if dtype is torch.float64:
         out_channels, channels = 2 * groups, groups
     w = numbers(out_channels, channels // groups, *taps, seed=1, dtype=dtype)
-    out = output_size(size, taps, stride, padding, dilation)
+    out = convolution_output_size(size, taps, stride, padding, dilation)
     g, bias = numbers(2, out_channels, *out, seed=3, dtype=dtype), numbers(channels, seed=2, dtype=dtype)
     g.view(-1)[::3] = -0.0
     if odd in ("gradient", "weight"):
@@ -374,7 +374,7 @@ def test_taps_beyond_the_border_are_left_out_without_a_trace(
 ) -> None:
     size, channels, out_channels, taps, stride, padding, dilation, groups, images = case
     w = numbers(out_channels, channels // groups, *taps, seed=1, dtype=dtype)
-    out = output_size(size, taps, stride, padding, dilation)
+    out = convolution_output_size(size, taps, stride, padding, dilation)
     x, g = numbers(images, channels, *size, dtype=dtype), numbers(images, out_channels, *out, seed=3, dtype=dtype)
     x.view(-1)[::3] = g.view(-1)[::3] = -0.0
     if odd in ("image", "weight"):
@@ -415,7 +415,7 @@ DIRECT_GRADIENTS: list[tuple[Any, ...]] = [
 @pytest.mark.parametrize("odd", ["", "special"])
 def test_gradients_of_the_weight_of_few_channels(case: tuple[Any, ...], odd: str) -> None:
     size, channels, out_channels, taps, stride, padding, dilation, groups, images = case
-    out = output_size(size, taps, stride, padding, dilation)
+    out = convolution_output_size(size, taps, stride, padding, dilation)
     x, g = numbers(images, channels, *size), numbers(images, out_channels, *out, seed=3)
     if odd:
         for each, step in ((x, 401), (g, 997)):

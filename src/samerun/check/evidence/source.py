@@ -32,7 +32,7 @@ class SourceFile:
         return self.bom + self.text
 
 
-def read_source(file: str) -> SourceFile:
+def read_python_source(file: str) -> SourceFile:
     """Raises OSError, SyntaxError or ValueError for what is not Python source, or larger than a few MiB."""
     if not os.path.isfile(file) or os.path.getsize(file) > LARGEST_BYTES:
         raise ValueError("no source file")
@@ -53,13 +53,13 @@ def format_path_for_patch(file: str) -> str:
     return (os.path.abspath(file) if name.startswith("..") else name).lstrip("/").replace(os.sep, "/")
 
 
-def make_unified_diff(name: str, before: str, after: str) -> str:
+def make_unified_diff(path_in_patch: str, before: str, after: str) -> str:
     """A unified diff; "" where nothing differs. Lines end with "\\n" alone, as git and patch see them."""
     pieces = difflib.unified_diff(
         _split_at_newlines(before),
         _split_at_newlines(after),
-        _quote_path_for_git(f"a/{name}"),
-        _quote_path_for_git(f"b/{name}"),
+        _quote_path_for_git(f"a/{path_in_patch}"),
+        _quote_path_for_git(f"b/{path_in_patch}"),
     )
     return "".join(one if one.endswith("\n") else one + "\n\\ No newline at end of file\n" for one in pieces)
 
@@ -201,12 +201,12 @@ class SourceAtLine:
         ]
         return sorted(found, key=lambda node: (node.lineno, node.col_offset))
 
-    def find_import_name(self, module: str) -> str | None:
+    def find_local_name_of_module(self, module_name: str) -> str | None:
         """The name under which the whole file knows a module; None if it does not."""
         for node in self.tree.body:
             if isinstance(node, ast.Import):
                 for alias in node.names:
-                    if alias.name == module:
+                    if alias.name == module_name:
                         return alias.asname or alias.name
         return None
 
@@ -276,7 +276,7 @@ def make_source_patch(file: str, line: int, make_edits: MakeEdits) -> str | None
     `file`: as it is shown, relative to the working directory where possible. Line endings are the file's own.
     """
     try:
-        read = read_source(file)
+        read = read_python_source(file)
         source = SourceAtLine(read.text, line)
         edits = make_edits(source)
         if not edits:

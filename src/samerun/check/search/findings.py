@@ -95,18 +95,18 @@ class FollowUpSearch(NamedTuple):
 
 
 def prepare_search_with_cause_pinned(
-    search: Search, situation: Situation, found: AttributedCause, reason: str
+    search: Search, situation: Situation, attributed: AttributedCause, reason: str
 ) -> FollowUpSearch | None:
     """A search in which the source of a finding is pinned, and how; None if it cannot be pinned."""
-    if found.variation or situation.variation == "resume":
-        return prepare_search_without_variation(search, found.variation or "resume", found, reason)
-    suspect = found.suspect
+    if attributed.variation or situation.variation == "resume":
+        return prepare_search_without_variation(search, attributed.variation or "resume", attributed, reason)
+    suspect = attributed.suspect
     if suspect is None:
         return None
     # Pins at the line first: with the whole source pinned, a second hazard of the same kind would not show. If the line
     # is pinned already and the difference stayed, the source is read elsewhere, and all of it is pinned. Without a new
     # pin the next search would find the same again, so there is none (decision 24).
-    for names in (limit_pins_to_cause_line(suspect.pins, found.cause), suspect.pins):
+    for names in (limit_pins_to_cause_line(suspect.pins, attributed.cause), suspect.pins):
         fresh = set(names) - set(search.plan.watch.pins)
         if fresh or (names and set(suspect.without) - set(search.plan.without)):
             plan = with_suspect_sources_pinned(search.plan, suspect, names)
@@ -116,12 +116,12 @@ def prepare_search_with_cause_pinned(
 
 
 def prepare_search_without_variation(
-    search: Search, joined_names: str, found: AttributedCause, reason: str
+    search: Search, joined_names: str, attributed: AttributedCause, reason: str
 ) -> FollowUpSearch | None:
     """A search whose variation leaves out the line of the finding if it can, and is not varied otherwise."""
     what, plan = SPARED_AT_LINE.get(joined_names), search.plan
-    line = (what or "", found.suspect.file if found.suspect is not None else "", found.cause.line)
-    if what and found.cause.file and line not in plan.watch.unvaried_lines:
+    line = (what or "", attributed.suspect.file if attributed.suspect is not None else "", attributed.cause.line)
+    if what and attributed.cause.file and line not in plan.watch.unvaried_lines:
         spared = (*plan.watch.unvaried_lines, line)
         plan = plan.with_watch(unvaried_lines=spared)
         following = prepare_search_with_plan(search, plan, search.not_varied)

@@ -20,7 +20,7 @@ from samerun.check.evidence.source import (
     format_path_for_patch,
     make_unified_diff,
     parse_changes,
-    read_source,
+    read_python_source,
     try_apply_changes,
 )
 from samerun.record.trace import format as f
@@ -112,7 +112,7 @@ def _iterate_cause_patches(report: CheckReport) -> Iterator[CausePatch]:
 
 def _compute_patched_file(file: str, changes: list[Change]) -> PatchedFile:
     try:
-        read = read_source(file)
+        read = read_python_source(file)
         made = try_apply_changes(read.text_with_bom, changes)
     except (OSError, SyntaxError, ValueError):
         made = None
@@ -135,7 +135,7 @@ def write_patched_files(files: list[PatchedFile], check_started_at: float) -> No
             )
         state = os.stat(patched.file)
         # The line that was found is that of the program as it ran. ctime: editors and git can set mtime back.
-        if max(state.st_ctime, state.st_mtime) > check_started_at or read_source(patched.file) != patched.read:
+        if max(state.st_ctime, state.st_mtime) > check_started_at or read_python_source(patched.file) != patched.read:
             raise _make_file_changed_error(patched.file)
         if not os.access(patched.file, os.W_OK) or not os.access(
             os.path.dirname(os.path.realpath(patched.file)), os.W_OK

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload
 from torch.utils import _pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -55,7 +56,7 @@ class AcceptedSignatures:
     def __init__(self) -> None:
         self._keys: set[tuple[Any, ...]] = set()
 
-    def require_accepted(self, func: Any, args: Any, kwargs: Any) -> None:
+    def require_accepted(self, func: OpOverload, args: Any, kwargs: Any) -> None:
         """Raise torch's error if it refuses these arguments; ask it only for a signature that is new."""
         key = make_signature_key(args)
         if kwargs:
@@ -72,14 +73,14 @@ def with_signature_check(run: Runner) -> Runner:
     """`run`, with every new signature shown to torch's meta function first."""
     accepted = AcceptedSignatures()
 
-    def run_checked(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    def run_checked(mode: Any, func: OpOverload, args: Any, kwargs: Any) -> Any:
         accepted.require_accepted(func, args, kwargs)
         return run(mode, func, args, kwargs)
 
     return run_checked
 
 
-def raise_if_torch_refuses(func: Any, args: Any, kwargs: Any) -> None:
+def raise_if_torch_refuses(func: OpOverload, args: Any, kwargs: Any) -> None:
     """Raise torch's error where its meta function refuses these shapes and types, and its kernel too."""
     try:
         func(*_to_meta(args), **_to_meta({**kwargs, "device": "meta"} if "device" in kwargs else kwargs))
@@ -100,7 +101,7 @@ def _meta_function_was_not_entered(error: TypeError) -> bool:
     return trace is not None and trace.tb_frame.f_code.co_filename == torch._ops.__file__
 
 
-def raise_torch_error_unless_accepted(func: Any, args: Any, kwargs: Any, fallback_error: Exception) -> None:
+def raise_torch_error_unless_accepted(func: OpOverload, args: Any, kwargs: Any, fallback_error: Exception) -> None:
     """Raise what torch's own kernel raises, in place of the error that a check or a handler raised.
 
     Returns where torch accepts the arguments. The program's tensors and generators stay as they are.
@@ -133,7 +134,7 @@ def _to_meta(values: Any) -> Any:
 
 
 @contextmanager
-def _without_advancing_generators(func: Any, args: Any, kwargs: Any) -> Iterator[Any]:
+def _without_advancing_generators(func: OpOverload, args: Any, kwargs: Any) -> Iterator[Any]:
     """The arguments with generators copied; torch's own generators stand afterwards where they stood."""
     if torch.Tag.nondeterministic_seeded not in func.tags:
         yield args, kwargs

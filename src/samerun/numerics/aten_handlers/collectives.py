@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload
 
 from samerun.numerics.aten_handlers.declare import NoPortableKernel, split_names
 
@@ -19,7 +20,7 @@ MOVES = frozenset(
 
 
 def allreduce(
-    func: Any, tensors: list[Tensor], group: Any, op: Any, sparse: Any, is_async: bool = True, timeout: int = -1
+    func: OpOverload, tensors: list[Tensor], group: Any, op: Any, sparse: Any, is_async: bool = True, timeout: int = -1
 ) -> Any:
     """Sums, minima and maxima. Two numbers have one sum; more are gathered and added in ascending rank.
 

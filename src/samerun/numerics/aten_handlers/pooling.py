@@ -24,15 +24,15 @@ def _expand_per_dimension(values: Sizes, num_dims: int) -> list[int]:
 def _make_avg_pool_handler(num_dims: int) -> Callable[..., Tensor]:
     def pool(
         x: Tensor,
-        kernel: Sizes,
+        kernel_size: Sizes,
         stride: Sizes = (),
         padding: Sizes = (0,),
         ceil_mode: bool = False,
-        include_padding: bool = True,
-        divisor: int | None = None,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
     ) -> Tensor:
-        sizes, steps, margins = (_expand_per_dimension(given, num_dims) for given in (kernel, stride, padding))
-        return kernels.avg_pool(x, sizes, steps, margins, ceil_mode, include_padding, divisor)
+        sizes, steps, margins = (_expand_per_dimension(given, num_dims) for given in (kernel_size, stride, padding))
+        return kernels.avg_pool(x, sizes, steps, margins, ceil_mode, count_include_pad, divisor_override)
 
     return pool
 
@@ -41,15 +41,15 @@ def _make_avg_pool_backward_handler(num_dims: int) -> Callable[..., Tensor]:
     def backward(
         grad: Tensor,
         x: Tensor,
-        kernel: Sizes,
+        kernel_size: Sizes,
         stride: Sizes,
         padding: Sizes,
         ceil_mode: bool,
-        include_padding: bool,
-        divisor: int | None,
+        count_include_pad: bool,
+        divisor_override: int | None,
     ) -> Tensor:
-        sizes, steps, margins = (_expand_per_dimension(given, num_dims) for given in (kernel, stride, padding))
-        return kernels.avg_pool_backward(grad, x, sizes, steps, margins, include_padding, divisor)
+        sizes, steps, margins = (_expand_per_dimension(given, num_dims) for given in (kernel_size, stride, padding))
+        return kernels.avg_pool_backward(grad, x, sizes, steps, margins, count_include_pad, divisor_override)
 
     return backward
 

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload
 
 from samerun.numerics.aten_handlers import (
     arithmetic,
@@ -67,7 +68,7 @@ def portable_operator_names() -> set[str]:
     return {name.removeprefix("aten::").split(".")[0].rstrip("_") for name in every}
 
 
-def resolve_runner_unless_exact(func: Any, on_cuda: bool = False) -> Runner | None:
+def resolve_runner_unless_exact(func: OpOverload, on_cuda: bool = False) -> Runner | None:
     """How to run an operator; None where torch's own kernel is exact. What is not in the table refuses when run.
 
     `on_cuda`: some of its tensors are on a CUDA device.
@@ -108,20 +109,20 @@ def resolve_runner_unless_exact(func: Any, on_cuda: bool = False) -> Runner | No
     return _make_decomposing_runner(func)
 
 
-def _make_decomposing_runner(func: Any) -> Runner:
+def _make_decomposing_runner(func: OpOverload) -> Runner:
     """Decompose an operator that torch itself writes in other operators, and look those up."""
-    composite = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
-    if not composite:
+    name = func.name()  # type: ignore[no-untyped-call]
+    if not torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd"):
         return _raise_no_portable_kernel
     return lambda mode, func, args, kwargs: _call_inside_mode(mode, func.decompose, args, kwargs)
 
 
-def _raise_no_portable_kernel(mode: Any, func: Any, args: Any, kwargs: Any) -> NoReturn:
+def _raise_no_portable_kernel(mode: Any, func: OpOverload, args: Any, kwargs: Any) -> NoReturn:
     kinds = {str(given.dtype).removeprefix("torch.") for given in args if isinstance(given, Tensor)}
     raise NoPortableKernel(f"{', '.join(sorted(kinds))}." if kinds else "")
 
 
-def _run_allreduce(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
+def _run_allreduce(mode: Any, func: OpOverload, args: Any, kwargs: Any) -> Any:
     return collectives.allreduce(func, *args, **kwargs)
 
 
@@ -140,7 +141,7 @@ def _require_castable(result: Tensor, out: Tensor) -> None:
 
 
 def _make_in_place_runner(handler: Handler) -> Runner:
-    def run(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    def run(mode: Any, func: OpOverload, args: Any, kwargs: Any) -> Any:
         found = handler(*args, **kwargs)
         _require_castable(found, args[0])
         if found.shape != args[0].shape:
@@ -153,7 +154,7 @@ def _make_in_place_runner(handler: Handler) -> Runner:
 
 
 def _make_out_runner(handler: Handler, outs: list[str]) -> Runner:
-    def run(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    def run(mode: Any, func: OpOverload, args: Any, kwargs: Any) -> Any:
         given = {name: value for name, value in kwargs.items() if name not in outs}
         found = handler(*args, **given)
         results = found if isinstance(found, tuple) else (found,)
@@ -176,7 +177,7 @@ _FOREACH_BASE = {"norm": "linalg_vector_norm"}
 _FOREACH_KEYWORD = {"addcmul": "value", "addcdiv": "value"}
 
 
-def _make_foreach_runner(func: Any, name: str) -> Runner:
+def _make_foreach_runner(func: OpOverload, name: str) -> Runner:
     """`_foreach_x`: x for each tensor of the lists, one after the other."""
     writes = name.endswith("_")
     base = name.rstrip("_")
@@ -193,7 +194,7 @@ def _make_foreach_runner(func: Any, name: str) -> Runner:
     ]
     keyword = {argument.name for argument in schema.arguments if argument.kwarg_only}
 
-    def run(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    def run(mode: Any, func: OpOverload, args: Any, kwargs: Any) -> Any:
         named = {argument.name: value for argument, value in zip(schema.arguments, args, strict=False)} | kwargs
         found = []
         with mode:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload
 
 from samerun.numerics.aten_handlers import recurrent
 from samerun.numerics.aten_handlers.attention import scaled_dot_product_attention
@@ -22,9 +23,10 @@ _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 _aten = torch.ops.aten
 
 
-def _resolve_aten_overload(name: str) -> Any:
+def _resolve_aten_overload(name: str) -> OpOverload:
     packet, _, overload = name.partition(".")
-    return getattr(getattr(_aten, packet), overload or "default")
+    found: OpOverload = getattr(getattr(_aten, packet), overload or "default")
+    return found
 
 
 _PORTABLE_KERNELS: dict[str, Callable[..., Any]] = {
@@ -65,7 +67,7 @@ def install_composite_kernels(get_portable_mode: Callable[[], Any]) -> None:
 
 
 def _make_portable_or_torch_kernel(
-    torch_operator: Any, portable_kernel: Callable[..., Any], get_portable_mode: Callable[[], Any]
+    torch_operator: OpOverload, portable_kernel: Callable[..., Any], get_portable_mode: Callable[[], Any]
 ) -> Callable[..., Any]:
     accepted = AcceptedSignatures()
 

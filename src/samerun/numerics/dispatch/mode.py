@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Literal
 
 import torch
+from torch._ops import OpOverload
 from torch.utils import _python_dispatch
 
 from samerun.base.errors import NotPortableError, NotPortableWarning, SamerunError
@@ -46,7 +47,7 @@ def _has_meta_tensor(args: Any) -> bool:
     return any(isinstance(value, _Tensor) and value.is_meta for value in args)
 
 
-def _resolve_cuda_runner_cached(func: Any) -> Any:
+def _resolve_cuda_runner_cached(func: OpOverload) -> Any:
     known = _resolved_on_cuda.get(id(func))
     if known is None:
         known = _resolved_on_cuda[id(func)] = (resolve_runner_unless_exact(func, on_cuda=True), func)
@@ -67,7 +68,7 @@ class PortableMode(_python_dispatch.TorchDispatchMode):
     def _should_skip_dynamo(cls) -> bool:
         return False  # True would import torch._dynamo at the first operator
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func: OpOverload, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         try:
             handler = _resolved[id(func)][0]
         except KeyError:
@@ -110,14 +111,14 @@ class PortableMode(_python_dispatch.TorchDispatchMode):
                 NoPortableKernel(error.message, error.hint), func, args, kwargs or {}
             )
 
-    def _run_handler(self, handler: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    def _run_handler(self, handler: Any, func: OpOverload, args: Any, kwargs: Any) -> Any:
         try:
             return handler(self, func, args, kwargs)
         except Exception as error:
             raise_torch_error_unless_accepted(func, args, kwargs, error)
             raise NoPortableKernel(f"what it got, which torch takes: {error}") from error
 
-    def _raise_or_warn_and_run_torch(self, reason: NoPortableKernel, func: Any, args: Any, kwargs: Any) -> Any:
+    def _raise_or_warn_and_run_torch(self, reason: NoPortableKernel, func: OpOverload, args: Any, kwargs: Any) -> Any:
         message, hint = explain_refusal(func, reason, find_user_source_location())
         if self.settings[-1] == "error":
             raise NotPortableError(message, hint) from None

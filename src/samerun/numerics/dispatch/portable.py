@@ -19,7 +19,6 @@ from samerun.base.hooks import PostImportHooks
 
 F = TypeVar("F", bound=Callable[..., Any])
 UNSUPPORTED = ("error", "warn")
-UnsupportedPolicy = Literal["error", "warn"]
 LeaveCallback = Callable[[], None]
 
 
@@ -45,7 +44,7 @@ class portable(ContextDecorator):
             subnormal numbers are flushed to zero in this thread (`torch.set_flush_denormal(True)`).
     """
 
-    def __init__(self, *, unsupported: UnsupportedPolicy = "error") -> None:
+    def __init__(self, *, unsupported: Literal["error", "warn"] = "error") -> None:
         if unsupported not in UNSUPPORTED:
             raise SamerunError(
                 f"portable(unsupported={unsupported!r}): it is one of {', '.join(map(repr, UNSUPPORTED))}."

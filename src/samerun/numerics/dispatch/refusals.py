@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from torch._ops import OpOverload
 
 from samerun.numerics.aten_handlers import table
 from samerun.numerics.aten_handlers.declare import NoPortableKernel, split_names
@@ -91,7 +92,7 @@ class RefusalText(NamedTuple):
     hint: str
 
 
-def explain_refusal(func: Any, reason: NoPortableKernel, source_location: str) -> RefusalText:
+def explain_refusal(func: OpOverload, reason: NoPortableKernel, source_location: str) -> RefusalText:
     name = func._schema.name.removeprefix("aten::").rstrip("_")
     message = f"{source_location}: {func} has no portable kernel for {reason.reason}" if reason.reason else (
         f"{source_location}: {func} has no portable kernel."

@@ -99,66 +99,68 @@ def im2col(
 
 def convolution(
     x: Array,
-    w: Array,
+    weight: Array,
     bias: Array,
     stride: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
     groups: int,
-    out: Sequence[int],
+    output_size: Sequence[int],
 ) -> Array:
-    """x [n, c, *in], w [c', c / groups, *taps] -> [n, c', *out]; k runs over (c, taps)."""
-    taps, n, c = w.shape[2:], x.shape[0], x.shape[1] // groups
-    columns = im2col(x, taps, stride, padding, dilation, out)
+    """x [n, c, *in], weight [c', c / groups, *taps] -> [n, c', *output_size]; k runs over (c, taps)."""
+    taps, n, c = weight.shape[2:], x.shape[0], x.shape[1] // groups
+    columns = im2col(x, taps, stride, padding, dilation, output_size)
     columns = columns.reshape(n, groups, c * int(np.prod(taps)), -1)
-    rows = w.reshape(1, groups, w.shape[0] // groups, -1)
-    y = matmul(np.broadcast_to(rows, (n, *rows.shape[1:])), columns).reshape(n, w.shape[0], *out)
-    return y if bias is None else y + bias.reshape(1, -1, *[1] * len(out))
+    rows = weight.reshape(1, groups, weight.shape[0] // groups, -1)
+    y = matmul(np.broadcast_to(rows, (n, *rows.shape[1:])), columns).reshape(n, weight.shape[0], *output_size)
+    return y if bias is None else y + bias.reshape(1, -1, *[1] * len(output_size))
 
 
 def convolution_input_gradient(
-    g: Array,
-    w: Array,
+    grad: Array,
+    weight: Array,
     stride: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
     groups: int,
-    size: Sequence[int],
+    input_size: Sequence[int],
 ) -> Array:
-    """g [n, c', *out], w [c', c / groups, *taps] -> [n, c, *size]; k runs over (c', taps).
+    """grad [n, c', *out], weight [c', c / groups, *taps] -> [n, c, *input_size]; k runs over (c', taps).
 
-    Also the transposed convolution of g.
+    Also the transposed convolution of grad.
     """
-    n, out_channels, *out = g.shape
-    taps, c = w.shape[2:], w.shape[1]
-    columns = np.zeros((n, out_channels, *taps, *size), g.dtype)
+    n, out_channels, *out = grad.shape
+    taps, c = weight.shape[2:], weight.shape[1]
+    columns = np.zeros((n, out_channels, *taps, *input_size), grad.dtype)
     for at in np.ndindex(*taps, *out):
         tap, place = at[: len(out)], at[len(out) :]
         where = [p * s + t * d - pad for p, s, t, d, pad in zip(place, stride, tap, dilation, padding, strict=True)]
-        if all(0 <= i < extent for i, extent in zip(where, size, strict=True)):
-            columns[_index_all_channels((*tap, *where))] = g[_index_all_channels(place)]
-    rows = w.reshape(groups, out_channels // groups, c, -1).transpose(0, 2, 1, 3).reshape(1, groups, c, -1)
+        if all(0 <= i < extent for i, extent in zip(where, input_size, strict=True)):
+            columns[_index_all_channels((*tap, *where))] = grad[_index_all_channels(place)]
+    rows = weight.reshape(groups, out_channels // groups, c, -1).transpose(0, 2, 1, 3).reshape(1, groups, c, -1)
     columns = columns.reshape(n, groups, rows.shape[-1], -1)
-    return matmul(np.broadcast_to(rows, (n, *rows.shape[1:])), columns).reshape(n, groups * c, *size)
+    return matmul(np.broadcast_to(rows, (n, *rows.shape[1:])), columns).reshape(n, groups * c, *input_size)
 
 
 def convolution_weight_gradient(
-    g: Array,
+    grad: Array,
     x: Array,
     stride: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
     groups: int,
-    taps: Sequence[int],
+    kernel_size: Sequence[int],
 ) -> Array:
-    """g [n, c', *out], x [n, c, *in] -> [c', c / groups, *taps]; k runs over (n, out)."""
-    n, out_channels, *out = g.shape
+    """grad [n, c', *out], x [n, c, *in] -> [c', c / groups, *kernel_size]; k runs over (n, out)."""
+    n, out_channels, *out = grad.shape
     c = x.shape[1] // groups
-    columns = im2col(x, taps, stride, padding, dilation, out).reshape(n, groups, c * int(np.prod(taps)), -1)
+    columns = im2col(x, kernel_size, stride, padding, dilation, out).reshape(
+        n, groups, c * int(np.prod(kernel_size)), -1
+    )
     columns = columns.transpose(1, 0, 3, 2).reshape(groups, -1, columns.shape[2])
-    rows = g.reshape(n, groups, out_channels // groups, -1).transpose(1, 2, 0, 3)
+    rows = grad.reshape(n, groups, out_channels // groups, -1).transpose(1, 2, 0, 3)
     rows = rows.reshape(groups, out_channels // groups, -1)
-    return matmul(rows, columns).reshape(out_channels, c, *taps)
+    return matmul(rows, columns).reshape(out_channels, c, *kernel_size)
 
 
 def column_scale_exponents(a: Array) -> Array:

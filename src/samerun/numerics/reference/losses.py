@@ -47,9 +47,9 @@ def reduce_terms(terms: Array, reduction: int) -> Array:
 
 
 @_ignore_float_errors
-def gradient_per_term(g: Array, size: int, reduction: int) -> Array:
+def gradient_per_term(grad: Array, size: int, reduction: int) -> Array:
     """The gradient of each of `size` terms."""
-    return g / F(size) if reduction == MEAN else g
+    return grad / F(size) if reduction == MEAN else grad
 
 
 @_ignore_float_errors
@@ -72,13 +72,13 @@ def nll_loss_and_weight(
 
 @_ignore_float_errors
 def nll_loss_backward(
-    g: Array, x: Array, target: Array, weight: Array, reduction: int, ignored_class: int, weight_sum: Array
+    grad: Array, x: Array, target: Array, weight: Array, reduction: int, ignored_class: int, weight_sum: Array
 ) -> Array:
-    """-(g * weight) at the target's class, where the mean has g / sum of the weights for g; else +0.0."""
+    """-(grad * weight) at the target's class, where the mean has grad / sum of the weights instead; else +0.0."""
     out = np.zeros_like(x)
     for row, chosen in enumerate(target):
         if chosen != ignored_class:
-            each = g / weight_sum if reduction == MEAN else g if reduction == SUM else g[row]
+            each = grad / weight_sum if reduction == MEAN else grad if reduction == SUM else grad[row]
             out[row, chosen] = -(each * (F(1) if weight is None else weight[chosen]))
     return out
 
@@ -110,9 +110,9 @@ def mse_terms(x: Array, y: Array) -> Array:
 
 
 @_ignore_float_errors
-def mse_backward(g: Array, x: Array, y: Array) -> Array:
-    """`g` as `gradient_per_term` makes it, here and below."""
-    return ((x - y) * F(2)) * g
+def mse_backward(grad: Array, x: Array, y: Array) -> Array:
+    """`grad` as `gradient_per_term` makes it, here and below."""
+    return ((x - y) * F(2)) * grad
 
 
 @_ignore_float_errors
@@ -121,8 +121,8 @@ def l1_terms(x: Array, y: Array) -> Array:
 
 
 @_ignore_float_errors
-def l1_backward(g: Array, x: Array, y: Array) -> Array:
-    return g * _sign(x - y)
+def l1_backward(grad: Array, x: Array, y: Array) -> Array:
+    return grad * _sign(x - y)
 
 
 @_ignore_float_errors
@@ -135,10 +135,10 @@ def smooth_l1_terms(x: Array, y: Array, beta: float) -> Array:
 
 
 @_ignore_float_errors
-def smooth_l1_backward(g: Array, x: Array, y: Array, beta: float) -> Array:
+def smooth_l1_backward(grad: Array, x: Array, y: Array, beta: float) -> Array:
     d = x - y
     slope = _sign(d) if beta == 0 else np.where(np.abs(d) < F(beta), d / F(beta), _sign(d))
-    return slope * g
+    return slope * grad
 
 
 @_ignore_float_errors
@@ -149,8 +149,8 @@ def huber_terms(x: Array, y: Array, delta: float) -> Array:
 
 
 @_ignore_float_errors
-def huber_backward(g: Array, x: Array, y: Array, delta: float) -> Array:
-    return np.clip(x - y, F(-delta), F(delta)) * g
+def huber_backward(grad: Array, x: Array, y: Array, delta: float) -> Array:
+    return np.clip(x - y, F(-delta), F(delta)) * grad
 
 
 @_ignore_float_errors
@@ -165,9 +165,9 @@ def binary_cross_entropy_terms(x: Array, y: Array, weight: Array) -> Array:
 
 
 @_ignore_float_errors
-def binary_cross_entropy_backward(g: Array, x: Array, y: Array, weight: Array) -> Array:
-    """(g * (x - y)) / max(x * (1 - x), 1e-12), times the weight."""
-    found = (g * (x - y)) / np.maximum(x * (F(1) - x), F(1e-12))
+def binary_cross_entropy_backward(grad: Array, x: Array, y: Array, weight: Array) -> Array:
+    """(grad * (x - y)) / max(x * (1 - x), 1e-12), times the weight."""
+    found = (grad * (x - y)) / np.maximum(x * (F(1) - x), F(1e-12))
     return found if weight is None else found * weight
 
 

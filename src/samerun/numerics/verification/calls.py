@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
 from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -98,10 +99,11 @@ def _format_shapes_and_dtypes(arguments: Any) -> str:
     )
 
 
-def resolve_op_overload(qualified_name: str) -> Any:
+def resolve_op_overload(qualified_name: str) -> OpOverload:
     """The OpOverload of a name like "aten.mm.default"."""
     space, packet, overload = qualified_name.split(".")
-    return getattr(getattr(getattr(torch.ops, space), packet), overload)
+    found: OpOverload = getattr(getattr(getattr(torch.ops, space), packet), overload)
+    return found
 
 
 def rerun_call_from_seed_0(call: RecordedCall, inside_portable: bool = False) -> list[torch.Tensor]:
