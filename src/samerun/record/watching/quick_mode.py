@@ -110,7 +110,7 @@ def collect_objects_for_native_library() -> SimpleNamespace:
         xxh3_64_intdigest=xxh3_64_intdigest,
         shape_seed=d.shape_seed,
         shape_seeds=d._shape_seeds,
-        digest_contiguous_cpu_tensor=d.digest_contiguous_cpu_tensor,
+        digest_dense_tensor=d.digest_contiguous_cpu_tensor,
         digest=d.digest,
         graph_task=torch._C._current_graph_task_id,
         next_sequence=torch._C._autograd._get_sequence_nr,
