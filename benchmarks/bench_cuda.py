@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as nnf
 from cuda_clock import TURNS, Work, least, milliseconds
 
-from samerun.control.operators import install
+from samerun.control.deterministic_kernels import install
 
 Case = tuple[str, Work]
 

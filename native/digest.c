@@ -40,29 +40,29 @@ static const uint8_t default_secret[SECRET] = {
     0x95, 0x16, 0x04, 0x28, 0xaf, 0xd7, 0xfb, 0xca, 0xbb, 0x4b, 0x40, 0x7e,
 };
 
-static uint64_t read64(const uint8_t *at) {
+static uint64_t read_u64(const uint8_t *src) {
     uint64_t value;
-    memcpy(&value, at, 8); /* every machine this is built for is little-endian; digest_ready() checks */
+    memcpy(&value, src, 8); /* every machine this is built for is little-endian; samerun_digest_try_initialize checks */
     return value;
 }
 
-static void write64(uint8_t *at, uint64_t value) { memcpy(at, &value, 8); }
+static void write_u64(uint8_t *dst, uint64_t value) { memcpy(dst, &value, 8); }
 
 static void derive_secret(uint8_t *secret, uint64_t seed) {
     for (int at = 0; at < SECRET; at += 16) {
-        write64(secret + at, read64(default_secret + at) + seed);
-        write64(secret + at + 8, read64(default_secret + at + 8) - seed);
+        write_u64(secret + at, read_u64(default_secret + at) + seed);
+        write_u64(secret + at + 8, read_u64(default_secret + at + 8) - seed);
     }
 }
 
-static uint64_t fold_product(uint64_t a, uint64_t b) {
+static uint64_t mul128_fold64(uint64_t a, uint64_t b) {
     unsigned __int128 product = (unsigned __int128)a * b;
     return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 
 static uint64_t merge_accumulators(const uint64_t *acc, const uint8_t *secret, uint64_t start) {
     for (int i = 0; i < 4; i++)
-        start += fold_product(acc[2 * i] ^ read64(secret + 16 * i), acc[2 * i + 1] ^ read64(secret + 16 * i + 8));
+        start += mul128_fold64(acc[2 * i] ^ read_u64(secret + 16 * i), acc[2 * i + 1] ^ read_u64(secret + 16 * i + 8));
     start ^= start >> 37;
     start *= 0x165667919E3779F9ULL;
     return start ^ (start >> 32);
@@ -70,22 +70,22 @@ static uint64_t merge_accumulators(const uint64_t *acc, const uint8_t *secret, u
 
 /* Mix data into the eight lanes: whole blocks, each followed by a scramble, then the remaining stripes, then the last
  * stripe, which may overlap. The secret advances by 8 bytes for each stripe. */
-typedef void mix_t(uint64_t *acc, const uint8_t *data, size_t size, const uint8_t *secret);
+typedef void accumulate_input_t(uint64_t *acc, const uint8_t *data, size_t size, const uint8_t *secret);
 
 static void accumulate_stripe(uint64_t *acc, const uint8_t *data, const uint8_t *secret) {
     for (int i = 0; i < 8; i++) {
-        uint64_t value = read64(data + 8 * i), key = value ^ read64(secret + 8 * i);
+        uint64_t value = read_u64(data + 8 * i), key = value ^ read_u64(secret + 8 * i);
         acc[i ^ 1] += value;
         acc[i] += (key & 0xFFFFFFFFU) * (key >> 32);
     }
 }
 
-static void mix_input_plain(uint64_t *acc, const uint8_t *data, size_t size, const uint8_t *secret) {
+static void accumulate_input_scalar(uint64_t *acc, const uint8_t *data, size_t size, const uint8_t *secret) {
     const uint8_t *end = data + size;
     for (size_t block = (size - 1) / BLOCK; block; block--) {
         for (int n = 0; n < STRIPES; n++, data += STRIPE) accumulate_stripe(acc, data, secret + 8 * n);
         for (int i = 0; i < 8; i++)
-            acc[i] = ((acc[i] ^ (acc[i] >> 47)) ^ read64(secret + SECRET - STRIPE + 8 * i)) * P32_1;
+            acc[i] = ((acc[i] ^ (acc[i] >> 47)) ^ read_u64(secret + SECRET - STRIPE + 8 * i)) * P32_1;
     }
     for (int n = 0; n < (end - 1 - data) / STRIPE; n++) accumulate_stripe(acc, data + STRIPE * n, secret + 8 * n);
     accumulate_stripe(acc, end - STRIPE, secret + SECRET - STRIPE - 7);
@@ -94,50 +94,51 @@ static void mix_input_plain(uint64_t *acc, const uint8_t *data, size_t size, con
 #ifdef HAVE_X86
 #define LOAD(at) _mm256_loadu_si256((const __m256i *)(at))
 
-__attribute__((target("avx2"), always_inline)) static inline __m256i half_stripe(__m256i acc, const uint8_t *data,
-                                                                                 const uint8_t *secret) {
+__attribute__((target("avx2"), always_inline)) static inline __m256i accumulate_half_stripe(__m256i acc,
+                                                                                            const uint8_t *data,
+                                                                                            const uint8_t *secret) {
     __m256i value = LOAD(data), key = _mm256_xor_si256(value, LOAD(secret));
     __m256i product = _mm256_mul_epu32(key, _mm256_srli_epi64(key, 32));
     return _mm256_add_epi64(acc, _mm256_add_epi64(product, _mm256_shuffle_epi32(value, 0x4E)));
 }
 
-__attribute__((target("avx2"), always_inline)) static inline __m256i scrambled(__m256i acc, const uint8_t *secret) {
+__attribute__((target("avx2"), always_inline)) static inline __m256i scramble_half(__m256i acc, const uint8_t *secret) {
     const __m256i prime = _mm256_set1_epi64x(P32_1);
     acc = _mm256_xor_si256(_mm256_xor_si256(acc, _mm256_srli_epi64(acc, 47)), LOAD(secret));
     __m256i high = _mm256_mul_epu32(_mm256_srli_epi64(acc, 32), prime);
     return _mm256_add_epi64(_mm256_mul_epu32(acc, prime), _mm256_slli_epi64(high, 32));
 }
 
-__attribute__((target("avx2"))) static void mix_input_avx2(uint64_t *acc, const uint8_t *data, size_t size,
-                                                           const uint8_t *secret) {
+__attribute__((target("avx2"))) static void accumulate_input_avx2(uint64_t *acc, const uint8_t *data, size_t size,
+                                                                  const uint8_t *secret) {
     const uint8_t *end = data + size;
     __m256i a = LOAD(acc), b = LOAD(acc + 4);
     for (size_t block = (size - 1) / BLOCK; block; block--) {
 #pragma GCC unroll 1 /* unrolled, gcc keeps the secret on the stack and is a third slower */
         for (int n = 0; n < STRIPES; n++, data += STRIPE) {
             _mm_prefetch((const char *)data + 6 * STRIPE, _MM_HINT_T0);
-            a = half_stripe(a, data, secret + 8 * n);
-            b = half_stripe(b, data + 32, secret + 8 * n + 32);
+            a = accumulate_half_stripe(a, data, secret + 8 * n);
+            b = accumulate_half_stripe(b, data + 32, secret + 8 * n + 32);
         }
-        a = scrambled(a, secret + SECRET - STRIPE);
-        b = scrambled(b, secret + SECRET - STRIPE + 32);
+        a = scramble_half(a, secret + SECRET - STRIPE);
+        b = scramble_half(b, secret + SECRET - STRIPE + 32);
     }
     for (int n = 0; n < (end - 1 - data) / STRIPE; n++) {
-        a = half_stripe(a, data + STRIPE * n, secret + 8 * n);
-        b = half_stripe(b, data + STRIPE * n + 32, secret + 8 * n + 32);
+        a = accumulate_half_stripe(a, data + STRIPE * n, secret + 8 * n);
+        b = accumulate_half_stripe(b, data + STRIPE * n + 32, secret + 8 * n + 32);
     }
-    a = half_stripe(a, end - STRIPE, secret + SECRET - STRIPE - 7);
-    b = half_stripe(b, end - STRIPE + 32, secret + SECRET - STRIPE - 7 + 32);
+    a = accumulate_half_stripe(a, end - STRIPE, secret + SECRET - STRIPE - 7);
+    b = accumulate_half_stripe(b, end - STRIPE + 32, secret + SECRET - STRIPE - 7 + 32);
     _mm256_storeu_si256((__m256i *)acc, a);
     _mm256_storeu_si256((__m256i *)(acc + 4), b);
 }
 #endif
 
-static mix_t *mix = mix_input_plain;
+static accumulate_input_t *accumulate_input = accumulate_input_scalar;
 
-static void digest_piece(const uint8_t *data, size_t size, const uint8_t *secret, uint8_t *out) {
+static void xxh3_128_of_piece(const uint8_t *data, size_t size, const uint8_t *secret, uint8_t *out) {
     uint64_t acc[8] = {P32_3, P64_1, P64_2, P64_3, P64_4, P32_2, P64_5, P32_1};
-    mix(acc, data, size, secret);
+    accumulate_input(acc, data, size, secret);
     uint64_t low = merge_accumulators(acc, secret + 11, (uint64_t)size * P64_1);
     uint64_t high = merge_accumulators(acc, secret + SECRET - STRIPE - 11, ~((uint64_t)size * P64_2));
     for (int i = 0; i < 8; i++) {
@@ -155,52 +156,54 @@ typedef struct {
 } job_t;
 
 /* omp_get_thread_num of the same library as the team. */
-static int (*get_thread_number)(void);
+static int (*omp_get_thread_num_of_team)(void);
 
-static void digest_thread_share(job_t *job, uint32_t thread) {
-    size_t begin = job->pieces * thread / job->threads, end = job->pieces * (thread + 1) / job->threads;
+static void digest_pieces_of_thread(job_t *job, uint32_t thread_number) {
+    size_t begin = job->pieces * thread_number / job->threads, end = job->pieces * (thread_number + 1) / job->threads;
     for (size_t n = begin; n < end; n++) {
         size_t size = n + 1 < job->pieces ? job->piece : job->size - n * job->piece;
-        digest_piece(job->data + n * job->piece, size, job->secret, job->out + 16 * n);
+        xxh3_128_of_piece(job->data + n * job->piece, size, job->secret, job->out + 16 * n);
     }
 }
 
 /* The work of each thread of a team. torch's operators give thread n the n-th part of their result, and the core that
  * wrote a part reads it fastest. So a thread takes the share of its number, not the next share that is free. */
-static void digest_team_member(void *argument) {
-    job_t *job = argument;
+static void run_digest_team_member(void *digest_job) {
+    job_t *job = digest_job;
     uint32_t turn = __atomic_fetch_add(&job->turn, 1, __ATOMIC_RELAXED);
-    digest_thread_share(job, get_thread_number ? (uint32_t)get_thread_number() : turn);
+    digest_pieces_of_thread(job, omp_get_thread_num_of_team ? (uint32_t)omp_get_thread_num_of_team() : turn);
 }
 
-typedef void team_t(void (*work)(void *), void *job, unsigned threads, unsigned flags);
+typedef void gomp_parallel_t(void (*work)(void *), void *job, unsigned threads, unsigned flags);
 
 /* 1 if this machine is little-endian, as the code above expects. Selects the instruction set; call it once. */
-int samerun_digest_initialize(void) {
+int samerun_digest_try_initialize(void) {
     const uint16_t one = 1;
 #ifdef HAVE_X86
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx2")) mix = mix_input_avx2;
+    if (__builtin_cpu_supports("avx2")) accumulate_input = accumulate_input_avx2;
 #endif
     return *(const uint8_t *)&one;
 }
 
 /* Set the function that returns a thread's number in the team. */
-void samerun_digest_set_thread_number(int (*number)(void)) { get_thread_number = number; }
+void samerun_digest_set_omp_get_thread_num(int (*omp_get_thread_num)(void)) {
+    omp_get_thread_num_of_team = omp_get_thread_num;
+}
 
-/* The 16-byte digests of `size / piece` pieces; the last piece includes the remainder. piece > 240.
- * `team`: GOMP_parallel of the OpenMP library that the program computes with, or NULL for one thread. */
-void samerun_digest_pieces(const uint8_t *data, size_t size, size_t piece, uint64_t seed, uint8_t *out, team_t *team,
-                           uint32_t threads) {
+/* The 16-byte digests of `size / piece_bytes` pieces; the last piece includes the remainder. piece_bytes > 240.
+ * `gomp_parallel`: GOMP_parallel of the OpenMP library that the program computes with, or NULL for one thread. */
+void samerun_digest_pieces(const uint8_t *data, size_t size, size_t piece_bytes, uint64_t seed, uint8_t *out,
+                           gomp_parallel_t *gomp_parallel, uint32_t threads) {
     uint8_t secret[SECRET];
     derive_secret(secret, seed);
-    job_t job = {data, secret, size, piece, size / piece, out, 1, 0};
-    if (team && threads > 1 && job.pieces > 1) {
+    job_t job = {data, secret, size, piece_bytes, size / piece_bytes, out, 1, 0};
+    if (gomp_parallel && threads > 1 && job.pieces > 1) {
         job.threads = threads;
-        team(digest_team_member, &job, threads, 0);
+        gomp_parallel(run_digest_team_member, &job, threads, 0);
         /* A team may be smaller than requested: compute the shares that it left. */
-        for (uint32_t thread = job.turn; thread < threads; thread++) digest_thread_share(&job, thread);
+        for (uint32_t thread = job.turn; thread < threads; thread++) digest_pieces_of_thread(&job, thread);
     } else {
-        digest_thread_share(&job, 0);
+        digest_pieces_of_thread(&job, 0);
     }
 }

@@ -1,11 +1,11 @@
-/* Fix the random bytes of the system. Preloaded into a run (LD_PRELOAD), this shows whether its results depend on
- * bytes that native code draws, which no Python function sees.
+/* Fix the random bytes of the system. Preloaded into a run (LD_PRELOAD), this shows whether its results depend on bytes
+ * that native code draws, which no Python function sees.
  *
  * SAMERUN_ENTROPY=fixed: getrandom, getentropy, arc4random and the devices give the same bytes in every run.
  * SAMERUN_ENTROPY_VALUE: a small number; with another one they give other bytes.
  * SAMERUN_ENTROPY_FILE: what /dev/urandom and /dev/random are opened as, with `fixed`.
- * Without it nothing changes. In both cases samerun_entropy_draw_count() counts the draws. The processor's own instruction
- * (rdrand) is not seen.
+ * Without it nothing changes. In both cases samerun_entropy_draw_count() counts the draws. The processor's own
+ * instruction (rdrand) is not seen.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -35,7 +35,7 @@ static int entropy_is_fixed(void) {
 }
 
 /* Where the stream begins: far from where it begins for any other value. */
-static uint64_t read_stream_start(void) {
+static uint64_t stream_start_from_environment(void) {
     static _Atomic uint64_t cached; /* 0: not looked yet; else one more than the start */
     uint64_t now = atomic_load(&cached);
     if (now == 0) {
@@ -48,13 +48,13 @@ static uint64_t read_stream_start(void) {
 
 /* SplitMix64 (Steele, Lea, Flood 2014): a stream that depends on the number of the word alone. */
 static uint64_t next_stream_word(void) {
-    uint64_t z = (read_stream_start() + atomic_fetch_add(&position, 1) + 1) * 0x9E3779B97F4A7C15u;
+    uint64_t z = (stream_start_from_environment() + atomic_fetch_add(&position, 1) + 1) * 0x9E3779B97F4A7C15u;
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
     return z ^ (z >> 31);
 }
 
-static void fill_bytes(void *buffer, size_t size) {
+static void fill_with_fixed_bytes(void *buffer, size_t size) {
     unsigned char *next = buffer;
     while (size > 0) {
         uint64_t bits = next_stream_word();
@@ -76,7 +76,7 @@ ssize_t getrandom(void *buffer, size_t size, unsigned flags) {
     NEXT_DEFINITION(ssize_t, "getrandom", void *, size_t, unsigned)
     atomic_fetch_add(&draws, 1);
     if (entropy_is_fixed()) {
-        fill_bytes(buffer, size);
+        fill_with_fixed_bytes(buffer, size);
         return (ssize_t)size;
     }
     if (next_definition == NULL) {
@@ -90,7 +90,7 @@ int getentropy(void *buffer, size_t size) {
     NEXT_DEFINITION(int, "getentropy", void *, size_t)
     atomic_fetch_add(&draws, 1);
     if (entropy_is_fixed() && size <= 256) {
-        fill_bytes(buffer, size);
+        fill_with_fixed_bytes(buffer, size);
         return 0;
     }
     if (next_definition == NULL) {
@@ -104,7 +104,7 @@ void arc4random_buf(void *buffer, size_t size) {
     NEXT_DEFINITION(void, "arc4random_buf", void *, size_t)
     atomic_fetch_add(&draws, 1);
     if (entropy_is_fixed() || next_definition == NULL) {
-        fill_bytes(buffer, size);
+        fill_with_fixed_bytes(buffer, size);
     } else {
         next_definition(buffer, size);
     }
@@ -117,7 +117,7 @@ uint32_t arc4random(void) {
 }
 
 /* The file to open in place of a path: another one only for the two devices. */
-static const char *redirect_random_device(const char *path) {
+static const char *count_and_redirect_random_device(const char *path) {
     if (path == NULL || (strcmp(path, "/dev/urandom") != 0 && strcmp(path, "/dev/random") != 0)) {
         return path;
     }
@@ -135,33 +135,33 @@ static const char *redirect_random_device(const char *path) {
         va_end(rest);                                                \
     }
 
-#define OPEN(name)                                                         \
-    int name(const char *path, int flags, ...) {                           \
-        static int (*next_definition)(const char *, int, ...);             \
-        if (next_definition == NULL) {                                     \
-            *(void **)&next_definition = dlsym(RTLD_NEXT, #name);          \
-        }                                                                  \
-        MODE_OF(flags)                                                     \
-        return next_definition(redirect_random_device(path), flags, mode); \
+#define OPEN(name)                                                                   \
+    int name(const char *path, int flags, ...) {                                     \
+        static int (*next_definition)(const char *, int, ...);                       \
+        if (next_definition == NULL) {                                               \
+            *(void **)&next_definition = dlsym(RTLD_NEXT, #name);                    \
+        }                                                                            \
+        MODE_OF(flags)                                                               \
+        return next_definition(count_and_redirect_random_device(path), flags, mode); \
     }
 
-#define OPENAT(name)                                                               \
-    int name(int folder, const char *path, int flags, ...) {                       \
-        static int (*next_definition)(int, const char *, int, ...);                \
-        if (next_definition == NULL) {                                             \
-            *(void **)&next_definition = dlsym(RTLD_NEXT, #name);                  \
-        }                                                                          \
-        MODE_OF(flags)                                                             \
-        return next_definition(folder, redirect_random_device(path), flags, mode); \
+#define OPENAT(name)                                                                         \
+    int name(int folder, const char *path, int flags, ...) {                                 \
+        static int (*next_definition)(int, const char *, int, ...);                          \
+        if (next_definition == NULL) {                                                       \
+            *(void **)&next_definition = dlsym(RTLD_NEXT, #name);                            \
+        }                                                                                    \
+        MODE_OF(flags)                                                                       \
+        return next_definition(folder, count_and_redirect_random_device(path), flags, mode); \
     }
 
-#define FOPEN(name)                                                  \
-    FILE *name(const char *path, const char *mode) {                 \
-        static FILE *(*next_definition)(const char *, const char *); \
-        if (next_definition == NULL) {                               \
-            *(void **)&next_definition = dlsym(RTLD_NEXT, #name);    \
-        }                                                            \
-        return next_definition(redirect_random_device(path), mode);  \
+#define FOPEN(name)                                                           \
+    FILE *name(const char *path, const char *mode) {                          \
+        static FILE *(*next_definition)(const char *, const char *);          \
+        if (next_definition == NULL) {                                        \
+            *(void **)&next_definition = dlsym(RTLD_NEXT, #name);             \
+        }                                                                     \
+        return next_definition(count_and_redirect_random_device(path), mode); \
     }
 
 OPEN(open)

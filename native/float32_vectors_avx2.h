@@ -1,4 +1,4 @@
-/* The vectors of float32_first.inc: eight floats. A mask is a vector of whole words. */
+/* The vectors of float32_fast_path.inc: eight floats. A mask is a vector of whole words. */
 #include <immintrin.h>
 
 enum { WIDE = 8 };
@@ -48,20 +48,20 @@ typedef uint8_t marks_t; /* a bit for each value of a vector */
 #define LOW_PAIRS(a, b) _mm256_unpacklo_ps(a, b)
 #define HIGH_PAIRS(a, b) _mm256_unpackhi_ps(a, b)
 
-/* Those of 16 floats that are marked, one behind the other in `to`; how many. And back. */
-static inline int gather_marked(float *to, const float *from, unsigned marks) {
+/* Those of 16 floats that are marked, one behind the other in `dst`; how many. And back. */
+static inline int compress_marked_floats(float *dst, const float *src, unsigned mask) {
     int count = 0;
-    for (; marks; marks &= marks - 1) to[count++] = from[__builtin_ctz(marks)];
+    for (; mask; mask &= mask - 1) dst[count++] = src[__builtin_ctz(mask)];
     return count;
 }
-static inline int scatter_marked(float *to, const float *from, unsigned marks) {
+static inline int expand_marked_floats(float *dst, const float *src, unsigned mask) {
     int count = 0;
-    for (; marks; marks &= marks - 1) to[__builtin_ctz(marks)] = from[count++];
+    for (; mask; mask &= mask - 1) dst[__builtin_ctz(mask)] = src[count++];
     return count;
 }
 
 /* Which of 32 groups of 16 marks have some. */
-static inline uint32_t find_marked_groups(const void *marks) {
+static inline uint32_t mask_of_groups_with_marks(const void *marks) {
     const __m256i *at = marks, none = _mm256_setzero_si256();
     const __m256i low = _mm256_cmpeq_epi16(_mm256_loadu_si256(at), none);
     const __m256i high = _mm256_cmpeq_epi16(_mm256_loadu_si256(at + 1), none);

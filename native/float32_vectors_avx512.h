@@ -1,4 +1,4 @@
-/* The vectors of float32_first.inc: sixteen floats. A mask has a bit for each. */
+/* The vectors of float32_fast_path.inc: sixteen floats. A mask has a bit for each. */
 #include <immintrin.h>
 
 enum { WIDE = 16 };
@@ -61,19 +61,19 @@ typedef uint16_t marks_t; /* a bit for each value of a vector */
 #define LOW_PAIRS(a, b) _mm512_unpacklo_ps(a, b)
 #define HIGH_PAIRS(a, b) _mm512_unpackhi_ps(a, b)
 
-/* Those of 16 floats that are marked, one behind the other in `to`, which has room for all; how many. And back. Memory of
+/* Those of 16 floats that are marked, one behind the other in `dst`, which has room for all; how many. And back. Memory of
    floats that are not marked is neither read nor written: it may lie behind the end, or belong to another thread. */
-static inline int gather_marked(float *to, const float *from, unsigned marks) {
-    STORE_FLOATS(to, _mm512_maskz_compress_ps((mask_t)marks, _mm512_maskz_loadu_ps((mask_t)marks, from)));
-    return __builtin_popcount(marks);
+static inline int compress_marked_floats(float *dst, const float *src, unsigned mask) {
+    STORE_FLOATS(dst, _mm512_maskz_compress_ps((mask_t)mask, _mm512_maskz_loadu_ps((mask_t)mask, src)));
+    return __builtin_popcount(mask);
 }
-static inline int scatter_marked(float *to, const float *from, unsigned marks) {
-    _mm512_mask_storeu_ps(to, (mask_t)marks, _mm512_maskz_expand_ps((mask_t)marks, LOAD_FLOATS(from)));
-    return __builtin_popcount(marks);
+static inline int expand_marked_floats(float *dst, const float *src, unsigned mask) {
+    _mm512_mask_storeu_ps(dst, (mask_t)mask, _mm512_maskz_expand_ps((mask_t)mask, LOAD_FLOATS(src)));
+    return __builtin_popcount(mask);
 }
 
 /* Which of 32 groups of 16 marks have some. */
-static inline uint32_t find_marked_groups(const void *marks) {
+static inline uint32_t mask_of_groups_with_marks(const void *marks) {
     const words_t all = _mm512_loadu_si512(marks);
     return _mm512_test_epi16_mask(all, all);
 }

@@ -28,33 +28,34 @@ static int may_be_receipt_name(const char *name, size_t length) {
     return name[0] != '.' && length >= 5 && memcmp(name + length - 5, ".json", 5) == 0;
 }
 
-static int read_receipt_names(DIR *folder, char **names, size_t *used) {
+static int append_receipt_names(DIR *folder, char **names, size_t *names_bytes) {
     size_t capacity = 0;
     struct dirent *item;
     while (errno = 0, (item = readdir(folder)) != NULL) {
         size_t length = strlen(item->d_name);
         if (!may_be_receipt_name(item->d_name, length)) continue;
-        if (*used + length + 1 > capacity) {
+        if (*names_bytes + length + 1 > capacity) {
             capacity = 2 * capacity + length + 4096;
             char *grown = realloc(*names, capacity);
             if (grown == NULL) return ENOMEM;
             *names = grown;
         }
-        memcpy(*names + *used, item->d_name, length + 1);
-        *used += length + 1;
+        memcpy(*names + *names_bytes, item->d_name, length + 1);
+        *names_bytes += length + 1;
     }
     return errno;
 }
 
-/* List the names of `folder` that may be receipts, each NUL-terminated, `used` bytes in all. Returns an errno; if it
- * is 0, `*fd` is the open folder, and the caller passes `*fd` and `*names` to samerun_folder_close. */
-EXPORT int samerun_folder_open(const char *folder, int *fd, char **names, size_t *used) {
-    *names = NULL, *used = 0;
+/* List the names of `folder` that may be receipts, each NUL-terminated, `names_bytes` bytes in all. Returns an
+ * errno; if it is 0, `*fd` is the open folder, and the caller passes `*fd` and `*names` to
+ * samerun_folder_close_and_free. */
+EXPORT int samerun_folder_open_and_list(const char *folder, int *fd, char **names, size_t *names_bytes) {
+    *names = NULL, *names_bytes = 0;
     *fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (*fd < 0) return errno;
     int duplicate = fcntl(*fd, F_DUPFD_CLOEXEC, 0); /* closedir closes the descriptor that it was given */
     DIR *open_folder = duplicate < 0 ? NULL : fdopendir(duplicate);
-    int error = open_folder == NULL ? errno : read_receipt_names(open_folder, names, used);
+    int error = open_folder == NULL ? errno : append_receipt_names(open_folder, names, names_bytes);
     if (open_folder != NULL) closedir(open_folder);
     else if (duplicate >= 0) close(duplicate);
     if (error != 0) {
@@ -64,35 +65,35 @@ EXPORT int samerun_folder_open(const char *folder, int *fd, char **names, size_t
     return error;
 }
 
-EXPORT void samerun_folder_close(int fd, char *names) {
+EXPORT void samerun_folder_close_and_free(int fd, char *names) {
     free(names);
     close(fd);
 }
 
-static char *append_number(char *at, int64_t value) {
+static char *append_slash_and_number(char *out, int64_t value) {
     char digits[MAX_DIGITS];
     int count = 0;
     uint64_t left = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
-    *at++ = '/';
-    if (value < 0) *at++ = '-';
+    *out++ = '/';
+    if (value < 0) *out++ = '-';
     do digits[count++] = (char)('0' + left % 10);
     while ((left /= 10) != 0);
-    while (count > 0) *at++ = digits[--count];
-    return at;
+    while (count > 0) *out++ = digits[--count];
+    return out;
 }
 
 static int64_t to_nanoseconds(struct timespec time) { return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec; }
 
-/* Stat the names from `*at` on, until `room` bytes of `out` or `most` names are used up. Writes a NUL-terminated state
- * for each regular file and advances `*at`; `*wrote`: bytes written. Returns an errno. */
-EXPORT int samerun_folder_stat(int fd, const char *names, size_t used, size_t *at, int most, char *out, size_t room,
-                               size_t *wrote) {
+/* Stat the names from `*at` on, until `out_bytes` bytes of `out` or `max_names` names are used up. Writes a
+ * NUL-terminated state for each regular file and advances `*at`; `*wrote`: bytes written. Returns an errno. */
+EXPORT int samerun_folder_stat_files(int fd, const char *names, size_t names_bytes, size_t *name_offset, int max_names,
+                                     char *out, size_t out_bytes, size_t *written_bytes) {
     char *end = out;
-    for (; most > 0 && *at < used; most--) {
-        const char *name = names + *at;
+    for (; max_names > 0 && *name_offset < names_bytes; max_names--) {
+        const char *name = names + *name_offset;
         size_t length = strlen(name);
-        if ((size_t)(end - out) + length + MAX_NUMBERS_BYTES > room) break;
-        *at += length + 1;
+        if ((size_t)(end - out) + length + MAX_NUMBERS_BYTES > out_bytes) break;
+        *name_offset += length + 1;
         struct stat info;
         if (fstatat(fd, name, &info, 0) != 0) {
             if (errno == ENOENT || errno == ELOOP || errno == ENOTDIR)
@@ -101,12 +102,12 @@ EXPORT int samerun_folder_stat(int fd, const char *names, size_t used, size_t *a
         }
         if (!S_ISREG(info.st_mode)) continue;
         memcpy(end, name, length);
-        end = append_number(end + length, to_nanoseconds(MTIME(info)));
-        end = append_number(end, (int64_t)info.st_size);
-        end = append_number(end, to_nanoseconds(CTIME(info)));
+        end = append_slash_and_number(end + length, to_nanoseconds(MTIME(info)));
+        end = append_slash_and_number(end, (int64_t)info.st_size);
+        end = append_slash_and_number(end, to_nanoseconds(CTIME(info)));
         *end++ = 0;
     }
-    *wrote = (size_t)(end - out);
+    *written_bytes = (size_t)(end - out);
     return 0;
 }
 #endif

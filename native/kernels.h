@@ -7,13 +7,13 @@
 enum { MOST_FUNCTIONS = 32 };
 
 /* Functions of two arguments, out[i] = f(x[i], y[i]). */
-enum { POW, ATAN2, HYPOT, PAIR_FUNCTIONS };
+enum { POW, ATAN2, HYPOT, BINARY_FUNCTIONS };
 
 /* Activations: out[i] of x[i], and, for the backward ones, of the gradient. */
 enum { GELU, GELU_TANH, SILU, GELU_BACKWARD, GELU_TANH_BACKWARD, SILU_BACKWARD, ACTIVATIONS };
 
 /* What is done to a row: of x alone, or of the result y and the gradient g. */
-enum { SOFTMAX, LOG_SOFTMAX, LOGSUMEXP, SOFTMAX_BACKWARD, LOG_SOFTMAX_BACKWARD, ROW_FUNCTIONS };
+enum { SOFTMAX, LOG_SOFTMAX, LOGSUMEXP, SOFTMAX_BACKWARD, LOG_SOFTMAX_BACKWARD, SOFTMAX_FAMILY };
 
 /* Steps of optimizers, in place: x + (y - x) * value, x + (y * value) * z, x + (y * value) / z. */
 enum { LERP, ADDCMUL, ADDCDIV, UPDATES };
@@ -24,7 +24,7 @@ typedef struct {
     float eps;
     int64_t n, inner;
     const float *weight, *bias;
-} norm_t;
+} row_norm_t;
 
 enum { NORM_ROWS = 2 }; /* with 3 and 4, of 768 values, it takes as long; with 1, a fifth more */
 
@@ -32,51 +32,54 @@ enum { NORM_ROWS = 2 }; /* with 3 and 4, of 768 values, it takes as long; with 1
 typedef struct {
     int training;
     float weight, bias, mean, rstd, center, slope; /* center, slope: the means of h and of h*y (norms.c) */
-} channel_t;
+} channel_norm_t;
 
 typedef struct {
     /* Class R (functions/float_functions.h); y may be x. */
     void (*function[MOST_FUNCTIONS])(const float *x, float *y, int64_t n);
-    void (*pair_function)(int function, const float *x, const float *y, float *out, int64_t n);
+    void (*binary_function)(int function, const float *x, const float *y, float *out, int64_t n);
     void (*activation)(int activation, const float *x, const float *grad, float *out, int64_t n);
     void (*update)(int update, float *x, const float *y, const float *z, float value, int64_t n);
-    void (*row_function)(int function, const float *x, const float *grad, float *out, int64_t n);
-    void (*norm_row)(const norm_t *norm, const float *x, float *out, float *mean, float *rstd);
-    /* Also the terms of the gradient of the weight, where `terms` is not NULL. */
-    void (*norm_row_backward)(const norm_t *norm, const float *x, const float *grad, float mean, float rstd, float *out,
-                              float *terms);
-    /* 1 to NORM_ROWS rows, `apart` rows from each other; these terms are added to weight_grad, the gradients to bias_grad. */
-    void (*norm_rows_backward)(const norm_t *norm, const float *x, const float *grad, const float *mean,
-                               const float *rstd, float *out, int64_t row_stride, int rows, float *weight_grad,
-                               float *bias_grad);
-    void (*channel)(const channel_t *channel, const float *x, float *out, int64_t n);
-    void (*channel_gradient_sums)(const channel_t *channel, const float *x, const float *grad, int64_t n, float out[4]);
-    void (*channel_input_gradient)(const channel_t *channel, const float *x, const float *grad, float *out, int64_t n);
+    void (*softmax_family_row)(int function, const float *x, const float *grad, float *out, int64_t n);
+    void (*normalize_row)(const row_norm_t *norm, const float *x, float *out, float *mean, float *rstd);
+    /* Also the terms of the gradient of the weight, where `weight_grad_terms` is not NULL. */
+    void (*normalize_row_backward)(const row_norm_t *norm, const float *x, const float *grad, float mean, float rstd,
+                                   float *out, float *weight_grad_terms);
+    /* 1 to NORM_ROWS rows, `apart` rows from each other; these terms are added to weight_grad_sum, the gradients to
+     * bias_grad_sum. */
+    void (*normalize_few_rows_backward)(const row_norm_t *norm, const float *x, const float *grad, const float *mean,
+                                        const float *rstd, float *out, int64_t row_stride, int row_count,
+                                        float *weight_grad_sum, float *bias_grad_sum);
+    void (*channel)(const channel_norm_t *channel, const float *x, float *out, int64_t n);
+    void (*channel_gradient_sums)(const channel_norm_t *channel, const float *x, const float *grad, int64_t n,
+                                  float out[4]);
+    void (*channel_input_gradient)(const channel_norm_t *channel, const float *x, const float *grad, float *out,
+                                   int64_t n);
     /* n values of a draw from number `first` (a multiple of 4) on */
-    void (*uniform)(uint64_t seed, uint64_t position, int64_t first, float *out, int64_t n);
-    void (*normal)(uint64_t seed, uint64_t position, int64_t first, float *out, int64_t n);
+    void (*uniform)(uint64_t seed, uint64_t draw_number, int64_t first, float *out, int64_t n);
+    void (*normal)(uint64_t seed, uint64_t draw_number, int64_t first, float *out, int64_t n);
     /* Class S over one block: 0 <= n <= SUM_BLOCK values next to each other. */
     float (*block_sum32)(const float *x, int64_t n);
     double (*block_sum64)(const double *x, int64_t n);
     float (*block_prod32)(const float *x, int64_t n);
     double (*block_prod64)(const double *x, int64_t n);
     /* block_sum of `count` spans of n values, one beginning `stride` values behind the other. */
-    void (*span_sums32)(const float *x, int64_t stride, int64_t n, int64_t count, int alone, float *out);
-    void (*span_sums64)(const double *x, int64_t stride, int64_t n, int64_t count, int alone, double *out);
+    void (*sums_of_spans32)(const float *x, int64_t stride, int64_t n, int64_t count, int alone, float *out);
+    void (*sums_of_spans64)(const double *x, int64_t stride, int64_t n, int64_t count, int alone, double *out);
     /* The terms of a sum (sums.h); out may be x. */
-    void (*terms32)(int term, const float *x, float center, float *out, int64_t n);
-    void (*terms64)(int term, const double *x, double center, double *out, int64_t n);
+    void (*compute_terms32)(int term, const float *x, float center, float *out, int64_t n);
+    void (*compute_terms64)(int term, const double *x, double center, double *out, int64_t n);
     /* TERM_X, TERM_SQUARE or TERM_SQUARE_FROM_CENTER of n values, a multiple of SUM_LANES, added to lanes[SUM_LANES] */
-    void (*add_run32)(int term, const float *x, float center, int64_t n, float *lanes);
-    void (*add_run64)(int term, const double *x, double center, int64_t n, double *lanes);
+    void (*add_run_to_lanes32)(int term, const float *x, float center, int64_t n, float *lanes);
+    void (*add_run_to_lanes64)(int term, const double *x, double center, int64_t n, double *lanes);
     /* `rows` rows of terms, row r at x + offset[r], added to lanes[r % SUM_LANES][columns] ... */
-    void (*add_rows32)(int term, const float *x, const int64_t *offset, int64_t rows, int64_t columns,
-                       const float *center, float *lanes);
-    void (*add_rows64)(int term, const double *x, const int64_t *offset, int64_t rows, int64_t columns,
-                       const double *center, double *lanes);
+    void (*add_rows_to_lanes32)(int term, const float *x, const int64_t *offset, int64_t rows, int64_t columns,
+                                const float *center, float *lanes);
+    void (*add_rows_to_lanes64)(int term, const double *x, const int64_t *offset, int64_t rows, int64_t columns,
+                                const double *center, double *lanes);
     /* ... and the lanes of each column to one. */
-    void (*reduce_row_lanes32)(int product, float *lanes, int64_t columns, float *out);
-    void (*reduce_row_lanes64)(int product, double *lanes, int64_t columns, double *out);
+    void (*reduce_lanes_of_columns32)(int product, float *lanes, int64_t columns, float *out);
+    void (*reduce_lanes_of_columns64)(int product, double *lanes, int64_t columns, double *out);
 } kernels_t;
 
 /* Those of the level in force. */

@@ -11,7 +11,7 @@
 
 #define LEVEL avx2
 #define VECTOR 32
-#define SINGLE_FIRST
+#define FLOAT32_FAST_PATH
 #include "kernels.inc"
 
 #if defined(__clang__)

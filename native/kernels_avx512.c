@@ -12,7 +12,7 @@
 
 #define LEVEL avx512
 #define VECTOR 64
-#define SINGLE_FIRST
+#define FLOAT32_FAST_PATH
 #include "kernels.inc"
 
 #if defined(__clang__)

@@ -2,29 +2,29 @@
 
 #include <stdlib.h>
 
-int samerun_allocate_offset_table(samerun_offset_table *axis, int64_t size) {
-    axis->size = size;
-    axis->offset = malloc((size_t)(size + 1) * sizeof *axis->offset);
-    axis->run = malloc((size_t)(size + 1) * sizeof *axis->run);
-    return axis->offset != NULL && axis->run != NULL;
+int samerun_allocate_offset_table(samerun_offset_table *table, int64_t size) {
+    table->size = size;
+    table->offset = malloc((size_t)(size + 1) * sizeof *table->offset);
+    table->run = malloc((size_t)(size + 1) * sizeof *table->run);
+    return table->offset != NULL && table->run != NULL;
 }
 
-void samerun_free_offset_table(samerun_offset_table *axis) {
-    free(axis->offset);
-    free(axis->run);
+void samerun_free_offset_table(samerun_offset_table *table) {
+    free(table->offset);
+    free(table->run);
 }
 
-int samerun_allocate_strided_offsets(int64_t **to, int64_t size, int64_t stride) {
-    *to = malloc((size_t)(size + 1) * sizeof **to);
-    for (int64_t i = 0; *to != NULL && i < size; i++) (*to)[i] = i * stride;
-    return *to != NULL;
+int samerun_allocate_strided_offsets(int64_t **offsets, int64_t size, int64_t stride) {
+    *offsets = malloc((size_t)(size + 1) * sizeof **offsets);
+    for (int64_t i = 0; *offsets != NULL && i < size; i++) (*offsets)[i] = i * stride;
+    return *offsets != NULL;
 }
 
-void samerun_find_runs(samerun_offset_table *axis) {
+void samerun_fill_run_lengths(samerun_offset_table *table) {
     int32_t length = 0;
-    for (int64_t i = axis->size - 1; i >= 0; i--) {
-        int next = i + 1 < axis->size && axis->offset[i + 1] == axis->offset[i] + 1;
+    for (int64_t i = table->size - 1; i >= 0; i--) {
+        int next = i + 1 < table->size && table->offset[i + 1] == table->offset[i] + 1;
         length = next ? (length < INT32_MAX ? length + 1 : length) : 1;
-        axis->run[i] = length;
+        table->run[i] = length;
     }
 }

@@ -12,13 +12,13 @@ typedef struct {
 } samerun_offset_table;
 
 /* Room for `size` offsets and runs. 0 without memory. */
-int samerun_allocate_offset_table(samerun_offset_table *axis, int64_t size);
+int samerun_allocate_offset_table(samerun_offset_table *table, int64_t size);
 /* Fill in the runs once the offsets stand. */
-void samerun_find_runs(samerun_offset_table *axis);
+void samerun_fill_run_lengths(samerun_offset_table *table);
 
-void samerun_free_offset_table(samerun_offset_table *axis);
+void samerun_free_offset_table(samerun_offset_table *table);
 
 /* size entries 0, stride, 2 stride, ...; 0 without memory. */
-int samerun_allocate_strided_offsets(int64_t **to, int64_t size, int64_t stride);
+int samerun_allocate_strided_offsets(int64_t **offsets, int64_t size, int64_t stride);
 
 #endif

@@ -14,9 +14,10 @@ typedef struct {
     float *y;
 } function_job_t;
 
-static void map_function_range(void *args, int64_t begin, int64_t end) {
-    const function_job_t *job = args;
-    samerun_current_kernels()->function[job->function](job->x + begin, job->y + begin, end - begin);
+static void map_function_range(void *function_job, int64_t element_begin, int64_t element_end) {
+    const function_job_t *job = function_job;
+    samerun_current_kernels()->function[job->function](job->x + element_begin, job->y + element_begin,
+                                                       element_end - element_begin);
 }
 
 /* y = function(x) for n floats next to each other; y may be x. */
@@ -25,36 +26,37 @@ void samerun_map_function(int function, const float *x, float *y, int64_t n) {
     if (function >= 0 && function < FUNCTIONS) samerun_parallel_for(n, 4096, map_function_range, &job);
 }
 
-/* The name of function number i, NULL beyond the last. */
-const char *samerun_function_name(int i) {
+/* The name of a function by its number, NULL beyond the last. */
+const char *samerun_function_name(int function) {
 #define NAME_OF(name) #name,
     static const char *const names[] = {ALL_FUNCTIONS(NAME_OF)};
-    return i < 0 || i >= FUNCTIONS ? 0 : names[i];
+    return function < 0 || function >= FUNCTIONS ? 0 : names[function];
 }
 
 typedef struct {
     int function;
     const float *x, *y;
     float *out;
-    int64_t n, per; /* of a row; how many values of out it makes */
+    int64_t n, values_per_row; /* of a row; how many values of out it makes */
 } rows_job_t;
 
-static void map_pair_range(void *args, int64_t begin, int64_t end) {
-    const rows_job_t *job = args;
-    samerun_current_kernels()->pair_function(job->function, job->x + begin, job->y + begin, job->out + begin,
-                                             end - begin);
+static void map_binary_function_range(void *rows_job, int64_t element_begin, int64_t element_end) {
+    const rows_job_t *job = rows_job;
+    samerun_current_kernels()->binary_function(job->function, job->x + element_begin, job->y + element_begin,
+                                               job->out + element_begin, element_end - element_begin);
 }
 
 /* out = pow(x, y), atan2(x, y) or hypot(x, y) (kernels.h has the numbers). */
-void samerun_map_pair_function(int function, const float *x, const float *y, float *out, int64_t n) {
+void samerun_map_binary_function(int function, const float *x, const float *y, float *out, int64_t n) {
     rows_job_t job = {function, x, y, out, 0, 0};
-    samerun_parallel_for(n, 1024, map_pair_range, &job);
+    samerun_parallel_for(n, 1024, map_binary_function_range, &job);
 }
 
-static void map_activation_range(void *args, int64_t begin, int64_t end) {
-    const rows_job_t *job = args;
-    const float *grad = job->y ? job->y + begin : NULL;
-    samerun_current_kernels()->activation(job->function, job->x + begin, grad, job->out + begin, end - begin);
+static void map_activation_range(void *rows_job, int64_t element_begin, int64_t element_end) {
+    const rows_job_t *job = rows_job;
+    const float *grad = job->y ? job->y + element_begin : NULL;
+    samerun_current_kernels()->activation(job->function, job->x + element_begin, grad, job->out + element_begin,
+                                          element_end - element_begin);
 }
 
 void samerun_map_activation(int activation, const float *x, const float *grad, float *out, int64_t n) {
@@ -62,17 +64,18 @@ void samerun_map_activation(int activation, const float *x, const float *grad, f
     samerun_parallel_for(n, 4096, map_activation_range, &job);
 }
 
-static void apply_row_function_range(void *args, int64_t begin, int64_t end) {
-    const rows_job_t *job = args;
-    for (int64_t i = begin; i < end; i++)
-        samerun_current_kernels()->row_function(job->function, job->x + i * job->n, job->y ? job->y + i * job->n : NULL,
-                                                job->out + i * job->per, job->n);
+static void softmax_family_range(void *rows_job, int64_t row_begin, int64_t row_end) {
+    const rows_job_t *job = rows_job;
+    for (int64_t i = row_begin; i < row_end; i++)
+        samerun_current_kernels()->softmax_family_row(job->function, job->x + i * job->n,
+                                                      job->y ? job->y + i * job->n : NULL,
+                                                      job->out + i * job->values_per_row, job->n);
 }
 
 /* `rows` rows of n values each; `grad` for the backward ones. LOGSUMEXP makes one value of a row. */
 void samerun_softmax_family_rows(int function, const float *x, const float *grad, float *out, int64_t rows, int64_t n) {
     rows_job_t job = {function, x, grad, out, n, function == LOGSUMEXP ? 1 : n};
-    samerun_parallel_for(rows, 1 + 8192 / (n + 1), apply_row_function_range, &job);
+    samerun_parallel_for(rows, 1 + 8192 / (n + 1), softmax_family_range, &job);
 }
 
 typedef struct {
@@ -82,37 +85,38 @@ typedef struct {
     float value;
 } update_job_t;
 
-static void update_range(void *args, int64_t begin, int64_t end) {
-    const update_job_t *job = args;
-    samerun_current_kernels()->update(job->update, job->x + begin, job->y + begin, job->z + begin, job->value,
-                                      end - begin);
+static void lerp_addcmul_or_addcdiv_range(void *update_job, int64_t element_begin, int64_t element_end) {
+    const update_job_t *job = update_job;
+    samerun_current_kernels()->update(job->update, job->x + element_begin, job->y + element_begin,
+                                      job->z + element_begin, job->value, element_end - element_begin);
 }
 
-/* x becomes x + (y - x) * value, x + (y * value) * z or x + (y * value) / z (kernels.h has the numbers). x may be one of
- * the others, but not overlap them otherwise. */
-void samerun_optimizer_update(int update, float *x, const float *y, const float *z, float value, int64_t n) {
-    update_job_t job = {update, x, y, z, value};
-    samerun_parallel_for(n, 1 << 15, update_range, &job);
+/* x becomes x + (y - x) * value, x + (y * value) * z or x + (y * value) / z (kernels.h has the numbers). x may be
+ * one of the others, but not overlap them otherwise. */
+void samerun_lerp_addcmul_or_addcdiv_inplace(int operation, float *x, const float *y, const float *z, float value,
+                                             int64_t n) {
+    update_job_t job = {operation, x, y, z, value};
+    samerun_parallel_for(n, 1 << 15, lerp_addcmul_or_addcdiv_range, &job);
 }
 
-/* Square roots, each rounded once. The vector mathematics that torch may be built with rounds some of them otherwise, by
- * the maker of the processor. */
+/* Square roots, each rounded once. The vector mathematics that torch may be built with rounds some of them
+ * otherwise, by the maker of the processor. */
 typedef struct {
     int is_double;
     const void *x;
     void *out;
 } square_roots_job_t;
 
-static void square_roots_range(void *args, int64_t begin, int64_t end) {
-    const square_roots_job_t *job = args;
+static void square_roots_range(void *square_roots_job, int64_t element_begin, int64_t element_end) {
+    const square_roots_job_t *job = square_roots_job;
     if (job->is_double) {
         const double *x = job->x;
         double *out = job->out;
-        for (int64_t i = begin; i < end; i++) out[i] = __builtin_sqrt(x[i]);
+        for (int64_t i = element_begin; i < element_end; i++) out[i] = __builtin_sqrt(x[i]);
     } else {
         const float *x = job->x;
         float *out = job->out;
-        for (int64_t i = begin; i < end; i++) out[i] = __builtin_sqrtf(x[i]);
+        for (int64_t i = element_begin; i < element_end; i++) out[i] = __builtin_sqrtf(x[i]);
     }
 }
 
@@ -150,8 +154,8 @@ void samerun_square_roots(int is_double, const void *x, void *out, int64_t n) {
         return x < 0 ? -r : r;                                                      \
     }
 
-REMAINDER(remainder32, LESS32, 0x1p24, 0x1p-24)
-REMAINDER(remainder64, LESS64, 0x1p48, 0x1p-48)
+REMAINDER(truncated_remainder32, LESS32, 0x1p24, 0x1p-24)
+REMAINDER(truncated_remainder64, LESS64, 0x1p48, 0x1p-48)
 
 typedef struct {
     int is_double, floored;
@@ -163,16 +167,16 @@ typedef struct {
     {                                                                            \
         const real *x = job->x, *y = job->y;                                     \
         real *out = job->out;                                                    \
-        for (int64_t i = begin; i < end; i++) {                                  \
+        for (int64_t i = element_begin; i < element_end; i++) {                  \
             const real by = y[i], r = (real)remainder_of(x[i], by);              \
             out[i] = job->floored && r != 0 && (by < 0) != (r < 0) ? r + by : r; \
         }                                                                        \
     }
 
-static void remainders_range(void *args, int64_t begin, int64_t end) {
-    const remainders_job_t *job = args;
-    if (job->is_double) REMAINDERS(double, remainder64)
-    else REMAINDERS(float, remainder32)
+static void remainders_range(void *remainders_job, int64_t element_begin, int64_t element_end) {
+    const remainders_job_t *job = remainders_job;
+    if (job->is_double) REMAINDERS(double, truncated_remainder64)
+    else REMAINDERS(float, truncated_remainder32)
 }
 
 /* out = the remainder of x by y, of n floats or doubles. `floored`: it has the sign of y. */

@@ -80,13 +80,13 @@ PORTABLE double copy_sign(double magnitude, double sign) {
 #define PLUS(a, b) ((a) + (b))
 #define TIMES(a, b) ((a) * (b))
 
-/* Philox4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel random numbers, as easy as 1, 2, 3; 2011).
- * Key: the seed. Counter: `position` of the draw in its stream (low 64 bits), `block` of four words (high). */
-PORTABLE void philox(uint64_t seed, uint64_t position, uint64_t block, uint32_t out[4]) {
+/* Philox4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel random numbers, as easy as 1, 2, 3; 2011). Key: the seed.
+ * Counter: the number of the draw in its stream (low 64 bits), and that of the block of four words (high). */
+PORTABLE void philox4x32_10(uint64_t seed, uint64_t draw_number, uint64_t block_number, uint32_t out_words[4]) {
     uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
-    uint32_t c0 = (uint32_t)position, c1 = (uint32_t)(position >> 32);
-    uint32_t c2 = (uint32_t)block, c3 = (uint32_t)(block >> 32);
-    for (int turn = 0; turn < 10; turn++) {
+    uint32_t c0 = (uint32_t)draw_number, c1 = (uint32_t)(draw_number >> 32);
+    uint32_t c2 = (uint32_t)block_number, c3 = (uint32_t)(block_number >> 32);
+    for (int round = 0; round < 10; round++) {
         uint64_t p0 = (uint64_t)0xD2511F53U * c0, p1 = (uint64_t)0xCD9E8D57U * c2;
         c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
         c1 = (uint32_t)p1;
@@ -95,7 +95,7 @@ PORTABLE void philox(uint64_t seed, uint64_t position, uint64_t block, uint32_t 
         k0 += 0x9E3779B9U;
         k1 += 0xBB67AE85U;
     }
-    out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
+    out_words[0] = c0, out_words[1] = c1, out_words[2] = c2, out_words[3] = c3;
 }
 
 #endif

@@ -15,15 +15,15 @@ static pthread_key_t key;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static int have_key;
 
-static void free_thread_buffers(void *pointer) {
-    thread_buffers_t *kept = pointer;
+static void free_thread_buffers(void *thread_buffers) {
+    thread_buffers_t *kept = thread_buffers;
     for (int kind = 0; kind < SCRATCHES; kind++) free(kept->memory[kind]);
     free(kept);
 }
 
 static void create_thread_key(void) { have_key = pthread_key_create(&key, free_thread_buffers) == 0; }
 
-static thread_buffers_t *get_thread_buffers(void) {
+static thread_buffers_t *get_or_create_thread_buffers(void) {
     pthread_once(&once, create_thread_key);
     if (!have_key) return NULL;
     thread_buffers_t *kept = pthread_getspecific(key);
@@ -37,23 +37,23 @@ static thread_buffers_t *get_thread_buffers(void) {
     return kept;
 }
 
-static void *allocate_on_cache_line(size_t bytes) {
+static void *allocate_cache_line_aligned(size_t bytes) {
     void *memory = NULL;
     return posix_memalign(&memory, LINE, bytes + LINE) == 0 ? memory : NULL;
 }
 
 void *samerun_borrow_scratch(int kind, size_t bytes) {
-    thread_buffers_t *kept = bytes <= KEPT ? get_thread_buffers() : NULL;
-    if (kept == NULL) return allocate_on_cache_line(bytes);
+    thread_buffers_t *kept = bytes <= KEPT ? get_or_create_thread_buffers() : NULL;
+    if (kept == NULL) return allocate_cache_line_aligned(bytes);
     if (kept->memory[kind] == NULL || kept->size[kind] < bytes) { /* 0 bytes too are not NULL */
         free(kept->memory[kind]);
-        kept->memory[kind] = allocate_on_cache_line(bytes);
+        kept->memory[kind] = allocate_cache_line_aligned(bytes);
         kept->size[kind] = kept->memory[kind] == NULL ? 0 : bytes;
     }
     return kept->memory[kind];
 }
 
 void samerun_release_scratch(int kind, void *memory) {
-    thread_buffers_t *kept = get_thread_buffers();
+    thread_buffers_t *kept = get_or_create_thread_buffers();
     if (kept == NULL || kept->memory[kind] != memory) free(memory);
 }

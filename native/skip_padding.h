@@ -12,15 +12,16 @@ typedef struct {
     char *results;     /* the results, which belong to SCRATCH_PHASE */
     const void *bias;
     int64_t columns;
-    size_t real;
+    size_t element_size;
 } samerun_reordered_columns;
 
-/* Change a product, forward or `backward` for the gradient of the input, where its taps beyond the border are worth leaving
- * out. Done: samerun_scatter_reordered_columns is due. Declined: the product is unchanged. */
-samerun_status samerun_skip_padding_taps(const samerun_shape *shape, int backward, int is_double, const void *weight,
-                                         samerun_matrix_product *product, samerun_reordered_columns *borders);
+/* Change a product, forward or `is_input_gradient` for the gradient of the input, where its taps beyond the border
+ * are worth leaving out. Done: samerun_try_scatter_and_free_columns is due. Declined: the product is unchanged. */
+samerun_status samerun_try_skip_padding_taps(const samerun_convolution_shape *shape, int is_input_gradient,
+                                             int is_double, const void *weight, samerun_gemm *gemm,
+                                             samerun_reordered_columns *reordered);
 /* Put the results in their places. Declines where their bits might not be those of the product with zeros. */
-samerun_status samerun_scatter_reordered_columns(const samerun_shape *shape, int backward, void *result,
-                                                 samerun_reordered_columns *borders);
+samerun_status samerun_try_scatter_and_free_columns(const samerun_convolution_shape *shape, int is_input_gradient,
+                                                    void *result, samerun_reordered_columns *reordered);
 
 #endif

@@ -13,7 +13,7 @@ typedef struct {
     int64_t size[MOST_DIMENSIONS], stride[MOST_DIMENSIONS], total;
 } dims_t;
 
-static void append_dimension(dims_t *dims, int64_t size, int64_t stride) {
+static void append_or_merge_dimension(dims_t *dims, int64_t size, int64_t stride) {
     dims->total *= size;
     if (size == 1) return;
     int last = dims->n - 1;
@@ -26,17 +26,17 @@ static void append_dimension(dims_t *dims, int64_t size, int64_t stride) {
     }
 }
 
-/* Where element `index` (row-major) lies. `run`: how many follow it with the same stride, itself included. */
-static int64_t element_offset(const dims_t *dims, int64_t index, int64_t *run, int64_t *stride) {
+/* Where element `index` (row-major) lies. `run_length`: how many follow it with the same stride, itself included. */
+static int64_t element_offset_and_run(const dims_t *dims, int64_t index, int64_t *run_length, int64_t *run_stride) {
     int64_t offset = 0;
     if (dims->n == 1) { /* without divisions, which take as long as a short row */
-        *run = dims->size[0] - index, *stride = dims->stride[0];
+        *run_length = dims->size[0] - index, *run_stride = dims->stride[0];
         return index * dims->stride[0];
     }
-    *run = 1, *stride = 1;
+    *run_length = 1, *run_stride = 1;
     for (int d = dims->n - 1; d >= 0; d--) {
         int64_t at = index % dims->size[d];
-        if (d == dims->n - 1) *run = dims->size[d] - at, *stride = dims->stride[d];
+        if (d == dims->n - 1) *run_length = dims->size[d] - at, *run_stride = dims->stride[d];
         offset += at * dims->stride[d];
         index /= dims->size[d];
     }

@@ -56,13 +56,13 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 /* GOMP_parallel of the OpenMP library that the program computes with. Its threads wait for the next operator without
  * sleeping, for a while: threads of our own would share the cores with them. */
-static samerun_team *lent;
-static samerun_number *number_in_team;
+static samerun_gomp_parallel *lent;
+static samerun_omp_get_thread_num *omp_get_thread_num_of_team;
 
 /* Rounding to nearest, subnormals kept: a program may have set its thread otherwise. */
 #if defined(__x86_64__)
 typedef unsigned float_mode_t;
-static float_mode_t set_default_float_mode(void) {
+static float_mode_t replace_float_mode_by_default(void) {
     float_mode_t old = _mm_getcsr();
     _mm_setcsr((old | 0x1F80) & ~0xE040U); /* exceptions masked; no flush, no denormals-are-zero, to nearest */
     return old;
@@ -70,7 +70,7 @@ static float_mode_t set_default_float_mode(void) {
 static void restore_float_mode(float_mode_t old) { _mm_setcsr(old); }
 #elif defined(__aarch64__)
 typedef uint64_t float_mode_t;
-static float_mode_t set_default_float_mode(void) {
+static float_mode_t replace_float_mode_by_default(void) {
     float_mode_t old;
     __asm__ volatile("mrs %0, fpcr" : "=r"(old));
     __asm__ volatile("msr fpcr, %0" ::"r"((uint64_t)0));
@@ -79,7 +79,7 @@ static float_mode_t set_default_float_mode(void) {
 static void restore_float_mode(float_mode_t old) { __asm__ volatile("msr fpcr, %0" ::"r"(old)); }
 #else
 typedef int float_mode_t;
-static float_mode_t set_default_float_mode(void) { return 0; }
+static float_mode_t replace_float_mode_by_default(void) { return 0; }
 static void restore_float_mode(float_mode_t old) { (void)old; }
 #endif
 
@@ -87,11 +87,11 @@ static __thread int inside;
 
 /* A thread starts with its own share, whose memory its caches still hold of the operator before, then takes pieces that
  * are left of the others' (decision 0046). Which thread computes a piece is no part of any result. */
-static void run_pieces_from_share(int thread) {
-    float_mode_t old = set_default_float_mode();
+static void run_own_share_then_steal(int thread_number) {
+    float_mode_t old = replace_float_mode_by_default();
     inside = 1;
     for (int i = 0; i < pool.shares; i++) {
-        const int share = (thread + i) % pool.shares;
+        const int share = (thread_number + i) % pool.shares;
         const int64_t end = shares[share].end;
         for (;;) {
             int64_t from = __atomic_fetch_add(&shares[share].next, pool.piece, __ATOMIC_RELAXED);
@@ -103,9 +103,9 @@ static void run_pieces_from_share(int thread) {
     restore_float_mode(old);
 }
 
-static void run_team_member(void *unused) {
+static void run_openmp_team_member(void *unused) {
     (void)unused;
-    run_pieces_from_share(number_in_team());
+    run_own_share_then_steal(omp_get_thread_num_of_team());
 }
 
 /* Every other thread would be given a team of its own. */
@@ -119,7 +119,7 @@ static int is_main_thread(void) {
 #endif
 }
 
-static void *run_worker(void *worker_number) {
+static void *worker_main(void *worker_number) {
     const int thread = (int)(intptr_t)worker_number;
     uint64_t seen = 0;
     for (;;) {
@@ -132,7 +132,7 @@ static void *run_worker(void *worker_number) {
         if (mine) pool.wanted--, pool.working++;
         pthread_mutex_unlock(&pool.lock);
         if (!mine) continue;
-        run_pieces_from_share(thread);
+        run_own_share_then_steal(thread);
         pthread_mutex_lock(&pool.lock);
         if (--pool.working == 0) pthread_cond_signal(&pool.done);
         pthread_mutex_unlock(&pool.lock);
@@ -155,33 +155,33 @@ static void reset_pool_in_child(void) {
 
 static void register_fork_handler(void) { pthread_atfork(0, 0, reset_pool_in_child); }
 
-static void start_workers(int worker_count) {
+static void start_missing_workers(int worker_count) {
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     while (pool.workers < worker_count) {
         pthread_t id;
-        if (pthread_create(&id, &attributes, run_worker, (void *)(intptr_t)(pool.workers + 1)))
+        if (pthread_create(&id, &attributes, worker_main, (void *)(intptr_t)(pool.workers + 1)))
             break; /* fewer threads, the same bits */
         pool.workers++;
     }
     pthread_attr_destroy(&attributes);
 }
 
-static void run_alone(int64_t n, work_t *work, void *job) {
-    float_mode_t old = set_default_float_mode();
+static void run_on_caller_only(int64_t n, work_t *work, void *job) {
+    float_mode_t old = replace_float_mode_by_default();
     work(job, 0, n);
     restore_float_mode(old);
 }
 
-static void run_on_workers(int worker_count) {
-    start_workers(worker_count);
+static void run_on_caller_and_workers(int worker_count) {
+    start_missing_workers(worker_count);
     pthread_mutex_lock(&pool.lock);
     pool.wanted = worker_count;
     __atomic_store_n(&pool.turn, pool.turn + 1, __ATOMIC_RELEASE);
     pthread_cond_broadcast(&pool.wake);
     pthread_mutex_unlock(&pool.lock);
-    run_pieces_from_share(0);
+    run_own_share_then_steal(0);
     pthread_mutex_lock(&pool.lock);
     pool.wanted = 0; /* whoever wakes up only now finds nothing left */
     pthread_mutex_unlock(&pool.lock);
@@ -197,7 +197,7 @@ void samerun_parallel_for(int64_t n, int64_t grain, work_t *work, void *job) {
     int threads = __atomic_load_n(&pool.threads, __ATOMIC_RELAXED);
     if (threads > (n + grain - 1) / grain) threads = (int)((n + grain - 1) / grain);
     if (threads < 2 || pthread_mutex_trylock(&pool.busy)) {
-        run_alone(n, work, job);
+        run_on_caller_only(n, work, job);
         return;
     }
     pthread_once(&once, register_fork_handler);
@@ -207,22 +207,22 @@ void samerun_parallel_for(int64_t n, int64_t grain, work_t *work, void *job) {
     for (int i = 0; i < threads; i++) shares[i].next = n * i / threads, shares[i].end = n * (i + 1) / threads;
     if (lent != 0 && is_main_thread()) {
         /* The whole team, as torch's operators do: another size would end threads and start them again. */
-        lent(run_team_member, 0, (unsigned)pool.threads, 0);
+        lent(run_openmp_team_member, 0, (unsigned)pool.threads, 0);
     } else {
-        run_on_workers(threads - 1);
+        run_on_caller_and_workers(threads - 1);
     }
     pthread_mutex_unlock(&pool.busy);
 }
 
-void samerun_use_openmp_team(samerun_team *team, samerun_number *number) {
+void samerun_use_openmp_team(samerun_gomp_parallel *gomp_parallel, samerun_omp_get_thread_num *omp_get_thread_num) {
     pthread_once(&once, register_fork_handler);
-    lent = team && number ? team : 0, number_in_team = number;
+    lent = gomp_parallel && omp_get_thread_num ? gomp_parallel : 0, omp_get_thread_num_of_team = omp_get_thread_num;
 }
 
-void samerun_set_threads(int threads) {
+void samerun_set_num_threads(int threads) {
     __atomic_store_n(&pool.threads, threads < 1 ? 1 : threads > MOST ? MOST : threads, __ATOMIC_RELAXED);
 }
 
-int samerun_count_available_threads(void) { return inside ? 1 : samerun_get_threads(); }
+int samerun_get_num_threads_for_new_job(void) { return inside ? 1 : samerun_get_num_threads(); }
 
-int samerun_get_threads(void) { return __atomic_load_n(&pool.threads, __ATOMIC_RELAXED); }
+int samerun_get_num_threads(void) { return __atomic_load_n(&pool.threads, __ATOMIC_RELAXED); }

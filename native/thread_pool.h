@@ -12,14 +12,14 @@ void samerun_parallel_for(int64_t n, int64_t grain, void (*work)(void *job, int6
 
 /* Run the jobs of the main thread on the threads of this GOMP_parallel instead, until the process forks; NULL: no more.
  * omp_get_thread_num numbers them. The child has its own pool. Call it while no job runs. */
-typedef void samerun_team(void (*work)(void *), void *job, unsigned threads, unsigned flags);
-typedef int samerun_number(void);
-void samerun_use_openmp_team(samerun_team *team, samerun_number *number_in_team);
+typedef void samerun_gomp_parallel(void (*work)(void *), void *job, unsigned threads, unsigned flags);
+typedef int samerun_omp_get_thread_num(void);
+void samerun_use_openmp_team(samerun_gomp_parallel *gomp_parallel, samerun_omp_get_thread_num *omp_get_thread_num);
 
 /* How many threads share a job, the caller's included. At least 1, at most 256; others are moved in between. */
-void samerun_set_threads(int threads);
-int samerun_get_threads(void);
+void samerun_set_num_threads(int threads);
+int samerun_get_num_threads(void);
 /* The same, or 1 inside work: a job that is started there gets no others. */
-int samerun_count_available_threads(void);
+int samerun_get_num_threads_for_new_job(void);
 
 #endif

@@ -20,7 +20,8 @@ static struct {
 static PyMethodDef definitions[SLOTS];
 static int slots_used;
 
-static PyObject *call_slot(int slot, PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
+static PyObject *call_wrapped_function_of_slot(int slot, PyObject *self, PyObject *const *args, Py_ssize_t count,
+                                               PyObject *names) {
     PyObject *function = slots[slot].function;
     if (!slots[slot].takes_self) {
         return PyObject_Vectorcall(function, args, (size_t)count, names);
@@ -50,7 +51,7 @@ static PyObject *call_slot(int slot, PyObject *self, PyObject *const *args, Py_s
         n##c) do(n##d) do(n##e) do(n##f)
 #define DEFINE(n)                                                                                         \
     static PyObject *slot_##n(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) { \
-        return call_slot(0x##n, self, args, count, names);                                                \
+        return call_wrapped_function_of_slot(0x##n, self, args, count, names);                            \
     }
 #define NAME(n) slot_##n,
 #define DEFINE_16(n) SIXTEEN(DEFINE, n)

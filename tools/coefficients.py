@@ -190,7 +190,7 @@ def write_page() -> str:
             lambda z: z / 6,
         ),
         write_polynomial(
-            "erf_over_x",
+            "erf_over_x_polynomial",
             "erf(x) / x, z = x^2 - 7.75, |x| <= 3.93",
             lambda z: root(mp.erf)(z + mpf("7.75")),
             "-7.75",
@@ -199,7 +199,7 @@ def write_page() -> str:
             whole,
         ),
         write_polynomial(
-            "erfc_times_exp",
+            "scaled_erfc_polynomial",
             "erfc(x) e^(x^2), z = (x-3)/(x+3), 1/2 <= x <= 10.2",
             scaled_erfc,
             mpf(-5) / 7,

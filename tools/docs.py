@@ -16,9 +16,9 @@ from samerun.check.causes.table import CAUSES
 from samerun.check.plan import Variation
 from samerun.check.variations.environment import find_other_installed_locale
 from samerun.check.variations.table import GROUPS, VARIATIONS
-from samerun.control.operators.declare import DeterministicOperator
-from samerun.control.operators.table import OPERATORS
-from samerun.control.switches.switch import Switch, Variable, choose_nothing
+from samerun.control.deterministic_kernels.declare import DeterministicOperator
+from samerun.control.deterministic_kernels.table import OPERATORS
+from samerun.control.switches.switch import Switch, Variable, want_no_value
 from samerun.control.switches.table import SWITCHES
 
 MOMENTS = {
@@ -115,7 +115,7 @@ def render_switches_page() -> str:
 
 
 def render_switch(each: Switch) -> str:
-    recorded = each.wanted is choose_nothing and all(one.wanted is choose_nothing for one in each.variables)
+    recorded = each.wanted is want_no_value and all(one.wanted is want_no_value for one in each.variables)
     lead = f"{each.what} {'Only recorded.' if recorded else MOMENTS[each.when]}"
     variables = "\n".join(render_variable(one) for one in each.variables)
     return "\n\n".join(part for part in (f"## {each.name}", wrap_text(lead), variables, wrap_text(each.why)) if part)

@@ -92,7 +92,7 @@ def build_program(folder: Path) -> Path:
     sources = [
         NATIVE / "tests" / "exhaustive.c",
         *NATIVE.glob("kernels*.c"),
-        NATIVE / "level.c",
+        NATIVE / "simd_level.c",
         NATIVE / "thread_pool.c",
     ]
     subprocess.run(["cc", *FLAGS, "-o", program, *sources, "-lm", "-pthread"], check=True)

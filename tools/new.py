@@ -173,24 +173,24 @@ SEED = '''"""THE GENERATOR, in one line."""
 
 from __future__ import annotations
 
-from samerun.control.imported import find_imported, get_imported
+from samerun.control.imported import find_imported_module, get_imported_module
 from samerun.control.random_source import RandomSource, State
 
 
 def _can_seed() -> bool:
-    return find_imported("NAME", "seed", "get_state", "set_state") is not None
+    return find_imported_module("NAME", "seed", "get_state", "set_state") is not None
 
 
 def _seed(seed: int) -> None:
-    get_imported("NAME").seed(seed)
+    get_imported_module("NAME").seed(seed)
 
 
 def _get_state() -> State:
-    return get_imported("NAME").get_state()
+    return get_imported_module("NAME").get_state()
 
 
 def _set_state(state: State) -> None:
-    get_imported("NAME").set_state(state)
+    get_imported_module("NAME").set_state(state)
 
 
 SOURCE = RandomSource("NAME", "NAME", _can_seed, _seed, _get_state, _set_state)
@@ -228,15 +228,15 @@ SWITCH = '''"""THE SETTING, in one line."""
 
 from __future__ import annotations
 
-from samerun.control.switches.switch import choose_on, make_flag_switch
+from samerun.control.switches.switch import make_torch_flag_switch, want_true
 
 # A flag of torch's C module. Anything else fills in a `Switch` of its own (switch.py).
-SWITCH = make_flag_switch(
+SWITCH = make_torch_flag_switch(
     "NAME",
     "WHAT IT DOES, IN ONE SENTENCE.",
     "WHY THIS VALUE, AND WHAT IS KNOWN ABOUT IT.",
     ("_get_NAME", "_set_NAME"),
-    choose_on,
+    want_true,
 )
 '''
 
@@ -278,7 +278,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from samerun.control.operators.declare import DeterministicOperator, Kernel
+from samerun.control.deterministic_kernels.declare import DeterministicOperator, Kernel
 
 
 def compute(self: Tensor) -> Tensor:
@@ -300,8 +300,8 @@ OPERATOR_TEST = '''"""What the operator `NAME` must prove."""
 
 import pytest
 
-from samerun.control.operators.NAME import OPERATOR
-from samerun.control.operators.table import OPERATORS
+from samerun.control.deterministic_kernels.NAME import OPERATOR
+from samerun.control.deterministic_kernels.table import OPERATORS
 
 
 def test_it_stands_in_the_table() -> None:
@@ -363,7 +363,7 @@ KINDS = {
         "give tests/control/test_switches.py a way to set it, run python tools/docs.py",
     ),
     "operator": MemberKind(
-        "control/operators",
+        "control/deterministic_kernels",
         "OPERATORS",
         "OPERATOR",
         "DeterministicOperator",
@@ -423,7 +423,7 @@ def collect_record_names(room: Path, record: str) -> set[str]:
             call = node.value if isinstance(node, ast.Assign) else node
             if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or not call.args:
                 continue
-            # A record, or what a helper makes of one: `CUDNN = make_flag_switch("cudnn", ...)`.
+            # A record, or what a helper makes of one: `CUDNN = make_torch_flag_switch("cudnn", ...)`.
             makes_record = call.func.id == record or (isinstance(node, ast.Assign) and node.col_offset == 0)
             first = call.args[0]
             if makes_record and isinstance(first, ast.Constant) and isinstance(first.value, str):

@@ -4,19 +4,19 @@
 #define EACH_OF_ROW(j, n) for (int64_t j = threadIdx.x; j < (n); j += blockDim.x)
 
 /* Row i of n values: value j has the weight number (i % groups * n + j) / inner. A thread block takes a row. */
-KERNEL norm_rows(int rms, float eps, const float *x, const float *weight, const float *bias, float *out, float *mean,
-                 float *rstd, int64_t n, int64_t groups, int64_t inner) {
-    const int64_t row = blockIdx.x, skipped = row % groups * n;
+KERNEL normalize_rows(int is_rms_norm, float eps, const float *x, const float *weight, const float *bias, float *out,
+                      float *mean, float *rstd, int64_t n, int64_t weight_row_period, int64_t values_per_weight) {
+    const int64_t row = blockIdx.x, skipped = row % weight_row_period * n;
     const float count = (float)n;
     float center = 0;
     x += row * n, out += row * n;
-    if (!rms) center = sum_row_by_thread_block(n, [&](int64_t j) { return x[j]; }) / count;
+    if (!is_rms_norm) center = sum_row_by_thread_block(n, [&](int64_t j) { return x[j]; }) / count;
     const float squares = sum_row_by_thread_block(n, [&](int64_t j) { return (x[j] - center) * (x[j] - center); });
     const float variance = squares / count, r = 1 / __builtin_sqrtf(variance + eps);
     EACH_OF_ROW(j, n) {
         float y = (x[j] - center) * r;
         if (weight) {
-            const int64_t c = (skipped + j) / inner;
+            const int64_t c = (skipped + j) / values_per_weight;
             y = y * weight[c];
             if (bias) y = y + bias[c];
         }
@@ -26,19 +26,20 @@ KERNEL norm_rows(int rms, float eps, const float *x, const float *weight, const 
 }
 
 /* h = g * weight, y = (x - mean) * rstd: ((h - mean of h) - y * (mean of h*y)) * rstd; rms has no mean of h.
- * `terms`: where the terms go that sum to the gradient of the weight, or null. */
-KERNEL norm_rows_backward(int rms, const float *x, const float *g, const float *weight, const float *mean,
-                          const float *rstd, float *out, float *terms, int64_t n, int64_t groups, int64_t inner) {
-    const int64_t row = blockIdx.x, skipped = row % groups * n;
+ * `weight_grad_terms`: where the terms go that sum to the gradient of the weight, or null. */
+KERNEL normalize_rows_backward(int is_rms_norm, const float *x, const float *g, const float *weight, const float *mean,
+                               const float *rstd, float *out, float *weight_grad_terms, int64_t n,
+                               int64_t weight_row_period, int64_t values_per_weight) {
+    const int64_t row = blockIdx.x, skipped = row % weight_row_period * n;
     const float count = (float)n, m = mean[row], r = rstd[row];
     x += row * n, g += row * n, out += row * n;
     EACH_OF_ROW(j, n) {
-        if (terms) terms[row * n + j] = g[j] * ((x[j] - m) * r);
-        out[j] = weight ? g[j] * weight[(skipped + j) / inner] : g[j];
+        if (weight_grad_terms) weight_grad_terms[row * n + j] = g[j] * ((x[j] - m) * r);
+        out[j] = weight ? g[j] * weight[(skipped + j) / values_per_weight] : g[j];
     }
     __syncthreads();
     const float slope = sum_row_by_thread_block(n, [&](int64_t j) { return out[j] * ((x[j] - m) * r); }) / count;
-    if (rms) {
+    if (is_rms_norm) {
         EACH_OF_ROW(j, n) out[j] = (out[j] - ((x[j] - m) * r) * slope) * r;
         return;
     }
@@ -60,7 +61,7 @@ KERNEL normalize_channels(const float *x, const float *weight, const float *bias
 /* A warp for each block of the values of a channel: parts[(which * channels + channel) * blocks + block], the sums of
  * g, g*y, h and h*y, the last two in training only. */
 KERNEL channel_gradient_sums(int training, const float *x, const float *g, const float *weight, const float *mean,
-                             const float *rstd, float *parts, int64_t images, int64_t channel_count, int64_t inner,
+                             const float *rstd, float *block_sums, int64_t images, int64_t channel_count, int64_t inner,
                              int64_t blocks) {
     const int64_t warp = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / WARP;
     if (warp >= channel_count * blocks) return; /* whole warps */
@@ -78,8 +79,8 @@ KERNEL channel_gradient_sums(int training, const float *x, const float *g, const
         sum[3] = sum[3] + h * y;
     }
     for (int which = 0; which < (training ? 4 : 2); which++) {
-        const float found = reduce_warp(0, sum[which]);
-        if (threadIdx.x % WARP == 0) parts[(which * channel_count + c) * blocks + warp % blocks] = found;
+        const float found = reduce_warp_to_lane_0(0, sum[which]);
+        if (threadIdx.x % WARP == 0) block_sums[(which * channel_count + c) * blocks + warp % blocks] = found;
     }
 }
 

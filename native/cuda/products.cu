@@ -11,28 +11,30 @@ enum { K_BLOCK = 256 }; /* an fma chain from +0.0; the blocks are added in ascen
 typedef struct {
     const int64_t *table; /* or null */
     int64_t stride;
-} axis_t;
+} axis_offsets_t;
 
 typedef struct {
     int64_t batches, m, n, k;
     const void *a, *b;
     void *c;
-    axis_t a_row, a_k, b_k, b_column, c_column;
+    axis_offsets_t a_row, a_k, b_k, b_column, c_column;
     int64_t a_batch, b_batch, c_batch, c_row; /* strides */
     const void *bias; /* or null: bias[batch * bias_batch + i * bias_row + j * bias_column] is added at the end */
     int64_t bias_batch, bias_row, bias_column;
     int64_t a_along_k, b_along_k; /* neighbours in memory are neighbours in k */
     int64_t splits;               /* parts of k, each of whole blocks, computed beside each other */
     void *parts;                  /* null with one split; else [blocks of k, batches, m, n] */
-} product_t;
+} gemm_t;
 
-DEVICE int64_t offset_at(const axis_t &axis, int64_t i) { return axis.table ? axis.table[i] : i * axis.stride; }
+DEVICE int64_t offset_at(const axis_offsets_t &axis, int64_t index) {
+    return axis.table ? axis.table[index] : index * axis.stride;
+}
 
 DEVICE float fused_multiply_add(float a, float b, float c) { return fma32(a, b, c); }
 DEVICE double fused_multiply_add(double a, double b, double c) { return fma64(a, b, c); }
 
 template <class Real>
-DEVICE Real plus_bias(const product_t &args, int64_t batch, int64_t i, int64_t j, Real value) {
+DEVICE Real add_bias_if_any(const gemm_t &args, int64_t batch, int64_t i, int64_t j, Real value) {
     if (!args.bias) return value;
     return value + ((const Real *)args.bias)[batch * args.bias_batch + i * args.bias_row + j * args.bias_column];
 }
@@ -40,7 +42,7 @@ DEVICE Real plus_bias(const product_t &args, int64_t batch, int64_t i, int64_t j
 /* A thread block computes M x N results, each of its 256 threads R x S of them. Grid: tiles of m, tiles of n, splits,
  * batches, the first fastest. */
 template <class Real, int M, int N, int R, int S, int DEPTH>
-DEVICE void product_tile(const product_t &args) {
+DEVICE void gemm_tile(const gemm_t &args) {
     enum { THREADS = (M / R) * (N / S), OF_A = M * DEPTH / THREADS, OF_B = N * DEPTH / THREADS };
     enum { V = R < 4 ? R : 4, W = S < 4 ? S : 4 }; /* results next to each other */
     __shared__ Real a_tile[DEPTH][M + 4], b_tile[DEPTH][N + 4];
@@ -137,29 +139,29 @@ DEVICE void product_tile(const product_t &args) {
         const int row = i / V * (M * V / R) + ty * V + i % V, column = j / W * (N * W / S) + tx * W + j % W;
         if (row >= rows || column >= columns) continue;
         Real *const cell = c + row * line + c_at[column];
-        *cell = plus_bias(args, batch, top + row, left + column, *cell);
+        *cell = add_bias_if_any(args, batch, top + row, left + column, *cell);
     }
 }
 
 /* The sums of the blocks of k, one after the other; nothing sums to +0.0. */
 template <class Real>
-DEVICE void sum_product_parts(const product_t &args) {
+DEVICE void sum_split_k_parts(const gemm_t &args) {
     const int64_t blocks = (args.k + K_BLOCK - 1) / K_BLOCK, size = args.batches * args.m * args.n;
     EACH(e, size) {
         Real sum = blocks ? ((const Real *)args.parts)[e] : (Real)0;
         for (int64_t block = 1; block < blocks; block++) sum = sum + ((const Real *)args.parts)[block * size + e];
         const int64_t batch = e / args.n / args.m, i = e / args.n % args.m, j = e % args.n;
         ((Real *)args.c)[batch * args.c_batch + i * args.c_row + offset_at(args.c_column, j)] =
-            plus_bias(args, batch, i, j, sum);
+            add_bias_if_any(args, batch, i, j, sum);
     }
 }
 
-KERNEL product_large32(product_t args) { product_tile<float, 128, 128, 8, 8, 8>(args); }
-KERNEL product_small32(product_t args) { product_tile<float, 32, 32, 2, 2, 16>(args); }
-KERNEL product_large64(product_t args) { product_tile<double, 64, 64, 4, 4, 8>(args); }
-KERNEL product_small64(product_t args) { product_tile<double, 32, 32, 2, 2, 16>(args); }
-KERNEL sum_product_parts32(product_t args) { sum_product_parts<float>(args); }
-KERNEL sum_product_parts64(product_t args) { sum_product_parts<double>(args); }
+KERNEL gemm_large32(gemm_t args) { gemm_tile<float, 128, 128, 8, 8, 8>(args); }
+KERNEL gemm_small32(gemm_t args) { gemm_tile<float, 32, 32, 2, 2, 16>(args); }
+KERNEL gemm_large64(gemm_t args) { gemm_tile<double, 64, 64, 4, 4, 8>(args); }
+KERNEL gemm_small64(gemm_t args) { gemm_tile<double, 32, 32, 2, 2, 16>(args); }
+KERNEL sum_split_k_parts32(gemm_t args) { sum_split_k_parts<float>(args); }
+KERNEL sum_split_k_parts64(gemm_t args) { sum_split_k_parts<double>(args); }
 
 typedef struct {
     int64_t in[3], size[3], step[3], left[3]; /* value i of a dimension goes to left + i * step, if inside size */
@@ -167,7 +169,7 @@ typedef struct {
 
 /* The copy of an image with its padding (and with zeros between the values of a strided gradient). */
 template <class Real>
-DEVICE void pad_image(const Real *from, Real *to, int64_t channels, const padding_t &args) {
+DEVICE void pad_image(const Real *src, Real *dst, int64_t channels, const padding_t &args) {
     const int64_t volume = args.size[0] * args.size[1] * args.size[2];
     EACH(e, channels * volume) {
         int64_t rest = e % volume, at[3], source = e / volume, inside = 1;
@@ -179,14 +181,14 @@ DEVICE void pad_image(const Real *from, Real *to, int64_t channels, const paddin
             inside &= at[d] >= 0 && at[d] % args.step[d] == 0 && at[d] / args.step[d] < args.in[d];
             source = source * args.in[d] + at[d] / args.step[d];
         }
-        to[e] = inside ? from[source] : (Real)0;
+        dst[e] = inside ? src[source] : (Real)0;
     }
 }
-KERNEL pad_image32(const float *from, float *to, int64_t channels, padding_t args) {
-    pad_image(from, to, channels, args);
+KERNEL pad_image32(const float *src, float *dst, int64_t channels, padding_t args) {
+    pad_image(src, dst, channels, args);
 }
-KERNEL pad_image64(const double *from, double *to, int64_t channels, padding_t args) {
-    pad_image(from, to, channels, args);
+KERNEL pad_image64(const double *src, double *dst, int64_t channels, padding_t args) {
+    pad_image(src, dst, channels, args);
 }
 
 typedef struct {
@@ -194,12 +196,12 @@ typedef struct {
 } grid_t;
 
 /* Offsets of outer * volume(inner) entries: outer * outer_stride + each position of `inner` times its steps. */
-KERNEL grid_offsets(int64_t *to, int64_t n, grid_t args) {
+KERNEL fill_grid_offsets(int64_t *offsets, int64_t n, grid_t args) {
     EACH(e, n) {
         const int64_t w = e % args.inner[2], h = e / args.inner[2] % args.inner[1],
                       d = e / args.inner[2] / args.inner[1] % args.inner[0];
         const int64_t outer = e / args.inner[2] / args.inner[1] / args.inner[0];
-        to[e] = args.start + outer * args.outer_stride +
-                ((d * args.step[0]) * args.size[1] + h * args.step[1]) * args.size[2] + w * args.step[2];
+        offsets[e] = args.start + outer * args.outer_stride +
+                     ((d * args.step[0]) * args.size[1] + h * args.step[1]) * args.size[2] + w * args.step[2];
     }
 }

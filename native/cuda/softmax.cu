@@ -6,7 +6,7 @@
 #define EACH_OF_ROW(j, n) for (int64_t j = threadIdx.x; j < (n); j += blockDim.x)
 
 /* Every thread gets it. A NaN may be passed over: the sum that follows is one all the same. */
-DEVICE float row_max(const float *x, int64_t n) {
+DEVICE float row_max_nan_undefined(const float *x, int64_t n) {
     __shared__ float part[MOST_WARPS];
     float most = -__builtin_inff();
     EACH_OF_ROW(j, n) most = x[j] > most ? x[j] : most;
@@ -23,27 +23,27 @@ DEVICE float row_max(const float *x, int64_t n) {
 }
 
 /* The sum of e^(x - m), whose terms go to e. */
-DEVICE float exp_and_sum_row(const float *x, float m, float *e, int64_t n) {
-    EACH_OF_ROW(j, n) e[j] = exp_float(x[j] - m);
+DEVICE float exp_shifted_and_sum_row(const float *x, float shift, float *exp_out, int64_t n) {
+    EACH_OF_ROW(j, n) exp_out[j] = exp_float(x[j] - shift);
     __syncthreads();
-    return sum_row_by_thread_block(n, [&](int64_t j) { return e[j]; });
+    return sum_row_by_thread_block(n, [&](int64_t j) { return exp_out[j]; });
 }
 
 KERNEL softmax(const float *x, const float *, float *out, int64_t n) {
     x += blockIdx.x * n, out += blockIdx.x * n;
-    const float sum = exp_and_sum_row(x, row_max(x, n), out, n);
+    const float sum = exp_shifted_and_sum_row(x, row_max_nan_undefined(x, n), out, n);
     EACH_OF_ROW(j, n) out[j] = out[j] / sum;
 }
 
 KERNEL log_softmax(const float *x, const float *, float *out, int64_t n) {
     x += blockIdx.x * n, out += blockIdx.x * n;
-    const float m = row_max(x, n), sum = log_float(exp_and_sum_row(x, m, out, n));
+    const float m = row_max_nan_undefined(x, n), sum = log_float(exp_shifted_and_sum_row(x, m, out, n));
     EACH_OF_ROW(j, n) out[j] = (x[j] - m) - sum;
 }
 
 KERNEL logsumexp(const float *x, const float *, float *out, int64_t n) {
     x += blockIdx.x * n;
-    float m = row_max(x, n);
+    float m = row_max_nan_undefined(x, n);
     if (m == __builtin_inff() || m == -__builtin_inff()) m = 0;
     const float sum = sum_row_by_thread_block(n, [&](int64_t j) { return exp_float(x[j] - m); });
     if (threadIdx.x == 0) out[blockIdx.x] = m + log_float(sum);

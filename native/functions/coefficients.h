@@ -143,7 +143,7 @@ PORTABLE double asin_tail_polynomial(double z) {
 }
 
 /* erf(x) / x, z = x^2 - 7.75, |x| <= 3.93: to 2^-54 */
-PORTABLE double erf_over_x(double z) {
+PORTABLE double erf_over_x_polynomial(double z) {
     const double p1_0 = fma64(-0x1.7b26f08c9b345p-6, z, 0x1.6fcd22af732c0p-2);
     const double p1_1 = fma64(-0x1.ea83a92770e37p-13, z, 0x1.237b69152a75dp-9);
     const double p1_2 = fma64(-0x1.642a6adc7c3abp-19, z, 0x1.a51fecdf5ab5ep-16);
@@ -181,7 +181,7 @@ PORTABLE double erf_over_x(double z) {
 }
 
 /* erfc(x) e^(x^2), z = (x-3)/(x+3), 1/2 <= x <= 10.2: to 2^-52 */
-PORTABLE double erfc_times_exp(double z) {
+PORTABLE double scaled_erfc_polynomial(double z) {
     const double p1_0 = fma64(-0x1.4e102b9cf8513p-2, z, 0x1.6e9827d229d2dp-3);
     const double p1_1 = fma64(-0x1.336ffbef08b30p-3, z, 0x1.f6ff204105973p-3);
     const double p1_2 = fma64(-0x1.8fa58eb5dc42ap-6, z, 0x1.258b13b017b4bp-4);

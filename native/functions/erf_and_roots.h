@@ -8,24 +8,24 @@
 
 /* erf(a) for 0 <= a; from 3.93 on it is 1 as a float. */
 PORTABLE double erf_nonnegative(double a) {
-    a = clamp_above(3.93, a);
-    return a * erf_over_x(fma64(a, a, -7.75));
+    a = min_keeping_nan(3.93, a);
+    return a * erf_over_x_polynomial(fma64(a, a, -7.75));
 }
 
-PORTABLE double erf_double(double x) { return copy_sign(erf_nonnegative(__builtin_fabs(x)), x); }
+PORTABLE double erf_of_widened_float(double x) { return copy_sign(erf_nonnegative(__builtin_fabs(x)), x); }
 
-PORTABLE double erfc_double(double x) {
-    const double a = clamp_above(10.2, __builtin_fabs(x)); /* a * a is exact */
+PORTABLE double erfc_of_widened_float(double x) {
+    const double a = min_keeping_nan(10.2, __builtin_fabs(x)); /* a * a is exact */
     const double low = 1 - copy_sign(erf_nonnegative(a), x);
-    const double high = exp_unclamped(-a * a) * erfc_times_exp((a - 3) / (a + 3));
+    const double high = exp_unclamped(-a * a) * scaled_erfc_polynomial((a - 3) / (a + 3));
     return x > 0.5 ? high : low;
 }
 
-PORTABLE double rsqrt_double(double x) { return 1 / __builtin_sqrt(x); }
+PORTABLE double rsqrt_of_widened_float(double x) { return 1 / __builtin_sqrt(x); }
 
-PORTABLE double reciprocal_double(double x) { return 1 / x; }
+PORTABLE double reciprocal_of_widened_float(double x) { return 1 / x; }
 
-PORTABLE double cbrt_double(double x) {
+PORTABLE double cbrt_of_widened_float(double x) {
     const double a = __builtin_fabs(x);
     /* A third of the exponent and what follows it: within 6 %. Then y (y^3 + 2a) / (2y^3 + a), three times. */
     double y = double_from_bits((uint64_t)((uint32_t)(bits_of_double(a) >> 32) / 3 + 0x2A9F7893U) << 32);

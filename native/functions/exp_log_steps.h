@@ -1,9 +1,10 @@
 /* What the functions of class R share: the steps of exp and log in double.
  *
- * Every function of these files takes a float widened to double and returns a double that, rounded to float, is
- * the correctly rounded result; the few inputs where it is not stand in its list of exceptions (float_functions.h).
- * NAME_double takes every value. NAME_regular, where there is one, takes all but those that NAME_needs_special_case names, and no
- * branch of it depends on a value: loops over it, and over NAME_double where there is no core, become vector code.
+ * Every function of these files takes a float widened to double and returns a double that, rounded to float, is the
+ * correctly rounded result; the few inputs where it is not stand in its list of exceptions (float_functions.h).
+ * NAME_of_widened_float takes every value. NAME_regular, where there is one, takes all but those that
+ * NAME_regular_is_invalid names, and no branch of it depends on a value: loops over it, and over NAME_of_widened_float
+ * where there is no core, become vector code.
  */
 #ifndef SAMERUN_FUNCTIONS_EXP_LOG_STEPS_H
 #define SAMERUN_FUNCTIONS_EXP_LOG_STEPS_H
@@ -18,17 +19,17 @@
 #define ROUNDER 0x1.8p52
 
 /* A NaN passes. */
-PORTABLE double clamp_above(double high, double x) { return x > high ? high : x; }
+PORTABLE double min_keeping_nan(double bound, double x) { return x > bound ? bound : x; }
 
 /* 2^k for the whole number k that x + ROUNDER holds. */
-PORTABLE double power_of_two_from_rounded(double rounded) {
-    return double_from_bits((bits_of_double(rounded) + 1023) << 52);
+PORTABLE double power_of_two_from_rounded(double integer_plus_rounder) {
+    return double_from_bits((bits_of_double(integer_plus_rounder) + 1023) << 52);
 }
 
-/* x = k ln(2) + r, |r| <= ln(2)/2. Returns r; *rounded is k + ROUNDER. */
-PORTABLE double reduce_exp_argument(double x, double *rounded) {
-    *rounded = fma64(x, LOG2_E_0, ROUNDER);
-    const double k = *rounded - ROUNDER;
+/* x = k ln(2) + r, |r| <= ln(2)/2. Returns r; *integer_plus_rounder is k + ROUNDER. */
+PORTABLE double reduce_exp_argument(double x, double *integer_plus_rounder) {
+    *integer_plus_rounder = fma64(x, LOG2_E_0, ROUNDER);
+    const double k = *integer_plus_rounder - ROUNDER;
     return fma64(-k, LN2_1, fma64(-k, LN2_0, x));
 }
 

@@ -25,14 +25,14 @@ enum { ALL_FUNCTIONS(NUMBER_OF) FUNCTIONS };
 
 #define IF_LISTED(input, result) y = bits_of_float(x) == (input) ? float_from_bits(result) : y;
 #define OR_LISTED(input, result) | (bits_of_float(x) == (input))
-#define TO_FLOAT(name)                         \
-    PORTABLE int name##_is_listed(float x) {   \
-        (void)x;                               \
-        return 0 EXCEPTIONS_##name(OR_LISTED); \
-    }                                          \
-    PORTABLE float name##_float(float x) {     \
-        float y = (float)name##_double(x);     \
-        EXCEPTIONS_##name(IF_LISTED) return y; \
+#define TO_FLOAT(name)                                 \
+    PORTABLE int name##_is_listed_exception(float x) { \
+        (void)x;                                       \
+        return 0 EXCEPTIONS_##name(OR_LISTED);         \
+    }                                                  \
+    PORTABLE float name##_float(float x) {             \
+        float y = (float)name##_of_widened_float(x);   \
+        EXCEPTIONS_##name(IF_LISTED) return y;         \
     }
 ALL_FUNCTIONS(TO_FLOAT)
 

@@ -9,8 +9,8 @@ PORTABLE double log_special_case(double x) { return x == 0 ? -INFINITE : x < 0 ?
 PORTABLE int is_outside_log_domain(float x) { return !(x > 0) | !(x < (float)INFINITE); }
 
 #define LOGARITHM(name)                                                                   \
-    PORTABLE int name##_needs_special_case(float x) { return is_outside_log_domain(x); }  \
-    PORTABLE double name##_double(double x) {                                             \
+    PORTABLE int name##_regular_is_invalid(float x) { return is_outside_log_domain(x); }  \
+    PORTABLE double name##_of_widened_float(double x) {                                   \
         return is_outside_log_domain((float)x) ? log_special_case(x) : name##_regular(x); \
     }
 
@@ -42,31 +42,31 @@ PORTABLE double log10_regular(double x) {
 }
 LOGARITHM(log10)
 
-PORTABLE int log1p_needs_special_case(float x) { return !(x > -1) | !(x < (float)INFINITE); }
-PORTABLE double log1p_double(double x) {
+PORTABLE int log1p_regular_is_invalid(float x) { return !(x > -1) | !(x < (float)INFINITE); }
+PORTABLE double log1p_of_widened_float(double x) {
     return x <= -1 ? log_special_case(x + 1) : x < INFINITE ? log1p_regular(x) : x;
 }
 
-PORTABLE int asinh_needs_special_case(float x) { return !(__builtin_fabsf(x) < (float)INFINITE); }
+PORTABLE int asinh_regular_is_invalid(float x) { return !(__builtin_fabsf(x) < (float)INFINITE); }
 PORTABLE double asinh_regular(double x) {
     const double a = __builtin_fabs(x), square = a * a;
     return copy_sign(log1p_regular(a + square / (1 + __builtin_sqrt(1 + square))), x);
 }
-PORTABLE double asinh_double(double x) { return asinh_needs_special_case((float)x) ? x : asinh_regular(x); }
+PORTABLE double asinh_of_widened_float(double x) { return asinh_regular_is_invalid((float)x) ? x : asinh_regular(x); }
 
-PORTABLE int acosh_needs_special_case(float x) { return !(x >= 1) | !(x < (float)INFINITE); }
+PORTABLE int acosh_regular_is_invalid(float x) { return !(x >= 1) | !(x < (float)INFINITE); }
 PORTABLE double acosh_regular(double x) {
     const double t = x - 1;
     return log1p_regular(t + __builtin_sqrt(t * (t + 2)));
 }
-PORTABLE double acosh_double(double x) { return x < 1 ? NO_NUMBER : x < INFINITE ? acosh_regular(x) : x; }
+PORTABLE double acosh_of_widened_float(double x) { return x < 1 ? NO_NUMBER : x < INFINITE ? acosh_regular(x) : x; }
 
-PORTABLE int atanh_needs_special_case(float x) { return !(__builtin_fabsf(x) < 1); }
+PORTABLE int atanh_regular_is_invalid(float x) { return !(__builtin_fabsf(x) < 1); }
 PORTABLE double atanh_regular(double x) {
     const double a = __builtin_fabs(x);
     return copy_sign(0.5 * log1p_regular(2 * a / (1 - a)), x);
 }
-PORTABLE double atanh_double(double x) {
+PORTABLE double atanh_of_widened_float(double x) {
     const double a = __builtin_fabs(x);
     return a < 1 ? atanh_regular(x) : a == 1 ? copy_sign(INFINITE, x) : NO_NUMBER;
 }

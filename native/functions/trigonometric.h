@@ -72,15 +72,15 @@ PORTABLE double tan_of_reduced(double x, double r, uint64_t quadrant) {
 }
 
 #define OF_ANGLE(name)                                                                                   \
-    PORTABLE int name##_needs_special_case(float x) { return !(__builtin_fabsf(x) < (float)FAR_ANGLE); } \
+    PORTABLE int name##_regular_is_invalid(float x) { return !(__builtin_fabsf(x) < (float)FAR_ANGLE); } \
     PORTABLE double name##_regular(double x) {                                                           \
         uint64_t quadrant;                                                                               \
         const double r = reduce_small_angle(x, &quadrant);                                               \
         return name##_of_reduced(x, r, quadrant);                                                        \
     }                                                                                                    \
-    PORTABLE double name##_double(double x) {                                                            \
+    PORTABLE double name##_of_widened_float(double x) {                                                  \
         uint64_t quadrant;                                                                               \
-        if (!name##_needs_special_case((float)x)) return name##_regular(x);                              \
+        if (!name##_regular_is_invalid((float)x)) return name##_regular(x);                              \
         if (!(__builtin_fabs(x) < INFINITE)) return NO_NUMBER;                                           \
         const double r = reduce_large_angle(x, &quadrant);                                               \
         return name##_of_reduced(x, r, quadrant);                                                        \
@@ -93,7 +93,7 @@ OF_ANGLE(tan)
 #define TAN_THREE_EIGHTHS 0x1.3504f40000000p+1 /* about tan(3 pi/8) */
 
 /* atan(y / x) for y >= 0, x >= 0, not both 0 and not both infinite. */
-PORTABLE double atan_of_quotient(double y, double x) {
+PORTABLE double atan_of_nonnegative_quotient(double y, double x) {
     const int middle = y > TAN_EIGHTH * x, high = y > TAN_THREE_EIGHTHS * x;
     const double top = high ? -x : middle ? y - x : y, bottom = high ? y : middle ? y + x : x;
     const double base = high ? HALF_PI_0 : middle ? QUARTER_PI_0 : 0;
@@ -102,26 +102,28 @@ PORTABLE double atan_of_quotient(double y, double x) {
     return base + (t + fma64(t * z, atan_tail_polynomial(z), base_low));
 }
 
-PORTABLE double atan_double(double x) { return copy_sign(atan_of_quotient(__builtin_fabs(x), 1), x); }
+PORTABLE double atan_of_widened_float(double x) {
+    return copy_sign(atan_of_nonnegative_quotient(__builtin_fabs(x), 1), x);
+}
 
 /* asin(s) for 0 <= s <= 1/2, or for s = sqrt((1 - |x|) / 2), of which asin and acos of x > 1/2 are made. */
-PORTABLE double asin_of_half_range(double x, int *high) {
+PORTABLE double asin_reduced_to_half(double x, int *is_above_half) {
     const double a = __builtin_fabs(x);
-    *high = a > 0.5;
-    const double z = *high ? 0.5 * (1 - a) : a * a;
-    const double s = *high ? __builtin_sqrt(z) : a;
+    *is_above_half = a > 0.5;
+    const double z = *is_above_half ? 0.5 * (1 - a) : a * a;
+    const double s = *is_above_half ? __builtin_sqrt(z) : a;
     return fma64(s * z, asin_tail_polynomial(z), s);
 }
 
-PORTABLE double asin_double(double x) {
+PORTABLE double asin_of_widened_float(double x) {
     int high;
-    const double p = asin_of_half_range(x, &high);
+    const double p = asin_reduced_to_half(x, &high);
     return copy_sign(high ? HALF_PI_0 - fma64(2, p, -HALF_PI_1) : p, x);
 }
 
-PORTABLE double acos_double(double x) {
+PORTABLE double acos_of_widened_float(double x) {
     int high;
-    const double p = asin_of_half_range(x, &high), signed_p = copy_sign(p, x);
+    const double p = asin_reduced_to_half(x, &high), signed_p = copy_sign(p, x);
     const double outer = x > 0 ? 2 * p : 2 * HALF_PI_0 - fma64(2, p, -2 * HALF_PI_1);
     return high ? outer : HALF_PI_0 - (signed_p - HALF_PI_1);
 }

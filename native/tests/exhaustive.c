@@ -12,7 +12,7 @@
 
 #include "../functions/float_functions.h"
 #include "../kernels.h"
-#include "../level.h"
+#include "../simd_level.h"
 
 static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
 static double rsqrt(double x) { return 1 / sqrt(x); }
@@ -32,8 +32,8 @@ int main(int argc, char **argv) {
         if (!strcmp(argv[1], table[i].name)) function = i;
     uint64_t first = argc > 2 ? strtoull(argv[2], 0, 0) : 0, count = argc > 3 ? strtoull(argv[3], 0, 0) : 1ULL << 32;
     if (function < 0 || first % PIECE || count % PIECE || first + count > 1ULL << 32) return 2;
-    for (int level = 0; argc > 4 && samerun_level_name(level); level++)
-        if (!strcmp(argv[4], samerun_level_name(level)) && !samerun_force_level(level)) return 2;
+    for (int level = 0; argc > 4 && samerun_simd_level_name(level); level++)
+        if (!strcmp(argv[4], samerun_simd_level_name(level)) && !samerun_try_force_simd_level(level)) return 2;
     double (*authority)(double) = table[function].authority;
     for (uint64_t from = first; from < first + count; from += PIECE) {
         for (int i = 0; i < PIECE; i++) x[i] = float_from_bits((uint32_t)(from + (uint64_t)i));

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../functions/two_arguments.h"
+#include "../functions/binary_functions.h"
 
 int main(int argc, char **argv) {
     static const char *const names[] = {"pow", "atan2", "hypot"};
@@ -21,7 +21,7 @@ int main(int argc, char **argv) {
     const uint64_t count = strtoull(argv[2], 0, 0), seed = strtoull(argv[3], 0, 0);
     for (uint64_t i = 0; i < count; i++) {
         uint32_t w[4];
-        philox(seed, (uint64_t)function, i, w);
+        philox4x32_10(seed, (uint64_t)function, i, w);
         float x, y;
         if (i % 2) {
             x = float_from_bits((w[0] & 0x807FFFFFU) | (127 - 8 + w[2] % 16) << 23);

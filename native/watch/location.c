@@ -4,7 +4,7 @@
 #include <frameobject.h>
 
 /* A number that a function without arguments gives. */
-static watch_status call_for_long(PyObject *function, long *value) {
+static watch_status call_returning_long(PyObject *function, long *value) {
     PyObject *found = PyObject_CallNoArgs(function);
     if (!found) return STATUS_ERROR;
     *value = PyLong_AsLong(found);
@@ -27,7 +27,7 @@ static watch_status is_user_code(PyObject *code) {
 }
 
 /* The writer of the trace; None where recording is over. */
-PyObject *open_writer_of(watcher_t *watcher) {
+PyObject *get_or_open_trace_writer(watcher_t *watcher) {
     PyObject *writer = PyObject_GetAttr(watcher->recorder, names.writer);
     if (writer != Py_None) return writer;
     Py_DECREF(writer);
@@ -35,8 +35,8 @@ PyObject *open_writer_of(watcher_t *watcher) {
 }
 
 /* The number of a line that is not in `location_ids` yet. */
-static PyObject *intern_location_of(watcher_t *watcher, PyObject *code, PyObject *line, PyObject *module) {
-    PyObject *writer = open_writer_of(watcher), *file = NULL, *found = NULL;
+static PyObject *intern_location_id(watcher_t *watcher, PyObject *code, PyObject *line, PyObject *module) {
+    PyObject *writer = get_or_open_trace_writer(watcher), *file = NULL, *found = NULL;
     if (!writer) return NULL;
     if (writer == Py_None) {
         Py_DECREF(writer);
@@ -49,13 +49,13 @@ static PyObject *intern_location_of(watcher_t *watcher, PyObject *code, PyObject
     return found;
 }
 
-static watch_status location_of_line(watcher_t *watcher, PyFrameObject *frame, PyObject *code, long *location_id) {
+static watch_status location_id_of_frame(watcher_t *watcher, PyFrameObject *frame, PyObject *code, long *location_id) {
     PyObject *module = slot_value(watcher->state, state_at.module), *found = NULL, *key = NULL;
     PyObject *id = PyLong_FromVoidPtr(code), *line = PyLong_FromLong(PyFrame_GetLineNumber(frame));
     if (id && line && (key = PyTuple_Pack(3, id, line, module))) {
         if ((found = PyDict_GetItemWithError(watcher->location_ids, key))) {
             Py_INCREF(found);
-        } else if (!PyErr_Occurred() && (found = intern_location_of(watcher, code, line, module))) {
+        } else if (!PyErr_Occurred() && (found = intern_location_id(watcher, code, line, module))) {
             if (PyDict_SetItem(watcher->location_ids, key, found)) Py_CLEAR(found);
         }
     }
@@ -69,7 +69,7 @@ static watch_status location_of_line(watcher_t *watcher, PyFrameObject *frame, P
 }
 
 /* Number of the user's present line; 0 where there is none. */
-static watch_status find_user_line_location(watcher_t *watcher, long *location_id) {
+static watch_status find_user_location_id(watcher_t *watcher, long *location_id) {
     PyFrameObject *frame = PyEval_GetFrame();
     watch_status status = STATUS_DONE;
     *location_id = 0;
@@ -77,7 +77,7 @@ static watch_status find_user_line_location(watcher_t *watcher, long *location_i
     while (frame) {
         PyObject *code = (PyObject *)PyFrame_GetCode(frame);
         watch_status users = is_user_code(code);
-        if (users > 0) status = location_of_line(watcher, frame, code, location_id);
+        if (users > 0) status = location_id_of_frame(watcher, frame, code, location_id);
         Py_DECREF(code);
         PyFrameObject *back = users ? NULL : PyFrame_GetBack(frame);
         Py_DECREF(frame);
@@ -88,11 +88,11 @@ static watch_status find_user_line_location(watcher_t *watcher, long *location_i
 }
 
 /* Remember which line made the autograd nodes that are new: their backward belongs to it. */
-static watch_status remember_new_nodes(watcher_t *watcher, long now, long location_id) {
+static watch_status record_new_node_locations(watcher_t *watcher, long next_sequence_nr, long location_id) {
     PyObject *nodes = slot_value(watcher->state, state_at.node_location_ids), *value = PyLong_FromLong(location_id);
     long from = slot_number(watcher->state, state_at.last_sequence);
     if (!value) return STATUS_ERROR;
-    for (long at = from > now - 64 ? from : now - 64; at < now; at++) {
+    for (long at = from > next_sequence_nr - 64 ? from : next_sequence_nr - 64; at < next_sequence_nr; at++) {
         PyObject *key = PyLong_FromLong(at & host.node_ring);
         bool failed = !key || PyDict_SetItem(nodes, key, value) < 0;
         Py_XDECREF(key);
@@ -102,21 +102,21 @@ static watch_status remember_new_nodes(watcher_t *watcher, long now, long locati
         }
     }
     Py_DECREF(value);
-    return set_slot_number(watcher->state, state_at.last_sequence, now);
+    return set_slot_number(watcher->state, state_at.last_sequence, next_sequence_nr);
 }
 
-watch_status remember_silent_nodes(watcher_t *watcher) {
+watch_status record_new_node_locations_at_user_line(watcher_t *watcher) {
     long now, task, location_id;
-    if (call_for_long(host.next_sequence, &now) < 0) return STATUS_ERROR;
+    if (call_returning_long(host.next_sequence, &now) < 0) return STATUS_ERROR;
     if (now == slot_number(watcher->state, state_at.last_sequence)) return STATUS_DONE;
-    if (call_for_long(host.graph_task, &task) < 0) return STATUS_ERROR;
+    if (call_returning_long(host.graph_task, &task) < 0) return STATUS_ERROR;
     if (task != -1) return STATUS_DONE;
-    return find_user_line_location(watcher, &location_id) < 0 ? STATUS_ERROR
-                                                              : remember_new_nodes(watcher, now, location_id);
+    return find_user_location_id(watcher, &location_id) < 0 ? STATUS_ERROR
+                                                            : record_new_node_locations(watcher, now, location_id);
 }
 
 /* The line whose operator made the autograd node that runs; 0 where it is not known. */
-static watch_status location_of_running_node(watcher_t *watcher, long *location_id) {
+static watch_status location_id_of_running_node(watcher_t *watcher, long *location_id) {
     PyObject *key = NULL, *found = NULL, *count = NULL, *node = PyObject_CallNoArgs(host.current_node);
     *location_id = 0;
     if (!node) return STATUS_ERROR;
@@ -137,14 +137,14 @@ static watch_status is_grad_enabled(void) {
     return found == Py_True ? STATUS_YES : STATUS_NO;
 }
 
-watch_status find_phase_and_location(watcher_t *watcher, PyObject **tensors, Py_ssize_t count, long *phase,
-                                     long *location_id) {
+watch_status determine_phase_and_location_id(watcher_t *watcher, PyObject **tensors, Py_ssize_t count, long *phase,
+                                             long *location_id) {
     long task, now, known_phase = slot_number(watcher->state, state_at.phase);
-    if (call_for_long(host.graph_task, &task) < 0) return STATUS_ERROR;
+    if (call_returning_long(host.graph_task, &task) < 0) return STATUS_ERROR;
     if (task != -1) { /* autograd runs: the operator belongs to the line that made the node */
         *phase = host.phase_backward;
-        if (location_of_running_node(watcher, location_id) < 0) return STATUS_ERROR;
-        return *location_id ? STATUS_DONE : find_user_line_location(watcher, location_id);
+        if (location_id_of_running_node(watcher, location_id) < 0) return STATUS_ERROR;
+        return *location_id ? STATUS_DONE : find_user_location_id(watcher, location_id);
     }
     if (known_phase == host.phase_optimizer &&
         (*location_id = slot_number(watcher->state, state_at.step_location_id))) {
@@ -153,10 +153,10 @@ watch_status find_phase_and_location(watcher_t *watcher, PyObject **tensors, Py_
         *phase = known_phase;
         if (!enabled) return STATUS_DONE;
     }
-    if (find_user_line_location(watcher, location_id) < 0 || call_for_long(host.next_sequence, &now) < 0)
+    if (find_user_location_id(watcher, location_id) < 0 || call_returning_long(host.next_sequence, &now) < 0)
         return STATUS_ERROR;
     if (now != slot_number(watcher->state, state_at.last_sequence) &&
-        remember_new_nodes(watcher, now, *location_id) < 0)
+        record_new_node_locations(watcher, now, *location_id) < 0)
         return STATUS_ERROR;
     *phase = known_phase;
     if (known_phase >= 0) return STATUS_DONE;

@@ -3,8 +3,8 @@
 #include "watch.h"
 
 /* Make the record of memory that has none yet. */
-static PyObject *add_record(watcher_t *watcher, PyObject *storage, PyObject *key) {
-    PyObject *record = NULL, *limit = NULL, *known = PyDict_New(), *weak = weak_reference(storage);
+static PyObject *add_storage_record(watcher_t *watcher, PyObject *storage, PyObject *storage_key) {
+    PyObject *record = NULL, *limit = NULL, *known = PyDict_New(), *weak = storage_weak_ref(storage);
     if (!known || !weak) goto failed;
     PyTypeObject *type = (PyTypeObject *)host.StorageRecord;
     if (!(record = type->tp_alloc(type, 0))) goto failed;
@@ -15,7 +15,8 @@ static PyObject *add_record(watcher_t *watcher, PyObject *storage, PyObject *key
     set_slot(record, storage_at.trusted, Py_True);
     set_slot(record, storage_at.uninitialised, Py_False);
     if (set_slot_number(record, storage_at.made_at, 0) < 0 || set_slot_number(record, storage_at.last_writer, -1) < 0 ||
-        set_slot_number(record, storage_at.read_epoch, -1) < 0 || PyDict_SetItem(watcher->records, key, record) < 0)
+        set_slot_number(record, storage_at.read_epoch, -1) < 0 ||
+        PyDict_SetItem(watcher->records, storage_key, record) < 0)
         goto failed;
     if (!(limit = PyObject_GetAttr(watcher->storages, names.drop_above))) goto failed;
     if (PyDict_GET_SIZE(watcher->records) > PyLong_AsLong(limit)) {
@@ -43,36 +44,39 @@ PyObject *find_or_add_record(watcher_t *watcher, PyObject *tensor) {
     return PyObject_CallMethodOneArg(watcher->storages, names.find_or_add_record, tensor);
 }
 
-/* The digest of a view that is not contiguous: of its memory's content and the view's geometry, without a copy. */
-static PyObject *digest_strided_view(PyObject *tensor, PyObject *content, PyObject *known) {
-    PyObject *key = strided_geometry(tensor), *text = NULL, *bytes = NULL, *found = NULL;
-    if (!key) return NULL;
-    if ((found = PyDict_GetItemWithError(known, key))) {
+/* The digest of a view that is not contiguous: of `content_digest`, its memory's, and the view's geometry, without a
+ * copy. */
+static PyObject *digest_strided_view_cached(PyObject *tensor, PyObject *content_digest, PyObject *digest_cache) {
+    PyObject *view_key = strided_view_key(tensor), *text = NULL, *bytes = NULL, *found = NULL;
+    if (!view_key) return NULL;
+    if ((found = PyDict_GetItemWithError(digest_cache, view_key))) {
         Py_INCREF(found);
-    } else if (!PyErr_Occurred() && (text = PyObject_Str(key)) && (bytes = PyUnicode_AsUTF8String(text))) {
-        PyObject *joined = content;
+    } else if (!PyErr_Occurred() && (text = PyObject_Str(view_key)) && (bytes = PyUnicode_AsUTF8String(text))) {
+        PyObject *joined = content_digest;
         Py_INCREF(joined);
         PyBytes_Concat(&joined, bytes);
-        if (joined && (found = PyObject_CallOneArg(host.xxh3_128_digest, joined)) && PyDict_SetItem(known, key, found))
+        if (joined && (found = PyObject_CallOneArg(host.xxh3_128_digest, joined)) &&
+            PyDict_SetItem(digest_cache, view_key, found))
             Py_CLEAR(found);
         Py_XDECREF(joined);
     }
     Py_XDECREF(bytes);
     Py_XDECREF(text);
-    Py_DECREF(key);
+    Py_DECREF(view_key);
     return found;
 }
 
-static PyObject *digest_dense_view(PyObject *tensor, PyObject *known) {
-    PyObject *key = geometry(tensor);
-    if (!key) return NULL;
-    PyObject *found = PyDict_GetItemWithError(known, key);
+static PyObject *digest_contiguous_view_cached(PyObject *tensor, PyObject *digest_cache) {
+    PyObject *view_key = contiguous_view_key(tensor);
+    if (!view_key) return NULL;
+    PyObject *found = PyDict_GetItemWithError(digest_cache, view_key);
     if (found) {
         Py_INCREF(found);
-    } else if (!PyErr_Occurred() && (found = digest_dense(tensor, key, known)) && PyDict_SetItem(known, key, found)) {
+    } else if (!PyErr_Occurred() && (found = digest_contiguous(tensor, view_key, digest_cache)) &&
+               PyDict_SetItem(digest_cache, view_key, found)) {
         Py_CLEAR(found);
     }
-    Py_DECREF(key);
+    Py_DECREF(view_key);
     return found;
 }
 
@@ -80,17 +84,18 @@ PyObject *digest_input(watcher_t *watcher, PyObject *tensor, PyObject *record) {
     if (slot_is_true(record, storage_at.trusted) && slot_is_true(record, storage_at.on_cpu)) {
         PyObject *known = slot_value(record, storage_at.view_digests);
         PyObject *content = slot_value(record, storage_at.content_digest);
-        watch_status contiguous = is_dense(tensor), lazy = contiguous ? STATUS_NO : is_lazy(tensor);
+        watch_status contiguous = is_contiguous_and_not_lazy(tensor),
+                     lazy = contiguous ? STATUS_NO : is_lazy_conj_or_neg(tensor);
         if (contiguous < 0 || lazy < 0) return NULL;
-        if (contiguous) return digest_dense_view(tensor, known);
+        if (contiguous) return digest_contiguous_view_cached(tensor, known);
         if (!lazy && content != Py_None && !slot_is_true(record, storage_at.uninitialised))
-            return digest_strided_view(tensor, content, known);
+            return digest_strided_view_cached(tensor, content, known);
     }
     if (!slot_is_true(record, storage_at.trusted) && slot_is_true(record, storage_at.on_cpu)) {
         /* It may change behind torch's back: read at every use while it is small (an optimizer's counters, mostly). */
-        watch_status small = is_small(tensor);
-        if (small > 0) small = is_dense(tensor);
-        if (small) return small < 0 ? NULL : digest_dense_uncached(tensor);
+        watch_status small = is_at_most_small_bytes(tensor);
+        if (small > 0) small = is_contiguous_and_not_lazy(tensor);
+        if (small) return small < 0 ? NULL : digest_contiguous_uncached(tensor);
     }
     PyObject *arguments[] = {watcher->storages, tensor, record};
     return PyObject_VectorcallMethod(names.digest_input, arguments, 3, NULL);
@@ -98,16 +103,16 @@ PyObject *digest_input(watcher_t *watcher, PyObject *tensor, PyObject *record) {
 
 /* Digest an operator's output in memory that is new, and keep the digest in its record. */
 static PyObject *digest_new_memory(watcher_t *watcher, PyObject *tensor, PyObject *record) {
-    watch_status contiguous = is_dense(tensor);
+    watch_status contiguous = is_contiguous_and_not_lazy(tensor);
     PyObject *thread = slot_value(watcher->state, state_at.number);
     if (contiguous < 0) return NULL;
     if (!contiguous) {
         PyObject *arguments[] = {watcher->storages, tensor, record, thread};
         return PyObject_VectorcallMethod(names.digest_new_memory, arguments, 4, NULL);
     }
-    PyObject *key = geometry(tensor);
+    PyObject *key = contiguous_view_key(tensor);
     PyObject *known = slot_value(record, storage_at.view_digests);
-    PyObject *found = key ? digest_dense(tensor, key, known) : NULL;
+    PyObject *found = key ? digest_contiguous(tensor, key, known) : NULL;
     if (found && PyDict_SetItem(known, key, found)) Py_CLEAR(found);
     Py_XDECREF(key);
     if (!found) return NULL;
@@ -123,7 +128,7 @@ PyObject *digest_output(watcher_t *watcher, PyObject *tensor) {
         if ((record = PyDict_GetItemWithError(watcher->records, key))) {
             Py_INCREF(record);
             found = digest_input(watcher, tensor, record);
-        } else if (!PyErr_Occurred() && (record = add_record(watcher, storage, key))) {
+        } else if (!PyErr_Occurred() && (record = add_storage_record(watcher, storage, key))) {
             found = digest_new_memory(watcher, tensor, record);
         }
     }
@@ -138,15 +143,15 @@ PyObject *digest_written(watcher_t *watcher, PyObject *tensor, PyObject *record)
     PyObject *storage = untyped_storage_of(tensor);
     watch_status usual = storage ? covers_storage(tensor, storage) : STATUS_ERROR;
     Py_XDECREF(storage);
-    if (usual > 0 && slot_is_true(record, storage_at.on_cpu)) usual = is_dense(tensor);
+    if (usual > 0 && slot_is_true(record, storage_at.on_cpu)) usual = is_contiguous_and_not_lazy(tensor);
     if (usual < 0) return NULL;
     if (!usual || !slot_is_true(record, storage_at.on_cpu)) {
         PyObject *arguments[] = {watcher->storages, tensor, record, thread};
         return PyObject_VectorcallMethod(names.digest_written, arguments, 4, NULL);
     }
-    PyObject *known = slot_value(record, storage_at.view_digests), *key = geometry(tensor);
+    PyObject *known = slot_value(record, storage_at.view_digests), *key = contiguous_view_key(tensor);
     PyDict_Clear(known);
-    PyObject *found = key ? digest_dense(tensor, key, known) : NULL;
+    PyObject *found = key ? digest_contiguous(tensor, key, known) : NULL;
     if (found && PyDict_SetItem(known, key, found)) Py_CLEAR(found);
     Py_XDECREF(key);
     if (!found) return NULL;

@@ -3,7 +3,7 @@
 
 #include <structmember.h>
 
-host_t host;
+host_objects_t host;
 names_t names;
 
 /* --- what the Python side hands over ----------------------------------------------------------------- */
@@ -86,7 +86,7 @@ static const struct {
 };
 
 /* setup(host): an object with the attributes above. Raises where this torch or Python is another than expected. */
-static PyObject *setup(PyObject *module, PyObject *fields) {
+static PyObject *setup_host_objects(PyObject *module, PyObject *fields) {
     (void)module;
     for (size_t i = 0; i < sizeof attribute_names / sizeof *attribute_names; i++)
         if (!*attribute_names[i].name &&
@@ -107,35 +107,36 @@ static PyObject *setup(PyObject *module, PyObject *fields) {
     if (!PyType_Check(host.StorageRecord) || !PyAnySet_Check(host.odd_dtypes) || !PyDict_Check(host.shape_seeds) ||
         !PyDict_Check(host.code_kinds))
         return PyErr_SetString(PyExc_TypeError, "setup: a field of another type"), NULL;
-    if (find_slots() < 0 || find_descriptors() < 0) return NULL;
+    if (resolve_slot_offsets() < 0 || resolve_tensor_descriptors() < 0) return NULL;
     Py_RETURN_NONE;
 }
 
 /* torch asks in Python, before every call of a mode, whether somebody registered a rule for this operator and this
  * kind of mode: three functions with cold caches each time. For our kind the answer is no. */
-static PyObject *our_mode, *torch_find_rule;
+static PyObject *mode_without_rules, *torch_find_dispatch_rule;
 
-static PyObject *find_rule(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
+static PyObject *find_dispatch_rule(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
     (void)module;
-    if (count == 2 && arguments[1] == our_mode) Py_RETURN_NONE;
-    if (!torch_find_rule) return PyErr_SetString(PyExc_RuntimeError, "call skip_rule_lookup_for first"), NULL;
-    return PyObject_Vectorcall(torch_find_rule, arguments, (size_t)count, NULL);
+    if (count == 2 && arguments[1] == mode_without_rules) Py_RETURN_NONE;
+    if (!torch_find_dispatch_rule)
+        return PyErr_SetString(PyExc_RuntimeError, "call skip_dispatch_rule_lookup_for first"), NULL;
+    return PyObject_Vectorcall(torch_find_dispatch_rule, arguments, (size_t)count, NULL);
 }
 
-/* skip_rule_lookup_for(kind, otherwise): from now on `find_rule` returns None for this kind of mode and asks `otherwise` for
- * the others. */
-static PyObject *skip_rule_lookup_for(PyObject *module, PyObject *args) {
-    PyObject *kind, *otherwise;
+/* skip_dispatch_rule_lookup_for(mode_class, find_rule): from now on `find_dispatch_rule` returns None for this kind
+ * of mode and asks `find_rule` for the others. */
+static PyObject *skip_dispatch_rule_lookup_for(PyObject *module, PyObject *args) {
+    PyObject *mode_class, *find_rule;
     (void)module;
-    if (!PyArg_ParseTuple(args, "OO", &kind, &otherwise)) return NULL;
-    Py_INCREF(kind);
-    Py_INCREF(otherwise);
-    Py_XSETREF(our_mode, kind);
-    Py_XSETREF(torch_find_rule, otherwise);
+    if (!PyArg_ParseTuple(args, "OO", &mode_class, &find_rule)) return NULL;
+    Py_INCREF(mode_class);
+    Py_INCREF(find_rule);
+    Py_XSETREF(mode_without_rules, mode_class);
+    Py_XSETREF(torch_find_dispatch_rule, find_rule);
     Py_RETURN_NONE;
 }
 
-static PyObject *stop_borrowing(PyObject *module, PyObject *none) {
+static PyObject *stop_borrowing_threads_after_fork(PyObject *module, PyObject *none) {
     (void)module, (void)none;
     stop_borrowing_threads();
     Py_RETURN_NONE;
@@ -146,7 +147,7 @@ static PyObject *stop_borrowing(PyObject *module, PyObject *none) {
     do_it(recorder) do_it(state) do_it(storages) do_it(records) do_it(operators) do_it(location_ids) do_it(slow)
 #define KEPT(do_it) FIELDS(do_it) do_it(writer) do_it(pending) do_it(push)
 
-static PyObject *attach(PyObject *self, PyObject *args) {
+static PyObject *attach_watcher(PyObject *self, PyObject *args) {
     watcher_t *watcher = (watcher_t *)self;
     PyObject *recorder, *state, *storages, *records, *operators, *location_ids, *slow;
     if (!host.Tensor) return PyErr_SetString(PyExc_RuntimeError, "call setup first"), NULL;
@@ -184,8 +185,9 @@ static void watcher_dealloc(PyObject *self) {
 }
 
 static PyMethodDef watcher_methods[] = {
-    {"attach", attach, METH_VARARGS, "attach(recorder, state, storages, records, operators, location_ids, slow)"},
-    {"dispatch", (PyCFunction)(void (*)(void))dispatch, METH_FASTCALL, "The quick way of __torch_dispatch__."},
+    {"attach", attach_watcher, METH_VARARGS,
+     "attach(recorder, state, storages, records, operators, location_ids, slow)"},
+    {"dispatch", (PyCFunction)(void (*)(void))torch_dispatch, METH_FASTCALL, "The quick way of __torch_dispatch__."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -205,15 +207,17 @@ static PyType_Spec watcher_spec = {
 };
 
 static PyMethodDef methods[] = {
-    {"setup", setup, METH_O, "Take what the quick way needs to know; once."},
+    {"setup", setup_host_objects, METH_O, "Take what the quick way needs to know; once."},
     {"digest", digest, METH_O, "The digest of a tensor, as `samerun.record.digests.digest.digest` gives it."},
     {"join_digests", join_digests, METH_VARARGS,
-     "join_digests(values, otherwise): the digest of their digests; `otherwise` gives that of what is not a tensor."},
-    {"skip_rule_lookup_for", skip_rule_lookup_for, METH_VARARGS,
-     "skip_rule_lookup_for(kind, otherwise): what `find_rule` returns."},
-    {"find_rule", (PyCFunction)(void (*)(void))find_rule, METH_FASTCALL,
+     "join_digests(values, digest_other): the digest of their digests; `digest_other` gives that of what is not a "
+     "tensor."},
+    {"skip_dispatch_rule_lookup_for", skip_dispatch_rule_lookup_for, METH_VARARGS,
+     "skip_dispatch_rule_lookup_for(mode_class, find_rule): what `find_dispatch_rule` returns."},
+    {"find_dispatch_rule", (PyCFunction)(void (*)(void))find_dispatch_rule, METH_FASTCALL,
      "Stands in for torch's find_torch_dispatch_rule."},
-    {"stop_borrowing", stop_borrowing, METH_NOARGS, "Borrow no threads from now on."},
+    {"stop_borrowing_threads_after_fork", stop_borrowing_threads_after_fork, METH_NOARGS,
+     "Borrow no threads from now on."},
     {NULL, NULL, 0, NULL},
 };
 

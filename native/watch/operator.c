@@ -23,7 +23,7 @@ static void release_event(event_t *event) {
 }
 
 /* `watched_operator.flatten_into` of one argument. */
-static watch_status add_operand(event_t *event, PyObject *item) {
+static watch_status collect_operand(event_t *event, PyObject *item) {
     if (is_tensor(item)) {
         if (event->count == MOST_TENSORS) return STATUS_LEFT_TO_PYTHON;
         event->records[event->count] = NULL;
@@ -36,7 +36,7 @@ static watch_status add_operand(event_t *event, PyObject *item) {
         Py_ssize_t length = PySequence_Fast_GET_SIZE(item);
         watch_status status = append_scalar_number(&event->others, (long)length);
         for (Py_ssize_t i = 0; i < length && status > 0; i++)
-            status = add_operand(event, PySequence_Fast_GET_ITEM(item, i));
+            status = collect_operand(event, PySequence_Fast_GET_ITEM(item, i));
         return status;
     }
     PyObject *tensors = PyList_New(0), *others = PyList_New(0), *items = PyTuple_Pack(1, item), *flattened = NULL;
@@ -58,12 +58,12 @@ static watch_status add_operand(event_t *event, PyObject *item) {
 static watch_status collect_operands(watcher_t *watcher, event_t *event, PyObject *args, PyObject *kwargs) {
     watch_status status = STATUS_DONE;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args) && status > 0; i++)
-        status = add_operand(event, PyTuple_GET_ITEM(args, i));
+        status = collect_operand(event, PyTuple_GET_ITEM(args, i));
     PyObject *key, *value;
     for (Py_ssize_t at = 0; status > 0 && kwargs && PyDict_Next(kwargs, &at, &key, &value);)
-        status = add_operand(event, value);
+        status = collect_operand(event, value);
     for (Py_ssize_t i = 0; i < event->count && status > 0; i++) {
-        watch_status plain = is_plain(event->tensors[i]);
+        watch_status plain = is_plain_cpu_tensor(event->tensors[i]);
         if (plain <= 0) return plain < 0 ? STATUS_ERROR : STATUS_LEFT_TO_PYTHON;
         if (!(event->records[i] = find_or_add_record(watcher, event->tensors[i]))) return STATUS_ERROR;
         if (slot_is_true(event->records[i], storage_at.uninitialised)) return STATUS_LEFT_TO_PYTHON;
@@ -71,7 +71,7 @@ static watch_status collect_operands(watcher_t *watcher, event_t *event, PyObjec
     return status;
 }
 
-static watch_status hash64_of(PyObject *bytes, uint64_t *value) {
+static watch_status xxh3_64(PyObject *bytes, uint64_t *value) {
     PyObject *found = PyObject_CallOneArg(host.xxh3_64_intdigest, bytes);
     if (!found) return STATUS_ERROR;
     *value = PyLong_AsUnsignedLongLong(found);
@@ -79,18 +79,18 @@ static watch_status hash64_of(PyObject *bytes, uint64_t *value) {
     return STATUS_DONE;
 }
 
-static PyObject *repr_bytes(PyObject *object) {
+static PyObject *utf8_repr(PyObject *object) {
     PyObject *text = PyObject_Repr(object);
     PyObject *bytes = text ? PyUnicode_AsUTF8String(text) : NULL;
     Py_XDECREF(text);
     return bytes;
 }
 
-/* What the event says of the operator's inputs: phase and location_id, their digests, the scalars. Runs before the operator,
- * because an operator that writes in location_id changes what its inputs hold. */
+/* What the event says of the operator's inputs: phase and location_id, their digests, the scalars. Runs before the
+ * operator, because an operator that writes in location_id changes what its inputs hold. */
 static watch_status digest_operands(watcher_t *watcher, PyObject *operator, event_t *event, PyObject *args) {
     long phase, thread = slot_number(watcher->state, state_at.number);
-    if (find_phase_and_location(watcher, event->tensors, event->count, &phase, &event->location_id) < 0)
+    if (determine_phase_and_location_id(watcher, event->tensors, event->count, &phase, &event->location_id) < 0)
         return STATUS_ERROR;
     event->flags = phase;
     PyObject *joined = PyBytes_FromStringAndSize(NULL, DIGEST_BYTES * event->count);
@@ -112,13 +112,13 @@ static watch_status digest_operands(watcher_t *watcher, PyObject *operator, even
         Py_DECREF(digest);
     }
     if (!event->count) event->flags |= host.flag_no_inputs;
-    watch_status status = hash64_of(joined, &event->inputs);
+    watch_status status = xxh3_64(joined, &event->inputs);
     Py_DECREF(joined);
     if (status < 0) return status;
     uint64_t scalars = 0;
     PyObject *text = finish_scalars_text(&event->others);
     if (!text) return STATUS_ERROR;
-    if (text != Py_None) status = hash64_of(text, &scalars);
+    if (text != Py_None) status = xxh3_64(text, &scalars);
     event->scalars = (uint32_t)scalars;
     Py_DECREF(text);
     return status;
@@ -129,7 +129,7 @@ static void store_little_endian(unsigned char *out, uint64_t value, int bytes) {
 }
 
 /* `TraceWriter.append`, which is called only where it will write: the others go straight to its deque. */
-static watch_status append_event(watcher_t *watcher, PyObject *writer, PyObject *packed) {
+static watch_status append_packed_event(watcher_t *watcher, PyObject *writer, PyObject *packed) {
     if (watcher->writer != writer) {
         PyObject *pending = PyObject_GetAttr(writer, names.pending);
         PyObject *push = pending ? PyObject_GetAttr(pending, names.append) : NULL;
@@ -148,8 +148,8 @@ static watch_status append_event(watcher_t *watcher, PyObject *writer, PyObject 
 }
 
 /* Write the event as `format.EVENT` packs it. */
-static watch_status write_event(watcher_t *watcher, PyObject *writer, PyObject *operator, event_t *event,
-                                PyObject *digest) {
+static watch_status append_operator_event(watcher_t *watcher, PyObject *writer, PyObject *operator, event_t *event,
+                                          PyObject *digest) {
     long name_id = slot_number(operator, operator_at.name_id), thread = slot_number(watcher->state, state_at.number);
     if (thread < 0 || thread > 0xFFFF)
         return PyErr_SetString(PyExc_ValueError, "a thread without a number"), STATUS_ERROR;
@@ -174,13 +174,13 @@ static watch_status write_event(watcher_t *watcher, PyObject *writer, PyObject *
     store_little_endian(out + 12, event->scalars, 4);
     store_little_endian(out + 16, event->inputs, 8);
     memcpy(out + 24, PyBytes_AS_STRING(digest), DIGEST_BYTES);
-    watch_status status = append_event(watcher, writer, packed);
+    watch_status status = append_packed_event(watcher, writer, packed);
     Py_DECREF(packed);
     return status;
 }
 
 /* The digest of a tuple or list of fresh tensors and None; NULL without an error where it is something else. */
-static PyObject *digest_sequence(watcher_t *watcher, PyObject *out) {
+static PyObject *try_digest_fresh_sequence(watcher_t *watcher, PyObject *out) {
     Py_ssize_t length = PySequence_Fast_GET_SIZE(out), filled = 0;
     PyObject *values = NULL, *text = NULL, *joined = NULL, *found = NULL, *count = PyLong_FromSsize_t(length);
     char digests[DIGEST_BYTES * MOST_TENSORS];
@@ -190,7 +190,7 @@ static PyObject *digest_sequence(watcher_t *watcher, PyObject *out) {
         PyObject *item = PySequence_Fast_GET_ITEM(out, i);
         if (item == Py_None) {
             if (PyList_Append(values, item)) goto done;
-        } else if (!is_tensor(item) || is_plain(item) <= 0) {
+        } else if (!is_tensor(item) || is_plain_cpu_tensor(item) <= 0) {
             goto done;
         }
     }
@@ -202,7 +202,7 @@ static PyObject *digest_sequence(watcher_t *watcher, PyObject *out) {
         memcpy(digests + DIGEST_BYTES * filled++, PyBytes_AS_STRING(value), DIGEST_BYTES);
         Py_DECREF(value);
     }
-    if (!(text = repr_bytes(values))) goto done;
+    if (!(text = utf8_repr(values))) goto done;
     if (!(joined = PyBytes_FromStringAndSize(NULL, DIGEST_BYTES * filled + PyBytes_GET_SIZE(text)))) goto done;
     memcpy(PyBytes_AS_STRING(joined), digests, (size_t)(DIGEST_BYTES * filled));
     memcpy(PyBytes_AS_STRING(joined) + DIGEST_BYTES * filled, PyBytes_AS_STRING(text), (size_t)PyBytes_GET_SIZE(text));
@@ -230,16 +230,16 @@ static watch_status record_results_in_python(watcher_t *watcher, PyObject *opera
 }
 
 /* Digest the results, and write the event. */
-static watch_status digest_results_and_write_event(watcher_t *watcher, PyObject *operator, event_t *event,
-                                                   PyObject *args, PyObject *kwargs, PyObject *out) {
+static watch_status digest_results_and_append_event(watcher_t *watcher, PyObject *operator, event_t *event,
+                                                    PyObject *args, PyObject *kwargs, PyObject *out) {
     PyObject *digest = NULL;
     if (slot_is_true(operator, operator_at.writes_nothing)) {
         if ((PyObject *)Py_TYPE(out) == host.Tensor) {
-            watch_status plain = is_plain(out);
+            watch_status plain = is_plain_cpu_tensor(out);
             if (plain < 0) return STATUS_ERROR;
             if (plain && !(digest = digest_output(watcher, out))) return STATUS_ERROR;
         } else if (PyTuple_CheckExact(out) || PyList_CheckExact(out)) {
-            digest = digest_sequence(watcher, out);
+            digest = try_digest_fresh_sequence(watcher, out);
             if (!digest && PyErr_Occurred()) return STATUS_ERROR;
         }
     } else if (slot_is_true(operator, operator_at.in_place) && out == PyTuple_GET_ITEM(args, 0) &&
@@ -247,9 +247,9 @@ static watch_status digest_results_and_write_event(watcher_t *watcher, PyObject 
         if (!(digest = digest_written(watcher, out, event->written_record))) return STATUS_ERROR;
     }
     if (!digest) return record_results_in_python(watcher, operator, event, args, kwargs, out);
-    PyObject *writer = open_writer_of(watcher);
+    PyObject *writer = get_or_open_trace_writer(watcher);
     watch_status status = writer ? STATUS_DONE : STATUS_ERROR;
-    if (writer && writer != Py_None) status = write_event(watcher, writer, operator, event, digest);
+    if (writer && writer != Py_None) status = append_operator_event(watcher, writer, operator, event, digest);
     Py_XDECREF(writer);
     Py_DECREF(digest);
     return status;
@@ -257,7 +257,7 @@ static watch_status digest_results_and_write_event(watcher_t *watcher, PyObject 
 
 /* The recorder failed: leave the operator out and let the program continue. An error that is no `Exception`, such as
  * KeyboardInterrupt, is the program's: it stays set. */
-static watch_status report_failure(watcher_t *watcher, PyObject *operator) {
+static watch_status handle_recorder_failure(watcher_t *watcher, PyObject *operator) {
     if (!PyErr_ExceptionMatches(PyExc_Exception)) return STATUS_ERROR;
     PyObject *type, *error, *trace;
     PyErr_Fetch(&type, &error, &trace);
@@ -271,7 +271,7 @@ static watch_status report_failure(watcher_t *watcher, PyObject *operator) {
     return done ? STATUS_DONE : STATUS_ERROR;
 }
 
-static watch_status read_bool_attribute(PyObject *object, PyObject *name) {
+static watch_status is_attribute_true(PyObject *object, PyObject *name) {
     PyObject *found = PyObject_GetAttr(object, name);
     if (!found) return STATUS_ERROR;
     int answer = PyObject_IsTrue(found);
@@ -280,7 +280,7 @@ static watch_status read_bool_attribute(PyObject *object, PyObject *name) {
 }
 
 /* The operator's record if it may be recorded the quick way; NULL for the slow way. Borrowed. */
-static PyObject *find_usual_operator(watcher_t *watcher, PyObject *func) {
+static PyObject *find_fast_path_operator(watcher_t *watcher, PyObject *func) {
     PyObject *key = PyLong_FromVoidPtr(func), *found = NULL;
     if (key) found = PyDict_GetItemWithError(watcher->operators, key);
     Py_XDECREF(key);
@@ -294,7 +294,7 @@ static PyObject *find_usual_operator(watcher_t *watcher, PyObject *func) {
 }
 
 /* __torch_dispatch__(func, types, args=(), kwargs=None) */
-PyObject *dispatch(PyObject *self, PyObject *const *arguments, Py_ssize_t count) {
+PyObject *torch_dispatch(PyObject *self, PyObject *const *arguments, Py_ssize_t count) {
     watcher_t *watcher = (watcher_t *)self;
     event_t event;
     if (!watcher->slow) return PyErr_SetString(PyExc_RuntimeError, "call attach first"), NULL;
@@ -302,9 +302,9 @@ PyObject *dispatch(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
         return PyObject_Vectorcall(watcher->slow, arguments, (size_t)count, NULL);
     PyObject *args = arguments[2], *kwargs = count == 4 && PyDict_Check(arguments[3]) ? arguments[3] : NULL;
     if (kwargs && !PyDict_GET_SIZE(kwargs)) kwargs = NULL;
-    PyObject *operator = find_usual_operator(watcher, arguments[0]);
-    watch_status stopped = operator ? read_bool_attribute(watcher->recorder, names.stopped) : STATUS_NO;
-    watch_status recording = operator && !stopped ? read_bool_attribute(watcher->recorder, names.recording) : STATUS_NO;
+    PyObject *operator = find_fast_path_operator(watcher, arguments[0]);
+    watch_status stopped = operator ? is_attribute_true(watcher->recorder, names.stopped) : STATUS_NO;
+    watch_status recording = operator && !stopped ? is_attribute_true(watcher->recorder, names.recording) : STATUS_NO;
     if (stopped < 0 || recording < 0) return NULL;
     if (!operator || stopped || !recording) {
         if (PyErr_Occurred()) return NULL;
@@ -312,7 +312,8 @@ PyObject *dispatch(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
     }
     PyObject *call = slot_value(operator, operator_at.call);
     if (slot_is_true(operator, operator_at.silent)) {
-        if (remember_silent_nodes(watcher) < 0 && report_failure(watcher, operator) < 0) return NULL;
+        if (record_new_node_locations_at_user_line(watcher) < 0 && handle_recorder_failure(watcher, operator) < 0)
+            return NULL;
         return PyObject_Call(call, args, kwargs);
     }
     event.count = 0;
@@ -329,10 +330,10 @@ PyObject *dispatch(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
     PyObject *out = NULL;
     if (status > 0) {
         out = PyObject_Call(call, args, kwargs);
-        if (out && digest_results_and_write_event(watcher, operator, &event, args, kwargs, out) < 0 &&
-            report_failure(watcher, operator) < 0)
+        if (out && digest_results_and_append_event(watcher, operator, &event, args, kwargs, out) < 0 &&
+            handle_recorder_failure(watcher, operator) < 0)
             Py_CLEAR(out);
-    } else if (report_failure(watcher, operator) > 0) {
+    } else if (handle_recorder_failure(watcher, operator) > 0) {
         out = PyObject_Call(call, args, kwargs);
     }
     release_event(&event);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* LEFT_TO_PYTHON where the text does not fit. */
-static watch_status append_text(scalars_t *scalars, const char *text, size_t length) {
+static watch_status try_append_text(scalars_t *scalars, const char *text, size_t length) {
     size_t gap = scalars->length > 1 ? 2 : 0;
     if (scalars->length + gap + length + 1 > sizeof scalars->text) return STATUS_LEFT_TO_PYTHON;
     memcpy(scalars->text + scalars->length, ", ", gap);
@@ -23,35 +23,35 @@ void begin_scalars_text(scalars_t *scalars) {
 static watch_status append_text_object(scalars_t *scalars, PyObject *text) {
     Py_ssize_t length = 0;
     const char *utf8 = text ? PyUnicode_AsUTF8AndSize(text, &length) : NULL;
-    watch_status status = utf8 ? append_text(scalars, utf8, (size_t)length) : STATUS_ERROR;
+    watch_status status = utf8 ? try_append_text(scalars, utf8, (size_t)length) : STATUS_ERROR;
     Py_XDECREF(text);
     return status;
 }
 
-watch_status append_scalar(scalars_t *scalars, PyObject *item) {
-    if (item == Py_None) return append_text(scalars, "None", 4);
-    if (item == Py_True) return append_text(scalars, "True", 4);
-    if (item == Py_False) return append_text(scalars, "False", 5);
-    if (PyLong_CheckExact(item)) {
+watch_status append_scalar(scalars_t *scalars, PyObject *scalar) {
+    if (scalar == Py_None) return try_append_text(scalars, "None", 4);
+    if (scalar == Py_True) return try_append_text(scalars, "True", 4);
+    if (scalar == Py_False) return try_append_text(scalars, "False", 5);
+    if (PyLong_CheckExact(scalar)) {
         int large = 0;
-        long value = PyLong_AsLongAndOverflow(item, &large);
+        long value = PyLong_AsLongAndOverflow(scalar, &large);
         if (!large) return append_scalar_number(scalars, value);
-    } else if (PyFloat_CheckExact(item)) {
-        char *text = PyOS_double_to_string(PyFloat_AS_DOUBLE(item), 'r', 0, Py_DTSF_ADD_DOT_0, NULL);
-        watch_status status = text ? append_text(scalars, text, strlen(text)) : STATUS_ERROR;
+    } else if (PyFloat_CheckExact(scalar)) {
+        char *text = PyOS_double_to_string(PyFloat_AS_DOUBLE(scalar), 'r', 0, Py_DTSF_ADD_DOT_0, NULL);
+        watch_status status = text ? try_append_text(scalars, text, strlen(text)) : STATUS_ERROR;
         PyMem_Free(text);
         return status;
     }
-    return append_text_object(scalars, PyObject_Repr(item));
+    return append_text_object(scalars, PyObject_Repr(scalar));
 }
 
 watch_status append_scalar_number(scalars_t *scalars, long value) {
     char text[24];
-    return append_text(scalars, text, (size_t)snprintf(text, sizeof text, "%ld", value));
+    return try_append_text(scalars, text, (size_t)snprintf(text, sizeof text, "%ld", value));
 }
 
 PyObject *finish_scalars_text(scalars_t *scalars) {
     if (scalars->length == 1) Py_RETURN_NONE;
-    scalars->text[scalars->length] = ']'; /* `append_text` left room for it */
+    scalars->text[scalars->length] = ']'; /* `try_append_text` left room for it */
     return PyBytes_FromStringAndSize(scalars->text, (Py_ssize_t)scalars->length + 1);
 }

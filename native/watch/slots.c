@@ -22,7 +22,7 @@ static Py_ssize_t slot_offset(PyObject *type, const char *name) {
 #define FIND(of, type, name) \
     if ((of.name = slot_offset(type, #name)) < 0) return STATUS_ERROR
 
-watch_status find_slots(void) {
+watch_status resolve_slot_offsets(void) {
     FIND(state_at, host.ThreadState, inside_samerun);
     FIND(state_at, host.ThreadState, phase);
     FIND(state_at, host.ThreadState, module);
@@ -53,17 +53,17 @@ watch_status find_slots(void) {
     return STATUS_DONE;
 }
 
-void set_slot(PyObject *object, Py_ssize_t at, PyObject *value) {
-    PyObject *old = slot_value(object, at);
+void set_slot(PyObject *object, Py_ssize_t offset, PyObject *value) {
+    PyObject *old = slot_value(object, offset);
     Py_INCREF(value);
-    *slot_address(object, at) = value;
+    *slot_address(object, offset) = value;
     Py_XDECREF(old);
 }
 
-watch_status set_slot_number(PyObject *object, Py_ssize_t at, long value) {
+watch_status set_slot_number(PyObject *object, Py_ssize_t offset, long value) {
     PyObject *made = PyLong_FromLong(value);
     if (!made) return STATUS_ERROR;
-    set_slot(object, at, made);
+    set_slot(object, offset, made);
     Py_DECREF(made);
     return STATUS_DONE;
 }

@@ -35,8 +35,8 @@ typedef struct {
     long flag_foreign_write, flag_no_inputs, large_bytes, piece_bytes, small_bytes, flush_events;
     uint64_t digest_pieces, openmp_parallel; /* addresses of C functions, 0 where there are none */
     uint64_t main_thread;                    /* its identifier */
-} host_t;
-extern host_t host;
+} host_objects_t;
+extern host_objects_t host;
 
 /* Interned names of attributes and methods. */
 typedef struct {
@@ -65,35 +65,44 @@ extern state_slots_t state_at;
 extern operator_slots_t operator_at;
 extern storage_slots_t storage_at;
 
-watch_status find_slots(void);
-static inline PyObject **slot_address(PyObject *object, Py_ssize_t at) { return (PyObject **)((char *)object + at); }
-static inline PyObject *slot_value(PyObject *object, Py_ssize_t at) { return *slot_address(object, at); } /* borrowed */
-static inline bool slot_is_true(PyObject *object, Py_ssize_t at) { return *slot_address(object, at) == Py_True; }
-void set_slot(PyObject *object, Py_ssize_t at, PyObject *value); /* does not take the reference */
-watch_status set_slot_number(PyObject *object, Py_ssize_t at, long value);
-static inline long slot_number(PyObject *object, Py_ssize_t at) { return PyLong_AsLong(*slot_address(object, at)); }
+watch_status resolve_slot_offsets(void);
+static inline PyObject **slot_address(PyObject *object, Py_ssize_t offset) {
+    return (PyObject **)((char *)object + offset);
+}
+static inline PyObject *slot_value(PyObject *object, Py_ssize_t offset) {
+    return *slot_address(object, offset);
+} /* borrowed */
+static inline bool slot_is_true(PyObject *object, Py_ssize_t offset) {
+    return *slot_address(object, offset) == Py_True;
+}
+void set_slot(PyObject *object, Py_ssize_t offset, PyObject *value); /* does not take the reference */
+watch_status set_slot_number(PyObject *object, Py_ssize_t offset, long value);
+static inline long slot_number(PyObject *object, Py_ssize_t offset) {
+    return PyLong_AsLong(*slot_address(object, offset));
+}
 
 /* --- tensors (tensor.c) ------------------------------------------------------------------------------ */
-watch_status find_descriptors(void);
+watch_status resolve_tensor_descriptors(void);
 static inline bool is_tensor(PyObject *object) {
     return (PyObject *)Py_TYPE(object) == host.Tensor || (PyObject *)Py_TYPE(object) == host.Parameter;
 }
-watch_status is_plain(PyObject *tensor); /* of an exact Tensor or Parameter: plain memory of this machine? */
-watch_status is_dense(PyObject *tensor); /* contiguous, and no lazy conjugate or negative */
-watch_status is_lazy(PyObject *tensor); /* a conjugate or negative that was not computed yet? */
+watch_status is_plain_cpu_tensor(PyObject *tensor); /* of an exact Tensor or Parameter: plain memory of this machine? */
+watch_status is_contiguous_and_not_lazy(PyObject *tensor); /* contiguous, and no lazy conjugate or negative */
+watch_status is_lazy_conj_or_neg(PyObject *tensor); /* a conjugate or negative that was not computed yet? */
 watch_status requires_grad(PyObject *tensor);
 PyObject *untyped_storage_of(PyObject *tensor);
 PyObject *storage_key_of(PyObject *storage);
-PyObject *weak_reference(PyObject *storage);
-PyObject *geometry(PyObject *tensor); /* (offset, shape, dtype) */
-PyObject *strided_geometry(PyObject *tensor); /* (offset, shape, stride, dtype) */
+PyObject *storage_weak_ref(PyObject *storage);
+PyObject *contiguous_view_key(PyObject *tensor); /* (offset, shape, dtype) */
+PyObject *strided_view_key(PyObject *tensor); /* (offset, shape, stride, dtype) */
 watch_status covers_storage(PyObject *tensor, PyObject *storage); /* is the tensor all of its memory? */
-watch_status is_small(PyObject *tensor); /* `storages.SMALL_BYTES` at most? */
-/* 16 bytes: the digest of a dense tensor on the CPU. `known`, or NULL, keeps those of the pieces of a large one. */
-PyObject *digest_dense(PyObject *tensor, PyObject *geometry, PyObject *known);
-PyObject *digest_dense_uncached(PyObject *tensor); /* the same, with nothing known */
+watch_status is_at_most_small_bytes(PyObject *tensor); /* `storages.SMALL_BYTES` at most? */
+/* 16 bytes: the digest of a dense tensor on the CPU. `digest_cache`, a dict or NULL, keeps those of the pieces of a
+ * large one. */
+PyObject *digest_contiguous(PyObject *tensor, PyObject *view_key, PyObject *digest_cache);
+PyObject *digest_contiguous_uncached(PyObject *tensor); /* the same, with nothing known */
 PyObject *digest(PyObject *module, PyObject *tensor); /* `digest.digest` */
-PyObject *join_digests(PyObject *module, PyObject *args); /* (list, otherwise): one digest of all their digests */
+PyObject *join_digests(PyObject *module, PyObject *args); /* (list, digest_other): one digest of all their digests */
 void stop_borrowing_threads(void); /* from now on (in a forked child) no threads are borrowed */
 
 /* --- memory (memory.c): `storages.py` says what it means --------------------------------------------- */
@@ -113,17 +122,17 @@ typedef struct {
     size_t length;
 } scalars_t;
 void begin_scalars_text(scalars_t *scalars);
-watch_status append_scalar(scalars_t *scalars, PyObject *item); /* LEFT_TO_PYTHON: there are too many */
+watch_status append_scalar(scalars_t *scalars, PyObject *scalar); /* LEFT_TO_PYTHON: there are too many */
 watch_status append_scalar_number(scalars_t *scalars, long value);
 PyObject *finish_scalars_text(scalars_t *scalars); /* bytes; None where there are none */
 
 /* --- where (location.c) ------------------------------------------------------------------------------ */
-PyObject *open_writer_of(watcher_t *watcher); /* None where recording is over */
-watch_status remember_silent_nodes(watcher_t *watcher);
-watch_status find_phase_and_location(watcher_t *watcher, PyObject **tensors, Py_ssize_t count, long *phase,
-                                     long *location_id);
+PyObject *get_or_open_trace_writer(watcher_t *watcher); /* None where recording is over */
+watch_status record_new_node_locations_at_user_line(watcher_t *watcher);
+watch_status determine_phase_and_location_id(watcher_t *watcher, PyObject **tensors, Py_ssize_t count, long *phase,
+                                             long *location_id);
 
 /* --- one operator (operator.c) ----------------------------------------------------------------------- */
-PyObject *dispatch(PyObject *self, PyObject *const *args, Py_ssize_t count);
+PyObject *torch_dispatch(PyObject *self, PyObject *const *args, Py_ssize_t count);
 
 #endif

@@ -219,7 +219,7 @@ def test_no_device_is_started_for_its_state() -> None:
         "toy", "", lambda: True, print, lambda: started.append("toy"), print, starts_device=lambda: True
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("samerun.control.rng.state.available_sources", lambda: [source])
+        patch.setattr("samerun.control.rng.state.available_random_sources", lambda: [source])
         value = torch.ones(3, requires_grad=True)
         samerun.checkpoint(torch.sin, value, use_reentrant=False).sum().backward()
     assert not started

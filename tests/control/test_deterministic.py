@@ -21,7 +21,7 @@ from torch.nn import functional
 import samerun
 from samerun.base.errors import SamerunError, SeedError, SwitchError, TooLateError
 from samerun.control.determinism.survey import required_environment
-from samerun.control.operators import install
+from samerun.control.deterministic_kernels import install
 from samerun.control.switches import variables
 
 C: Any = torch._C
@@ -31,6 +31,7 @@ C: Any = torch._C
 def _hash_seed_at_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the tests had been started with PYTHONHASHSEED=0; fresh processes show what happens without."""
     monkeypatch.setattr(variables, "read_environ_at_process_start", lambda: {"PYTHONHASHSEED": "0"})
+    monkeypatch.setattr(variables, "python_hashes_with_seed", lambda seed: True)
     monkeypatch.setenv("PYTHONHASHSEED", "0")
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
 
@@ -598,7 +599,7 @@ class Net(nn.Module):
 
 def test_an_error_that_ends_the_program_is_explained_too() -> None:
     program = """
-import samerun, torch; from samerun.control.operators import install
+import samerun, torch; from samerun.control.deterministic_kernels import install
 samerun.deterministic(0); install.uninstall()
 torch.zeros(3).put_(torch.tensor([0]), torch.ones(1))
 """
@@ -627,7 +628,7 @@ def test_a_decorated_generator_warns_once(monkeypatch: pytest.MonkeyPatch, caplo
 
 def test_a_plain_call_in_a_loop_does_not_pile_up() -> None:
     program = """
-import sys, samerun, torch; from samerun.control.operators import install
+import sys, samerun, torch; from samerun.control.deterministic_kernels import install
 for seed in range(3000):
     samerun.deterministic(seed, unseeded="error")
 install.uninstall(); torch.zeros(3).put_(torch.tensor([0]), torch.ones(1))

@@ -16,18 +16,19 @@ import torch.nn.functional as F
 
 import samerun
 from samerun.base.errors import SamerunError
-from samerun.control.operators import install
-from samerun.control.operators.table import OPERATORS
+from samerun.control.deterministic_kernels import install
+from samerun.control.deterministic_kernels.table import OPERATORS
 from samerun.control.switches import variables
 from samerun.control.switches.torch import OPERATORS as SWITCH
 
-EVERY = [(overload, key) for overload, key, _ in install.usable_kernels()]
+EVERY = [(overload, key) for overload, key, _ in install.iterate_usable_kernels()]
 INDEX, VALUES = torch.tensor([1, 1]), torch.tensor([1.0, 2.0])
 
 
 @pytest.fixture(autouse=True)
 def _as_samerun_run_starts_it(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(variables, "read_environ_at_process_start", lambda: {"PYTHONHASHSEED": "0"})
+    monkeypatch.setattr(variables, "python_hashes_with_seed", lambda seed: True)
     monkeypatch.setenv("PYTHONHASHSEED", "0")
     before = dispatcher()
     yield
@@ -190,9 +191,9 @@ import json, sys
 import samerun
 from samerun.control.determinism.survey import survey
 survey()
-before = "samerun.control.operators.install" in sys.modules, "torch" in sys.modules
+before = "samerun.control.deterministic_kernels.install" in sys.modules, "torch" in sys.modules
 samerun.deterministic(0)
-without = "samerun.control.operators.install" in sys.modules, "torch" in sys.modules
+without = "samerun.control.deterministic_kernels.install" in sys.modules, "torch" in sys.modules
 import torch
 print(json.dumps([before, without, torch.zeros(3).put_(torch.tensor([1, 1]), torch.tensor([1.0, 2.0])).tolist()]))
 """

@@ -17,9 +17,9 @@ import torch.nn.functional as F
 from operator_cases import CASES, Inputs
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from samerun.control.operators import install
-from samerun.control.operators.declare import DeterministicOperator
-from samerun.control.operators.table import OPERATORS
+from samerun.control.deterministic_kernels import install
+from samerun.control.deterministic_kernels.declare import DeterministicOperator
+from samerun.control.deterministic_kernels.table import OPERATORS
 
 BY_NAME = {operator.name: operator for operator in OPERATORS}
 EXACT = {"max_unpool", "put", "histc", "kthvalue", "median", "resize_quantized"}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,7 @@ def started_with(monkeypatch: pytest.MonkeyPatch, **environment: str) -> None:
     """As if the process had been started with these variables."""
     for module in (variables, survey_module):
         monkeypatch.setattr(module, "read_environ_at_process_start", lambda: environment)
+    monkeypatch.setattr(variables, "python_hashes_with_seed", lambda seed: True)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
 
@@ -149,6 +152,37 @@ def test_native_overrides(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (one.verdict, one.wanted, one.in_force) == ("too late", "1", None), "set after torch was imported"
     monkeypatch.setattr(native, "check_native_jit_disabled", lambda: True)
     assert (of("native_overrides").verdict, of("native_overrides").in_force) == ("ok", "1")
+
+
+@pytest.mark.parametrize(
+    ("options", "value", "in_force"),
+    [
+        ([], "0", "0"),
+        ([], "5", "5"),
+        ([], "4294967295", "4294967295"),
+        ([], None, None),
+        ([], "", None),
+        ([], "random", None),
+        (["-R"], "5", None),
+        (["-R"], "0", None),
+        (["-sR"], "5", None),
+        (["-E"], "5", None),
+    ],
+)
+def test_the_hash_seed_is_that_of_the_hashes(options: list[str], value: str | None, in_force: str | None) -> None:
+    program = f"""
+import sys; sys.path[:0] = {sys.path!r}
+from samerun.control.determinism.survey import survey
+print([(one.in_force, one.verdict, one.why) for one in survey() if one.name == "hash_seed"])
+"""
+    environment = {name: text for name, text in os.environ.items() if name != "PYTHONHASHSEED"}
+    done = subprocess.run(
+        [sys.executable, *options, "-c", program], capture_output=True, text=True, check=True,
+        env={**environment, **({} if value is None else {"PYTHONHASHSEED": value})},
+    )  # fmt: skip
+    [(read, verdict, why)] = ast.literal_eval(done.stdout)
+    assert (read, verdict) == (in_force, "too late" if in_force is None else "ok")
+    assert ("was '5' but overridden" in why) == (value == "5" and "R" in "".join(options))
 
 
 def test_children_that_would_hash_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ import torch._inductor.config as inductor
 
 import samerun
 from samerun.control.determinism import mode
-from samerun.control.operators import install
+from samerun.control.deterministic_kernels import install
 from samerun.control.rng.state import get_rng_state
 from samerun.control.switches import fp32_precision, variables
 from samerun.control.switches.switch import Policy, Switch
@@ -112,6 +112,7 @@ def everything() -> dict[str, Any]:
 def _hash_seed_at_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the tests had been started with PYTHONHASHSEED=0; what happens without is tested in fresh processes."""
     monkeypatch.setattr(variables, "read_environ_at_process_start", lambda: {"PYTHONHASHSEED": "0"})
+    monkeypatch.setattr(variables, "python_hashes_with_seed", lambda seed: True)
     monkeypatch.setenv("PYTHONHASHSEED", "0")
     for name in ("CUBLAS_WORKSPACE_CONFIG", "PYTORCH_TUNABLEOP_ENABLED", "TORCH_DISABLE_NATIVE_JIT"):
         monkeypatch.delenv(name, raising=False)

@@ -135,7 +135,7 @@ def states_of_samples(numbers: list[int], kinds: frozenset[str] = GENERATOR_KIND
 
 
 def test_states_written_in_c_are_those_of_seeding(monkeypatch: pytest.MonkeyPatch) -> None:
-    if generator_seeding._load_library() is None:
+    if generator_seeding._load_states_library() is None:
         pytest.skip("the C library was not built")
     can_write = generator_seeding.can_write_states(GENERATOR_KINDS)
     assert can_write, "the states of this Python, NumPy or torch are not as expected"
@@ -151,8 +151,8 @@ def test_a_layout_that_is_not_as_expected_is_left_alone(monkeypatch: pytest.Monk
     random.gauss(0, 1), np.random.standard_normal()
     before = str(get_rng_state())
     for module in (generator_seeding, seeded_section):
-        monkeypatch.setattr(module, "map_python_state", lambda: None)
-        monkeypatch.setattr(module, "map_numpy_state", lambda: None)
+        monkeypatch.setattr(module, "view_python_generator_memory", lambda: None)
+        monkeypatch.setattr(module, "view_numpy_generator_memory", lambda: None)
     assert not generator_seeding.can_write_states(GENERATOR_KINDS) and states_of_samples([1, 2]) == expected
     assert str(get_rng_state()) == before
 

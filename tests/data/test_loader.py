@@ -335,9 +335,9 @@ def test_what_the_user_hangs_into_torch_is_keyed(monkeypatch: pytest.MonkeyPatch
         def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             return function(*args, **(kwargs or {}))
 
-    found = keyed_dataset.try_load_without_keys(TENSORS, torch_data.default_collate, [0])
+    found = keyed_dataset.try_load_without_seeding(TENSORS, torch_data.default_collate, [0])
     with Mode():
-        inside = keyed_dataset.try_load_without_keys(TENSORS, torch_data.default_collate, [0])
+        inside = keyed_dataset.try_load_without_seeding(TENSORS, torch_data.default_collate, [0])
     assert found is not None and inside is None
     before = str(get_rng_state())
 

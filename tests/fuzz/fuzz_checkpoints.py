@@ -114,7 +114,7 @@ def changed_values(good: bytes, path: Path, chance: random.Random) -> None:
             continue
     try:
         parts = content["parts"]
-        content["digests"] = {name: digest_plain_value(value, budget=1 << 26) for name, value in parts.items()}
+        content["digests"] = {name: digest_plain_value(value, max_bytes=1 << 26) for name, value in parts.items()}
     except Exception:  # the reader has to see for itself what cannot be digested
         parts = content.get("parts")
         content["digests"] = dict.fromkeys(parts if isinstance(parts, dict) else (), "0" * 32)

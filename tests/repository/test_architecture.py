@@ -33,13 +33,13 @@ COMMANDS = "commands"
 FLOORS = {
     "check": ("search", "attribution", "causes", "evidence", "execution", "variations"),
     "record": ("receipt", "watching", "comparison", "digests", "trace"),
-    "control": ("startup", "determinism", "rng", "switches", "operators", "seeds", "streams"),
+    "control": ("startup", "determinism", "rng", "switches", "deterministic_kernels", "seeds", "streams"),
     "numerics": ("verification", "dispatch", "aten_handlers", "kernels", "cuda", "reference"),
 }
 """The rooms inside a room, the uppermost first: each may import those below it, and all what lies beside them."""
 TABLES = (
     "check/variations", "check/causes", "record/watching/interceptors", "control/seeds", "control/switches",
-    "control/operators", "numerics/aten_handlers",
+    "control/deterministic_kernels", "numerics/aten_handlers",
 )  # fmt: skip
 
 

@@ -129,7 +129,7 @@ def test_names_that_are_none(tree: Path, kind: str, name: str, capsys: pytest.Ca
         ("seed", "libraries", "there already"),
         ("switch", "hash_seed", "the name 'hash_seed' is taken"),
         ("switch", "threads", "the name 'threads' is taken"),  # in cpu.py
-        ("switch", "cudnn_benchmark", "the name 'cudnn_benchmark' is taken"),  # made by make_flag_switch
+        ("switch", "cudnn_benchmark", "the name 'cudnn_benchmark' is taken"),  # made by make_torch_flag_switch
         ("switch", "switch", "there already"),
         ("operator", "max_pool", "the name 'max_pool' is taken"),  # in pooling.py
     ],

@@ -1,4 +1,4 @@
-"""What users do with the operators of samerun.control.operators, by name of the operator.
+"""What users do with the operators of samerun.control.deterministic_kernels, by name of the operator.
 
 Each case is a function of a device and a type that draws its inputs and returns tensors: results, or gradients of a
 weighted sum of them. Shapes are odd, crowded, empty, strided; some weights are NaN.

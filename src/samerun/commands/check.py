@@ -214,9 +214,9 @@ def _build_plan_and_variations(
 
 def _make_samerun_run_plan(plan: Plan, seed: int) -> SamerunRunPlan:
     from samerun.check.search.findings import SamerunRunPlan
-    from samerun.control.startup.deterministic_start import make_run_environment
+    from samerun.control.startup.deterministic_start import make_deterministic_run_variables
 
-    return SamerunRunPlan(replace(plan, held=make_run_environment(seed)), seed)
+    return SamerunRunPlan(replace(plan, held=make_deterministic_run_variables(seed)), seed)
 
 
 def _raise_if_options_conflict_with_double(ctx: click.Context, options: dict[str, Any]) -> None:

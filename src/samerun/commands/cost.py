@@ -61,14 +61,14 @@ def measure_and_report_cost(
     """Measure the program and write the report; returns the exit code."""
     from samerun.base.machine import collect_machine_facts
     from samerun.check.execution.cost import PLAIN, CostMeasurement
-    from samerun.control.startup.deterministic_start import make_run_environment
+    from samerun.control.startup.deterministic_start import make_deterministic_run_variables
     from samerun.numerics.dispatch.portable import PORTABLE_VARIABLE
     from samerun.report.progress import RunProgress
 
     require_output_writable("--json", json_to)
     require_output_writable("--html", html_to)
     target = resolve_target_of_context(ctx)
-    settings = {PLAIN: {}, "deterministic": make_run_environment(0), "portable": {PORTABLE_VARIABLE: "1"}}
+    settings = {PLAIN: {}, "deterministic": make_deterministic_run_variables(0), "portable": {PORTABLE_VARIABLE: "1"}}
     with (
         temporary_work_folder() as folder,
         kill_marked_processes_on_death(folder, delete_folder=True),

@@ -63,7 +63,7 @@ def ddp_comm_hook(model: Any, process_group: ProcessGroup | None = None) -> Grad
         warnings.warn(f"ddp_comm_hook: {world} ranks are not a power of two. {_HINT}", SameOnAnyRanks, stacklevel=2)
     state = GradientTreeState(model, group, world)
     # torch wants the annotation dist.GradBucket or none at all; a lambda has none
-    model.register_comm_hook(state, lambda state, bucket: average_bucket(state, bucket))
+    model.register_comm_hook(state, lambda state, bucket: average_bucket_over_ranks(state, bucket))
     return state
 
 
@@ -82,7 +82,7 @@ class GradientTreeState:
     def _collect_unsynced_gradient(self, parameter: Any) -> None:
         """Take the gradient off the parameter and add it to its partial sums, unless the microbatch is the last."""
         if self.model.require_backward_grad_sync:
-            return  # the last microbatch: the reducer takes it from here, to `average_bucket`
+            return  # the last microbatch: the reducer takes it from here, to `average_bucket_over_ranks`
         gradient, parameter.grad = parameter.grad, None
         if gradient is None:
             return
@@ -116,14 +116,14 @@ class GradientTreeState:
             last_gradient.copy_(partial_sum.add_(last_gradient))
 
 
-def average_bucket(state: GradientTreeState, bucket: GradBucket) -> Future[torch.Tensor]:
+def average_bucket_over_ranks(state: GradientTreeState, bucket: GradBucket) -> Future[torch.Tensor]:
     """The hook that DDP calls: return a future of the bucket's gradients, averaged over ranks."""
     for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
         state.add_partial_sums_to_last(parameter, gradient)
-    return start_mean_over_ranks(bucket.buffer(), state.group, state.world_size, state.scratch)
+    return start_mean_over_ranks_in_place(bucket.buffer(), state.group, state.world_size, state.scratch)
 
 
-def start_mean_over_ranks(
+def start_mean_over_ranks_in_place(
     buffer: torch.Tensor, group: ProcessGroup, world_size: int, scratch: ScratchBuffer
 ) -> Future[torch.Tensor]:
     """Return a future of the mean of a flat tensor over ranks, in place: a balanced binary tree, in rank order."""
@@ -137,7 +137,7 @@ def start_mean_over_ranks(
         reduced: Future[torch.Tensor] = work.get_future().then(_get_reduced_tensor)
         return reduced
     done: Future[torch.Tensor] = torch.futures.Future()
-    done.set_result(tree_all_reduce_mean(buffer, group, world_size, scratch))
+    done.set_result(tree_all_reduce_mean_in_place(buffer, group, world_size, scratch))
     return done
 
 
@@ -161,7 +161,7 @@ class ScratchBuffer:
         return flat
 
 
-def tree_all_reduce_mean(
+def tree_all_reduce_mean_in_place(
     buffer: torch.Tensor, group: ProcessGroup, world_size: int, scratch: ScratchBuffer
 ) -> torch.Tensor:
     """Return the mean of a flat tensor over ranks, in place: summed as a balanced binary tree, in rank order."""

@@ -18,21 +18,21 @@ LARGEST_SEED = 2**64 - 1
 SMALL_SEEDS_HINT = "NumPy and Python seeds are derived from it by hashing, so small seeds are as good as large ones."
 
 
-def derive_seed(seed: int, name: str) -> int:
-    """The seed of source `name`: the first 8 bytes, little-endian, of BLAKE2b of "samerun/name/seed".
+def derive_seed(seed: int, source_name: str) -> int:
+    """The seed of a source: the first 8 bytes, little-endian, of BLAKE2b of "samerun/name/seed".
 
     Hashed, not added: seeds 1 and 2, or two sources, share no streams.
     """
-    text = f"samerun/{name}/{seed}".encode()
+    text = f"samerun/{source_name}/{seed}".encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
 
-def validate_seed(seed: object, call: str) -> int:
-    """`seed` as an int, or SeedError in the words of the user's `call`.
+def validate_seed(seed: object, caller: str) -> int:
+    """`seed` as an int, or SeedError naming the `caller`, a function of the user's.
 
     Taken: Python's and NumPy's whole numbers from 0 to 2**64-1. Not taken: bool, float, str.
     """
-    rule = f"{call}(seed={_format_seed(seed)}): a seed is a whole number from 0 to {LARGEST_SEED}"
+    rule = f"{caller}(seed={_format_seed(seed)}): a seed is a whole number from 0 to {LARGEST_SEED}"
     if isinstance(seed, bool) or not isinstance(seed, Integral):
         raise SeedError(f"{rule}, not a {type(seed).__name__}.", "Pass a whole number, such as seed=0.")
     if not 0 <= int(seed) <= LARGEST_SEED:
@@ -76,8 +76,8 @@ class RandomSource:
 class DeviceCountMismatch(ValueError):
     """A state was taken with another number of devices than this process has."""
 
-    def __init__(self, saved: int, here: int) -> None:
-        super().__init__(f"it is of {saved} devices, and there are {here} here")
+    def __init__(self, saved_count: int, count_here: int) -> None:
+        super().__init__(f"it is of {saved_count} devices, and there are {count_here} here")
 
 
 def make_seed_only_source(

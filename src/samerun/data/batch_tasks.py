@@ -53,7 +53,7 @@ class LoaderProgress:
     next_shard: int = 0
     own_shards: list[int] = field(default_factory=list)
 
-    def mark_as_start(self) -> LoaderProgress:
+    def mark_iteration_start(self) -> LoaderProgress:
         """Make the current position the beginning of an iteration; return self."""
         self.begin, self.begin_batches = self.seen, self.batches
         return self
@@ -81,7 +81,7 @@ def make_loader_state(progress: LoaderProgress, identity: Mapping[str, Any]) -> 
     return state
 
 
-def read_loader_state(state: Any, identity: Mapping[str, Any], seed: int | None) -> LoaderProgress:
+def parse_loader_state(state: Any, identity: Mapping[str, Any], seed: int | None) -> LoaderProgress:
     """Return the progress that a state dict describes. seed: the loader's seed; None: it adopts that of the state.
 
     Raises DataError if `state` is not a loader state, or belongs to another dataset, order, name or seed.
@@ -98,7 +98,7 @@ def read_loader_state(state: Any, identity: Mapping[str, Any], seed: int | None)
             "It was saved by another version of samerun: load it with that one, or a newer one.",
         )
     missing = [key for key in _REQUIRED_KEYS if key not in state]
-    wrong = [key for key in _COUNTS if key in state and not _is_count(state[key])]
+    wrong = [key for key in _COUNTS if key in state and not _is_non_negative_int(state[key])]
     if missing or wrong:
         damage = f"lacks {', '.join(missing)}" if missing else f"holds {state[wrong[0]]!r} as {wrong[0]}"
         raise DataError(f"load_state_dict(): the state {damage}.", "It is damaged, or was changed after state_dict().")
@@ -108,10 +108,10 @@ def read_loader_state(state: Any, identity: Mapping[str, Any], seed: int | None)
         progress.shards = {int(shard): int(count) for shard, count in state["shards"].items()}
         progress.states = {int(shard): saved for shard, saved in state.get("states", {}).items()}
         progress.ended, progress.next_shard = set(map(int, state["ended"])), int(state["following"])
-    return progress.mark_as_start()
+    return progress.mark_iteration_start()
 
 
-def _is_count(value: Any) -> bool:
+def _is_non_negative_int(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
@@ -259,7 +259,7 @@ def generate_sampler_tasks(
     indices: list[Any] = []
     repetitions: list[int] = []
     for index in _iterate_seeded_sampler(sampler, progress, name):
-        repetition = repeated.next_repetition(index)
+        repetition = repeated.count_and_get_earlier_occurrences(index)
         seen += 1
         if seen <= progress.begin:
             continue
@@ -281,7 +281,7 @@ def generate_batch_sampler_tasks(sampler: Any, progress: LoaderProgress, name: s
     repeated = _RepetitionCounter(inner)
     for batch in _iterate_seeded_sampler(sampler, progress, name):
         indices = list(batch)
-        repetitions = [repeated.next_repetition(index) for index in indices]
+        repetitions = [repeated.count_and_get_earlier_occurrences(index) for index in indices]
         seen, batches = seen + len(indices), batches + 1
         if batches > progress.begin_batches:
             yield _make_batch_task(progress, indices, repetitions, seen, False)
@@ -290,10 +290,12 @@ def generate_batch_sampler_tasks(sampler: Any, progress: LoaderProgress, name: s
 
 
 def _make_batch_task(
-    progress: LoaderProgress, indices: list[Any], repetitions: list[int], end: int, alone: bool
+    progress: LoaderProgress, indices: list[Any], repetitions: list[int], end_position: int, unbatched: bool
 ) -> BatchTask:
     counted = repetitions if any(repetitions) else None
-    return BatchTask(progress.seed, progress.epoch, indices, counted, end - len(indices), end, alone)
+    return BatchTask(
+        progress.seed, progress.epoch, indices, counted, end_position - len(indices), end_position, unbatched
+    )
 
 
 class _RepetitionCounter:
@@ -304,7 +306,7 @@ class _RepetitionCounter:
         once = once or (isinstance(sampler, RandomSampler) and not sampler.replacement)
         self._seen: dict[Any, int] | None = None if once else {}
 
-    def next_repetition(self, index: Any) -> int:
+    def count_and_get_earlier_occurrences(self, index: Any) -> int:
         """Count one occurrence of a sample; return how many there were before."""
         if self._seen is None:
             return 0

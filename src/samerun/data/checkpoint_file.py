@@ -54,7 +54,7 @@ def defer_signals(on_interrupt: Callable[[], None]) -> Iterator[None]:
             signal.raise_signal(came)
 
 
-def write_archive(content: dict[str, Any], file: IO[bytes]) -> None:
+def write_torch_archive(content: dict[str, Any], file: IO[bytes]) -> None:
     """Write `content` with `torch.save`. Raises what writing raised: torch would replace it with a RuntimeError."""
     target: Any = _ErrorKeepingFile(file)
     try:
@@ -100,7 +100,7 @@ class _ErrorKeepingFile:
             self.file.flush()
 
 
-def make_previous_path(path: Path) -> Path:
+def previous_checkpoint_path(path: Path) -> Path:
     """Return where the checkpoint that `path` held before is kept."""
     return path.with_name(path.name + ".previous")
 
@@ -117,7 +117,7 @@ def read_untrusted_archive(path: Path) -> Any:
     `copy_tensors_out_of_mapped_file`, because truncating the file later would take the mapped memory with it.
     """
     try:
-        _require_stored_archive(path)
+        _require_uncompressed_disjoint_zip(path)
         with torch.sparse.check_sparse_tensor_invariants(True):  # type: ignore[no-untyped-call]
             content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except UnreadableCheckpoint:
@@ -125,13 +125,13 @@ def read_untrusted_archive(path: Path) -> Any:
     except Exception as error:  # torch raises what its readers raise: RuntimeError, UnpicklingError, EOFError, ...
         said = (str(error) or type(error).__name__).splitlines()[0][:200]
         raise UnreadableCheckpoint(f"torch cannot read it ({said})") from error
-    said = describe_first_unplain_part(content)
+    said = describe_first_unsafe_part_or_empty(content)
     if said:
         raise UnreadableCheckpoint(said)
     return content
 
 
-def _require_stored_archive(path: Path) -> None:
+def _require_uncompressed_disjoint_zip(path: Path) -> None:
     """Raise UnreadableCheckpoint unless torch could have written the archive: uncompressed, without overlaps."""
     with open_regular_file(path) as file:
         try:
@@ -192,9 +192,9 @@ MIN_BUDGET = 1 << 30
 """Bytes that may be digested of any checkpoint, in addition to four times the size of its file."""
 
 
-def require_plain(value: Any, path: str) -> None:
+def require_plain_value(value: Any, value_path: str) -> None:
     """Raise CheckpointError, with its path, for the first part of a value that is not plain."""
-    for where, part in iterate_nested_parts(path, value):
+    for where, part in iterate_nested_parts(value_path, value):
         if _is_plain(part):
             continue
         kind = type(part)
@@ -208,17 +208,17 @@ def require_plain(value: Any, path: str) -> None:
         )
 
 
-def describe_first_unplain_part(value: Any) -> str:
-    """Return what is unsafe about a value read from a file; "" if it holds only what `require_plain` accepts."""
+def describe_first_unsafe_part_or_empty(value: Any) -> str:
+    """Return what is unsafe about a value read from a file; "" if it holds only what `require_plain_value` accepts."""
     try:
         for where, part in iterate_nested_parts("", value):
             if not _is_plain(part):
                 return f"{where[:100]} is a {type(part).__qualname__}, which has no place there"
-            if isinstance(part, _MAPPINGS) and not _has_plain_keys(part):
+            if isinstance(part, _MAPPINGS) and not _has_plain_keys_and_attributes(part):
                 return f"{where[:100]} has odd keys or attributes"
             if isinstance(part, set) and not all(_is_plain_key(each) for each in part):
                 return f"{where[:100]} holds odd members"
-            if isinstance(part, torch.Tensor) and (said := _describe_unsafe_tensor(part)):
+            if isinstance(part, torch.Tensor) and (said := _describe_unsafe_tensor_or_empty(part)):
                 return f"{where[:100]} {said}"
     except CheckpointError as error:
         return error.message
@@ -237,7 +237,7 @@ def _is_plain(part: Any) -> bool:
     return kind in _SCALARS or kind in _LISTS
 
 
-def _has_plain_keys(part: Any) -> bool:
+def _has_plain_keys_and_attributes(part: Any) -> bool:
     """Return whether keys and attributes are plain: a file may set an attribute `items`, hiding the method."""
     own = getattr(part, "__dict__", {})
     return type(part) in _MAPPINGS and set(own) <= {"_metadata"} and all(_is_plain_key(key) for key in dict.keys(part))
@@ -250,7 +250,7 @@ def _is_plain_key(key: Any) -> bool:
     return type(key) in _SCALARS and _is_plain(key)
 
 
-def _describe_unsafe_tensor(tensor: torch.Tensor) -> str:
+def _describe_unsafe_tensor_or_empty(tensor: torch.Tensor) -> str:
     """Return what is unsafe about a tensor that was read from a file; "" if nothing is."""
     if type(tensor) not in _TENSORS:
         return f"is a {type(tensor).__qualname__}"
@@ -265,11 +265,11 @@ def _describe_unsafe_tensor(tensor: torch.Tensor) -> str:
     return "reaches beyond its memory" if end > tensor.untyped_storage().nbytes() else ""
 
 
-def digest_plain_value(value: Any, *, budget: int | None = None, dense: bool = False) -> str:
+def digest_plain_value(value: Any, *, max_bytes: int | None = None, as_if_dense: bool = False) -> str:
     """Return 32 hex digits that depend on every bit of a plain value, its types and its order.
 
-    budget: how many bytes may be digested before CheckpointError is raised. dense: digest expanded tensors as if each
-    element had memory of its own, as older versions did.
+    max_bytes: how many may be digested before CheckpointError is raised. as_if_dense: digest expanded tensors as if
+    each element had memory of its own, as older versions did.
     """
     running = xxh3_128()
     spent = 0
@@ -279,10 +279,10 @@ def digest_plain_value(value: Any, *, budget: int | None = None, dense: bool = F
         running.update(name)
         spent += len(name)
         if isinstance(part, torch.Tensor):
-            spent += _count_digested_bytes(part, dense)
-            _require_within_budget(spent, budget)
+            spent += _count_digested_bytes(part, as_if_dense)
+            _require_within_budget(spent, max_bytes)
             running.update(f"{part.dtype}{tuple(part.shape)}".encode())
-            for piece in _iterate_tensor_bytes(part, dense):
+            for piece in _iterate_tensor_bytes(part, as_if_dense):
                 running.update(piece)
         elif kind == "set":
             running.update(repr(sorted(map(repr, part))).encode("utf-8", "surrogatepass"))
@@ -290,17 +290,17 @@ def digest_plain_value(value: Any, *, budget: int | None = None, dense: bool = F
             running.update(repr(part).encode("utf-8", "surrogatepass"))
         else:
             running.update(str(len(part)).encode())
-        _require_within_budget(spent, budget)
+        _require_within_budget(spent, max_bytes)
     return running.hexdigest()
 
 
-def _count_digested_bytes(tensor: torch.Tensor, dense: bool) -> int:
+def _count_digested_bytes(tensor: torch.Tensor, as_if_dense: bool) -> int:
     whole = tensor.numel() * tensor.element_size()
-    return whole if dense or not _is_expanded_beyond_memory(tensor) else tensor.untyped_storage().nbytes()
+    return whole if as_if_dense or not _is_expanded_beyond_memory(tensor) else tensor.untyped_storage().nbytes()
 
 
-def _require_within_budget(digested_bytes: int, budget: int | None) -> None:
-    if budget is not None and digested_bytes > budget:
+def _require_within_budget(digested_bytes: int, max_bytes: int | None) -> None:
+    if max_bytes is not None and digested_bytes > max_bytes:
         raise CheckpointError("it holds the same memory over and over again")
 
 
@@ -347,12 +347,12 @@ def _is_expanded_beyond_memory(tensor: torch.Tensor) -> bool:
     return size > MIN_EXPANDED_BYTES and size > 2 * tensor.untyped_storage().nbytes()
 
 
-def _iterate_tensor_bytes(tensor: torch.Tensor, dense: bool) -> Iterator[Any]:
+def _iterate_tensor_bytes(tensor: torch.Tensor, as_if_dense: bool) -> Iterator[Any]:
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
         yield repr(tensor).encode()
         return
     plain = tensor.detach().cpu()
-    if _is_expanded_beyond_memory(plain) and not dense:
+    if _is_expanded_beyond_memory(plain) and not as_if_dense:
         bits = f"{plain.storage_offset()} {plain.stride()} {plain.is_conj()} {plain.is_neg()}"
         yield f"expanded {bits}".encode()
         plain = torch.empty(0, dtype=torch.uint8).set_(plain.untyped_storage())

@@ -36,14 +36,16 @@ class PrivateGeneratorMonitor:
         for path, generator in self.generators.items():
             self._before[path] = _read_comparable_state(generator)
 
-    def name_newly_drawn(self) -> tuple[str, ...]:
+    def pop_newly_drawn_names(self) -> tuple[str, ...]:
         """Return the names of generators drawn from since `remember_states`; each is reported only once."""
         before = self._before
         moved = [
             path for path, generator in self.generators.items() if _read_comparable_state(generator) != before[path]
         ]
         new = tuple(
-            f"{path} ({name_generator_class(self.generators[path])})" for path in moved if path not in self._named
+            f"{path} ({generator_class_name_or_empty(self.generators[path])})"
+            for path in moved
+            if path not in self._named
         )
         self._named.update(moved)
         for path in moved:
@@ -60,7 +62,7 @@ def find_private_generators(roots: Mapping[str, Any]) -> Iterator[tuple[str, Any
         if isinstance(thing, _LEAVES) or id(thing) in known:
             continue
         known.add(id(thing))
-        if name_generator_class(thing):
+        if generator_class_name_or_empty(thing):
             if not hasattr(thing, "home"):  # a named stream's generator is seeded with the sample
                 yield path, thing
             continue
@@ -108,12 +110,12 @@ def _list_function_references(path: str, function: types.FunctionType) -> list[t
             continue
     for name in code.co_names:
         value = function.__globals__.get(name)
-        if value is not None and name_generator_class(value):
+        if value is not None and generator_class_name_or_empty(value):
             parts.append((f"{lead}{name}", value))
     return parts
 
 
-def name_generator_class(candidate: Any) -> str:
+def generator_class_name_or_empty(candidate: Any) -> str:
     """Return the class name of a generator; "" for other objects."""
     for kind, name in (
         (np.random.Generator, "numpy.random.Generator"),

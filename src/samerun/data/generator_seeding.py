@@ -1,10 +1,10 @@
 """Seed the global generators from keys, one sample after the other: by writing states in C, or by library calls.
 
 Seeding a Mersenne Twister is a chain of 624 dependent steps (Python's: 1871); four chains interleaved take hardly
-longer than one. So C (native/states.c) writes the states of many samples at once, and each sample then only copies
-its state into place. The states equal those that seeding gives, bit for bit; that is verified before the first use
-(docs/decisions/0022). Where it does not hold, or the C library was not built, `iterate_seeding_by_library` seeds the
-generators one by one.
+longer than one. So C (native/states.c) writes the states of many samples at once, and each sample then only copies its
+state into place. The states equal those that seeding gives, bit for bit; that is verified before the first use
+(docs/decisions/0022). Where it does not hold, or the C library was not built, `seed_before_each_sample_by_library`
+seeds the generators one by one.
 
 States lie in memory, and are copied there where possible: `random.getstate` and `numpy.random.get_state` convert 624
 words one by one, a memory copy takes 0.1 us. NumPy publishes the address of its words; neither library promises where
@@ -28,7 +28,7 @@ import numpy as np
 import torch
 
 from samerun.base.native import try_load_built_library
-from samerun.control.rng.seeding import all_sources
+from samerun.control.rng.seeding import all_random_sources
 from samerun.data.keys import SampleKeyArrays, SampleKeys
 
 WORDS = 624
@@ -38,7 +38,7 @@ GAUSS_SIZE = 16
 """Bytes of NumPy's spare normal number: a flag that is nonzero if there is one, and the number 8 bytes behind it."""
 
 
-def map_python_state() -> memoryview | None:
+def view_python_generator_memory() -> memoryview | None:
     """Return the live memory of Python's global generator: the position and the words.
 
     The spare normal number of `random.gauss` is not in it: that is the attribute `gauss_next`. None if the layout is
@@ -49,7 +49,7 @@ def map_python_state() -> memoryview | None:
     return None if at is None or type(generator) is not random.Random else _view_memory(id(generator) + at, STATE_SIZE)
 
 
-def map_numpy_state() -> tuple[memoryview, memoryview] | None:
+def view_numpy_generator_memory() -> tuple[memoryview, memoryview] | None:
     """Return the live memory of NumPy's global generator: (the words and the position, the spare normal number).
 
     None if the layout is not known or the bit generator is not the Mersenne Twister.
@@ -65,13 +65,13 @@ def map_numpy_state() -> tuple[memoryview, memoryview] | None:
 
 
 def read_python_state_bytes(generator: random.Random) -> bytes:
-    """Return the bytes that `map_python_state` shows, by way of `getstate`."""
+    """Return the bytes that `view_python_generator_memory` shows, by way of `getstate`."""
     words = array("I", generator.getstate()[1])
     return words[WORDS:].tobytes() + words[:WORDS].tobytes()
 
 
 def read_numpy_state_bytes(generator: np.random.RandomState) -> bytes:
-    """Return the bytes that the first part of `map_numpy_state` shows, by way of `get_state`."""
+    """Return the bytes that the first part of `view_numpy_generator_memory` shows, by way of `get_state`."""
     state: Any = generator.get_state(legacy=False)
     inner = state["state"]
     return bytes(inner["key"].astype(np.uint32).tobytes() + np.int32(inner["pos"]).tobytes())
@@ -95,7 +95,7 @@ def _find_unique_offset(memory: memoryview, pattern: bytes) -> int | None:
     return None if offset < 0 or content.find(pattern, offset + 1) >= 0 else offset
 
 
-def make_unrecorded_random(seed: int) -> random.Random:
+def construct_random_unrecorded(seed: int) -> random.Random:
     """Make `random.Random(seed)` without calling its `seed`: a recorder would count that call as the program's."""
     own: random.Random = random.Random.__new__(random.Random)
     _random.Random.seed(own, seed)
@@ -103,7 +103,7 @@ def make_unrecorded_random(seed: int) -> random.Random:
     return own
 
 
-def make_unrecorded_random_state(bit_generator: np.random.MT19937) -> np.random.RandomState:
+def construct_random_state_unrecorded(bit_generator: np.random.MT19937) -> np.random.RandomState:
     """Make `RandomState(bit_generator)` without calling what a recorder has patched, for the same reason."""
     kind: Any = np.random.RandomState
     own: np.random.RandomState = kind.__new__(kind)
@@ -121,7 +121,7 @@ def _find_python_state_offset() -> int | None:
     """Return where the state begins in a `random.Random` object; None unless reads and writes there work."""
     if sys.implementation.name != "cpython":  # elsewhere an id is not an address
         return None
-    own = make_unrecorded_random(0)
+    own = construct_random_unrecorded(0)
     whole = _view_memory(id(own), _random.Random.__basicsize__)
     at = _find_unique_offset(whole, array("I", own.getstate()[1][:WORDS]).tobytes())
     if at is None or at < 4:
@@ -143,7 +143,7 @@ def _find_numpy_gauss_offset() -> int | None:
     if sys.implementation.name != "cpython":
         return None
     words = np.random.MT19937(1)
-    own = make_unrecorded_random_state(words)
+    own = construct_random_state_unrecorded(words)
     kind: Any = np.random.RandomState
     draw = _unwrap_patched(kind.standard_normal)
     draw(own)
@@ -189,27 +189,27 @@ class GeneratorStateRows:
         self.python, self.numpy = ([memoryview(row) for row in rows] for rows in (python, numpy))
         self._addresses = python.ctypes.data + 4, numpy.ctypes.data, of_torch.ctypes.data + _TORCH_WORDS
         self._torch_stride = of_torch.strides[0]
-        library: Any = _load_library()
+        library: Any = _load_states_library()
         self._init_genrand = library.samerun_mt19937_init_genrand
         self._init_by_array = library.samerun_mt19937_init_by_array
 
-    def iterate_seeding(self, keys: SampleKeyArrays, count: int) -> Iterator[Any]:
-        """Return an iterator; each `next` seeds the generators for the next of `count` samples.
+    def seed_before_each_sample(self, keys: SampleKeyArrays, sample_count: int) -> Iterator[Any]:
+        """Return an iterator; each `next` seeds the generators for the next of `sample_count` samples.
 
         Built from map and zip objects, so that no Python bytecode runs per sample: this loop is the cost of keying.
         """
         puts: list[Iterator[Any]] = []
         if keys.torch is not None:
-            puts.append(map(torch.default_generator.set_state, self._cycle_rows(self.torch, count)))
+            puts.append(map(torch.default_generator.set_state, self._cycle_rows(self.torch, sample_count)))
         if keys.numpy is not None:
-            words, normal = map_numpy_state()  # type: ignore[misc]
-            puts.append(map(words.__setitem__, _WHOLE_BUFFER, self._cycle_rows(self.numpy, count)))
+            words, normal = view_numpy_generator_memory()  # type: ignore[misc]
+            puts.append(map(words.__setitem__, _WHOLE_BUFFER, self._cycle_rows(self.numpy, sample_count)))
             puts.append(map(normal.__setitem__, _WHOLE_BUFFER, itertools.repeat(bytes(GAUSS_SIZE))))
         if keys.python is not None:
-            python: Any = map_python_state()
-            puts.append(map(python.__setitem__, _WHOLE_BUFFER, self._cycle_rows(self.python, count)))
+            python: Any = view_python_generator_memory()
+            puts.append(map(python.__setitem__, _WHOLE_BUFFER, self._cycle_rows(self.python, sample_count)))
             puts.append(map(random._inst.__setattr__, itertools.repeat("gauss_next"), itertools.repeat(None)))
-        blocks = self._write_state_blocks(keys, count)
+        blocks = self._write_state_blocks(keys, sample_count)
         writing = itertools.chain.from_iterable(itertools.repeat(None, rows) for rows in blocks)
         return zip(writing, *puts, strict=False)
 
@@ -217,11 +217,11 @@ class GeneratorStateRows:
         """Return an iterator of `count` rows, which begins again after the last one."""
         return itertools.islice(itertools.cycle(rows), count)
 
-    def _write_state_blocks(self, keys: SampleKeyArrays, count: int) -> Iterator[int]:
+    def _write_state_blocks(self, keys: SampleKeyArrays, sample_count: int) -> Iterator[int]:
         """Write the next block of states whenever the block before it is used up, and yield its number of rows."""
         addresses = [0 if column is None else column.ctypes.data for column in keys]
-        for begin in range(0, count, BLOCK_ROWS):
-            rows = min(BLOCK_ROWS, count - begin)
+        for begin in range(0, sample_count, BLOCK_ROWS):
+            rows = min(BLOCK_ROWS, sample_count - begin)
             self._write_states(addresses, begin, rows)
             if keys.torch is not None:
                 self.torch_seeds[:rows] = keys.torch[begin : begin + rows]
@@ -241,15 +241,15 @@ class GeneratorStateRows:
 
 def can_write_states(kinds: frozenset[str]) -> bool:
     """Return whether these generators can be seeded by writing states. A program may have replaced NumPy's."""
-    if not _verify_written_states():
+    if not _written_states_equal_library_seeding():
         return False
-    return ("python" not in kinds or map_python_state() is not None) and (
-        "numpy" not in kinds or map_numpy_state() is not None
+    return ("python" not in kinds or view_python_generator_memory() is not None) and (
+        "numpy" not in kinds or view_numpy_generator_memory() is not None
     )
 
 
 @lru_cache(maxsize=1)
-def _load_library() -> Any:
+def _load_states_library() -> Any:
     library = try_load_built_library(__file__, "_states", keep_gil=True)
     try:
         if library is None:
@@ -264,9 +264,9 @@ def _load_library() -> Any:
 
 
 @lru_cache(maxsize=1)
-def _verify_written_states() -> bool:
+def _written_states_equal_library_seeding() -> bool:
     """Compare the written states with those of freshly seeded private generators."""
-    if _load_library() is None:
+    if _load_states_library() is None:
         return False
     try:
         rows = GeneratorStateRows()
@@ -281,19 +281,19 @@ def _verify_written_states() -> bool:
             expected = torch.Generator().manual_seed(seed).get_state()
             if not torch.equal(rows.torch[row], expected) or not torch.equal(generator.get_state(), expected):
                 return False
-            if rows.python[row] != read_python_state_bytes(make_unrecorded_random(large[row])):
+            if rows.python[row] != read_python_state_bytes(construct_random_unrecorded(large[row])):
                 return False
             words: Any = np.random.MT19937(0)
             words._legacy_seeding(seed)
-            if rows.numpy[row] != read_numpy_state_bytes(make_unrecorded_random_state(words)):
+            if rows.numpy[row] != read_numpy_state_bytes(construct_random_state_unrecorded(words)):
                 return False
     except (RuntimeError, ValueError, TypeError):  # this torch lays out its states in another way
         return False
     return True
 
 
-def iterate_seeding_by_library(keys: SampleKeys, count: int) -> Iterator[None]:
-    """Yield after seeding the generators for each of `count` samples, by the libraries' own functions.
+def seed_before_each_sample_by_library(keys: SampleKeys, sample_count: int) -> Iterator[None]:
+    """Yield after seeding the generators for each of `sample_count` samples, by the libraries' own functions.
 
     `torch.manual_seed` formats stack traces and takes 200 us; the default generator's own method takes 1.5.
     """
@@ -302,12 +302,12 @@ def iterate_seeding_by_library(keys: SampleKeys, count: int) -> Iterator[None]:
     manual_seed: Callable[[int], Any] = _ignore_key
     kept: Any = _IgnoredGauss()
     if keys.python is not None:
-        python, kept = _get_python_seed_function(), random._inst
+        python, kept = _get_python_seed_not_resetting_gauss(), random._inst
     if keys.numpy is not None:
-        numpy = _get_numpy_seed_function()
+        numpy = _choose_numpy_seed_function()
     if keys.torch is not None:
         manual_seed = torch.default_generator.manual_seed
-    columns = (itertools.repeat(0, count) if column is None else column for column in keys)
+    columns = (itertools.repeat(0, sample_count) if column is None else column for column in keys)
     for key_p, key_n, key_t in zip(*columns, strict=False):
         python(key_p)
         kept.gauss_next = None
@@ -326,17 +326,17 @@ def _ignore_key(key: int) -> Any:
     pass
 
 
-def _get_python_seed_function() -> Callable[[int], None]:
+def _get_python_seed_not_resetting_gauss() -> Callable[[int], None]:
     """Return `random.seed` for integers, without resetting the spare normal number: the caller drops it."""
     generator: Any = random._inst
     starter: Callable[[int], None] = super(random.Random, generator).seed
     return starter
 
 
-def _get_numpy_seed_function() -> Callable[[int], None]:
+def _choose_numpy_seed_function() -> Callable[[int], None]:
     """Return `numpy.random.seed`, or the seed function of samerun's NumPy source for other bit generators."""
     if type(get_numpy_bit_generator()) is np.random.MT19937:
         starter: Callable[[int], None] = np.random.seed
         return starter
-    source = next(source for source in all_sources() if source.name == "numpy")
+    source = next(source for source in all_random_sources() if source.name == "numpy")
     return source.seed

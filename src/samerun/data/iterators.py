@@ -46,7 +46,7 @@ class TaskSampler:
         self.loader = loader
 
     def __iter__(self) -> PendingTasks[Any]:
-        return PendingTasks(self.loader._generate_tasks(self.loader._progress), self.loader._progress)
+        return PendingTasks(self.loader._make_task_iterator(self.loader._progress), self.loader._progress)
 
     def __len__(self) -> int:
         return len(self.loader)

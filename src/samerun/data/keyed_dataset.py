@@ -46,7 +46,7 @@ class KeyedDataset:
         return len(self.dataset)
 
     def __getitem__(self, task: BatchTask) -> Any:
-        plain = try_load_without_keys(self.dataset, self.collate, task.indices)
+        plain = try_load_without_seeding(self.dataset, self.collate, task.indices)
         if plain is not None:
             return self.collate(plain[0] if task.alone else plain)
         if self._private_generators is None:
@@ -59,7 +59,7 @@ class KeyedDataset:
                 section.seed_for_item(KeyContext(task.seed, self.name, task.epoch, "batch"), task.position)
             batch = self.collate(samples[0] if task.alone else samples)
             self._unkeyed_draws.require_no_draws()
-        notes = self._private_generators.name_newly_drawn()
+        notes = self._private_generators.pop_newly_drawn_names()
         return LoadedBatch(batch, notes) if notes else batch
 
     def load_samples(self, section: SeededSection, task: BatchTask) -> list[Any]:
@@ -100,7 +100,7 @@ _PLAIN_TYPES = frozenset({torch.Tensor, int, float, bool, str, bytes})
 _TORCH_GETITEMS = TensorDataset.__getitem__, Subset.__getitem__
 
 
-def try_load_without_keys(dataset: Any, collate: Any, indices: list[Any]) -> list[Any] | None:
+def try_load_without_seeding(dataset: Any, collate: Any, indices: list[Any]) -> list[Any] | None:
     """Return `dataset[index]` for each index, or None if the samples must be keyed, also if one of them raises."""
     if collate not in TORCH_COLLATES or not all(type(index) is int for index in indices):
         return None
@@ -212,7 +212,7 @@ class KeyedIterableDataset:
         with SeededSection(task.seed, self.kinds, restore=get_worker_info() is None) as section:
             loaded = self._load_batch(section, task, task.shard)
             self._unkeyed_draws.require_no_draws()
-        loaded.notes = self._private_generators.name_newly_drawn()
+        loaded.notes = self._private_generators.pop_newly_drawn_names()
         return loaded
 
     def _load_batch(self, section: SeededSection, task: ShardBatchTask, shard: int) -> LoadedBatch:
@@ -359,9 +359,9 @@ def iterate_from_state(dataset: Any, state: list[Any] | None) -> Iterator[Any]:
     return cast(Iterator[Any], samples)
 
 
-def copy_resume_state(samples: Any, dataset: Any) -> list[Any] | None:
+def copy_resume_state(sample_iterator: Any, dataset: Any) -> list[Any] | None:
     """Return ["iterator" or "dataset", a copy of its state], whichever has one; None if neither has."""
-    for owner, candidate in (("iterator", getattr(samples, "rest", samples)), ("dataset", dataset)):
+    for owner, candidate in (("iterator", getattr(sample_iterator, "rest", sample_iterator)), ("dataset", dataset)):
         if _is_stateful(candidate):
             return [owner, copy.deepcopy(candidate.state_dict())]
     return None
@@ -384,14 +384,14 @@ class RereadReport:
         self._begin = time.monotonic()
         self._next = self._begin + FIRST_REPORT_SECONDS
 
-    def write_if_due(self, position: int) -> None:
-        """Report `position` samples read if a report is due, or if these are all and it took long."""
+    def write_if_due(self, samples_read: int) -> None:
+        """Report `samples_read` samples if a report is due, or if these are all and it took long."""
         now = time.monotonic()
-        if now < self._next and (position < self._sample_count or now < self._begin + FIRST_REPORT_SECONDS):
+        if now < self._next and (samples_read < self._sample_count or now < self._begin + FIRST_REPORT_SECONDS):
             return
         self._next = now + REPORT_INTERVAL_SECONDS
-        line = f"samerun: reading {self._what} again to resume: {position:,} of {self._sample_count:,} samples"
-        if self._sample_count == position:
+        line = f"samerun: reading {self._what} again to resume: {samples_read:,} of {self._sample_count:,} samples"
+        if self._sample_count == samples_read:
             line += f", {now - self._begin:.0f} s"
         sys.stderr.write(f"{line}\n")
         sys.stderr.flush()

@@ -155,14 +155,14 @@ def _derive_key_words(seed: int, name: str, epoch: int, purpose: str) -> tuple[i
 # must give the same bits: a batch of fewer than VECTORISED_FROM samples has the keys it has in a larger batch.
 
 
-def mix64(x: int) -> int:
+def splitmix64_finalizer(x: int) -> int:
     """Apply the finalizer of splitmix64: a bijection of 64 bits that maps 0 to 0."""
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK64
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK64
     return x ^ (x >> 31)
 
 
-def _mix32(x: int) -> int:
+def _murmur3_finalizer(x: int) -> int:
     """Apply the finalizer of MurmurHash3: a bijection of 32 bits."""
     x = ((x ^ (x >> 16)) * 0x85EBCA6B) & MASK32
     x = ((x ^ (x >> 13)) * 0xC2B2AE35) & MASK32
@@ -170,29 +170,29 @@ def _mix32(x: int) -> int:
 
 
 def _mix_key64(number: int, repetition: int, first_word: int, second_word: int) -> int:
-    inner = mix64((number + first_word) & MASK64)
-    return mix64((inner + second_word + repetition * _GOLDEN) & MASK64)
+    inner = splitmix64_finalizer((number + first_word) & MASK64)
+    return splitmix64_finalizer((inner + second_word + repetition * _GOLDEN) & MASK64)
 
 
 def _mix_key32(number: int, repetition: int, word: int) -> int:
     if repetition or number > MASK32:
-        word ^= mix64((repetition * _GOLDEN + (number >> 32) * _HIGH) & MASK64)
-    inner = _mix32((number ^ word) & MASK32)
-    return _mix32((inner + (word >> 32)) & MASK32)
+        word ^= splitmix64_finalizer((repetition * _GOLDEN + (number >> 32) * _HIGH) & MASK64)
+    inner = _murmur3_finalizer((number ^ word) & MASK32)
+    return _murmur3_finalizer((inner + (word >> 32)) & MASK32)
 
 
 _uint64 = np.uint64
 
 
-def mix64_array(x: UInt64Array) -> UInt64Array:
-    """`mix64` of an array of uint64."""
+def splitmix64_finalizer_array(x: UInt64Array) -> UInt64Array:
+    """`splitmix64_finalizer` of an array of uint64."""
     x = (x ^ (x >> _uint64(30))) * _uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> _uint64(27))) * _uint64(0x94D049BB133111EB)
     mixed: UInt64Array = x ^ (x >> _uint64(31))
     return mixed
 
 
-def _mix32_array(x: UInt32Array) -> UInt32Array:
+def _murmur3_finalizer_array(x: UInt32Array) -> UInt32Array:
     x = (x ^ (x >> np.uint32(16))) * np.uint32(0x85EBCA6B)
     x = (x ^ (x >> np.uint32(13))) * np.uint32(0xC2B2AE35)
     mixed: UInt32Array = x ^ (x >> np.uint32(16))
@@ -202,10 +202,10 @@ def _mix32_array(x: UInt32Array) -> UInt32Array:
 def _mix_key64_array(
     numbers: UInt64Array, repetitions: Sequence[int] | None, first_word: int, second_word: int
 ) -> UInt64Array:
-    inner = mix64_array(numbers + _uint64(first_word)) + _uint64(second_word)
+    inner = splitmix64_finalizer_array(numbers + _uint64(first_word)) + _uint64(second_word)
     if repetitions is not None:
         inner = inner + np.asarray(repetitions, dtype=np.uint64) * _uint64(_GOLDEN)
-    return mix64_array(inner)
+    return splitmix64_finalizer_array(inner)
 
 
 def _mix_key32_salts(numbers: UInt64Array, repetitions: Sequence[int] | None) -> UInt64Array | None:
@@ -215,7 +215,7 @@ def _mix_key32_salts(numbers: UInt64Array, repetitions: Sequence[int] | None) ->
     salt = (numbers >> _uint64(32)) * _uint64(_HIGH)
     if repetitions is not None:
         salt = salt + np.asarray(repetitions, dtype=np.uint64) * _uint64(_GOLDEN)
-    return mix64_array(salt)
+    return splitmix64_finalizer_array(salt)
 
 
 def _mix_key32_array(numbers: UInt64Array, salts: UInt64Array | None, word: int) -> UInt32Array:
@@ -224,4 +224,4 @@ def _mix_key32_array(numbers: UInt64Array, salts: UInt64Array | None, word: int)
     else:
         words = salts ^ _uint64(word)
         low, high = words.astype(np.uint32), (words >> _uint64(32)).astype(np.uint32)
-    return _mix32_array(_mix32_array(numbers.astype(np.uint32) ^ low) + high)
+    return _murmur3_finalizer_array(_murmur3_finalizer_array(numbers.astype(np.uint32) ^ low) + high)

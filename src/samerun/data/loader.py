@@ -24,7 +24,7 @@ from samerun.data.batch_tasks import (
     generate_sampler_tasks,
     generate_shard_tasks,
     make_loader_state,
-    read_loader_state,
+    parse_loader_state,
 )
 from samerun.data.iterators import LoaderView, MultiProcessIterator, SingleProcessIterator
 from samerun.data.keyed_dataset import KeyedDataset, KeyedIterableDataset
@@ -100,9 +100,9 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             raise DataError(f"DataLoader(name={name!r}): a name is a string that is not empty.")
         self.seed = None if seed is None else validate_seed(seed, "DataLoader")
         self.name, self.keyed, self.shard, self.virtual_shards = name, keyed, shard, virtual_shards
-        self._keyed_kinds, self._shard = _parse_keyed(keyed), _resolve_shard(shard)
+        self._keyed_kinds, self._shard = _parse_keyed_kinds(keyed), _resolve_rank_and_world_size(shard)
         if isinstance(dataset, IterableDataset):
-            _check_virtual_shards(virtual_shards, self._shard[1])
+            _require_valid_virtual_shards(virtual_shards, self._shard[1])
         elif sampler is None and batch_sampler is None:
             count = len(dataset)
             sampler, shuffle = (Shuffle(count, name=name) if shuffle else Sequential(count)), None
@@ -154,7 +154,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         requested = self._requested_epoch
         if requested is not None and (progress is None or progress.epoch + progress.finished != requested):
             progress = LoaderProgress(self._resolve_seed(), requested)
-        return make_loader_state(progress or LoaderProgress(self._resolve_seed(), 0), self._describe_identity())
+        return make_loader_state(progress or LoaderProgress(self._resolve_seed(), 0), self._make_state_identity())
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Make the next iteration continue from where `state_dict` was called.
@@ -166,7 +166,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         Raises DataError if `state` is not a loader state, or belongs to another dataset, order, name or seed.
         """
         known = self.seed if self.seed is not None else seed_in_force()
-        progress = read_loader_state(state, self._describe_identity(), known)
+        progress = parse_loader_state(state, self._make_state_identity(), known)
         if isinstance(self.sampler, Order) and progress.seen > len(self.sampler):
             raise DataError(
                 f"load_state_dict(): the state has seen {progress.seen} samples, and an epoch has {len(self.sampler)}.",
@@ -175,11 +175,11 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         self._resume_progress, self._requested_epoch = progress, None
 
     def __iter__(self) -> Any:
-        self._require_matching_length()
-        self._progress, self._resume_progress, self._requested_epoch = self._take_next_progress(), None, None
+        self._require_dataset_length_matches_order()
+        self._progress, self._resume_progress, self._requested_epoch = self._begin_next_iteration(), None, None
         return super().__iter__()
 
-    def _take_next_progress(self) -> LoaderProgress:
+    def _begin_next_iteration(self) -> LoaderProgress:
         self._iterations += 1
         asked = self._requested_epoch
         sampler = self.sampler
@@ -191,7 +191,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             epoch = 0 if self._progress is None else self._progress.epoch + 1
             progress = LoaderProgress(self._resolve_seed(), epoch if asked is None else asked)
         progress.iteration = self._iterations
-        progress.own_shards = self._list_own_shards()
+        progress.own_shards = self._list_shards_of_rank()
         return progress
 
     def _resolve_seed(self) -> int:
@@ -218,7 +218,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             drop_last=self.drop_last, shards=self.virtual_shards, world=self._shard[1],
         )  # fmt: skip
 
-    def _generate_tasks(self, progress: LoaderProgress) -> Iterator[Any]:
+    def _make_task_iterator(self, progress: LoaderProgress) -> Iterator[Any]:
         if self._is_iterable:
             return generate_shard_tasks(progress, progress.own_shards, self.num_workers)
         if isinstance(self.sampler, Order):
@@ -237,10 +237,10 @@ class DataLoader(torch.utils.data.DataLoader[T]):
     def _is_iterable(self) -> bool:
         return isinstance(self.dataset, IterableDataset)
 
-    def _list_own_shards(self) -> list[int]:
+    def _list_shards_of_rank(self) -> list[int]:
         return list(range(self._shard[0], self.virtual_shards, self._shard[1])) if self._is_iterable else []
 
-    def _require_matching_length(self) -> None:
+    def _require_dataset_length_matches_order(self) -> None:
         dataset: Any = self.dataset
         if isinstance(self.sampler, Order) and not self._is_iterable and len(dataset) != self.sampler.size():
             raise DataError(
@@ -249,7 +249,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
                 "Make a new DataLoader when the length of a dataset changes.",
             )
 
-    def _describe_identity(self) -> dict[str, Any]:
+    def _make_state_identity(self) -> dict[str, Any]:
         dataset: Any = self.dataset
         kind = type(dataset)
         identity: dict[str, Any] = {"name": self.name, "dataset": f"{kind.__module__}.{kind.__qualname__}"}
@@ -267,7 +267,7 @@ def _try_dataset_length(dataset: Any) -> int | None:
         return None
 
 
-def _parse_keyed(keyed: str | Collection[str]) -> frozenset[str]:
+def _parse_keyed_kinds(keyed: str | Collection[str]) -> frozenset[str]:
     """Return the kinds of generators that the argument `keyed` names. Raises DataError for unknown ones."""
     if keyed == "all":
         return GENERATOR_KINDS
@@ -278,7 +278,7 @@ def _parse_keyed(keyed: str | Collection[str]) -> frozenset[str]:
     return kinds
 
 
-def _resolve_shard(shard: bool | Shard | None) -> Shard:
+def _resolve_rank_and_world_size(shard: bool | Shard | None) -> Shard:
     """Return (rank, number of ranks) of the argument `shard`; of the distributed run if it is True."""
     if shard is None or shard is False:
         return 0, 1
@@ -286,7 +286,7 @@ def _resolve_shard(shard: bool | Shard | None) -> Shard:
         distributed = torch.distributed
         if distributed.is_available() and distributed.is_initialized():
             return distributed.get_rank(), distributed.get_world_size()
-        shard = _read_rank_variable("RANK"), _read_rank_variable("WORLD_SIZE")
+        shard = _require_rank_variable("RANK"), _require_rank_variable("WORLD_SIZE")
     try:
         rank, world = shard
     except (TypeError, ValueError):
@@ -297,7 +297,7 @@ def _resolve_shard(shard: bool | Shard | None) -> Shard:
     return rank, world
 
 
-def _read_rank_variable(variable: str) -> int:
+def _require_rank_variable(variable: str) -> int:
     text = os.environ.get(variable, "")
     if not text.isdigit():
         raise DataError(
@@ -307,7 +307,7 @@ def _read_rank_variable(variable: str) -> int:
     return int(text)
 
 
-def _check_virtual_shards(virtual_shards: int, world_size: int) -> None:
+def _require_valid_virtual_shards(virtual_shards: int, world_size: int) -> None:
     valid = isinstance(virtual_shards, int) and not isinstance(virtual_shards, bool) and 1 <= virtual_shards <= 1024
     if not valid or virtual_shards % world_size:
         raise DataError(

@@ -15,7 +15,7 @@ from torch.utils.data import Sampler
 from samerun.base.errors import DataError
 from samerun.control.random_source import validate_seed
 from samerun.control.rng.seeding import seed_in_force
-from samerun.data.keys import UInt64Array, mix64_array
+from samerun.data.keys import UInt64Array, splitmix64_finalizer_array
 from samerun.data.permutation import invert_permutation, permute_positions
 
 _CHUNK_LENGTH = 4096
@@ -286,7 +286,7 @@ def _hash_to_uniform(numbers: UInt64Array, key: bytes) -> np.ndarray[Any, Any]:
     raw = hashlib.blake2b(key, digest_size=16).digest()
     first, second = (_uint64(int.from_bytes(raw[at : at + 8], "little")) for at in (0, 8))
     with np.errstate(over="ignore"):
-        bits: Any = mix64_array(mix64_array(numbers + first) + second) >> _uint64(11)
+        bits: Any = splitmix64_finalizer_array(splitmix64_finalizer_array(numbers + first) + second) >> _uint64(11)
         uniform: np.ndarray[Any, Any] = bits.astype(np.float64) * 2.0**-53
     return uniform
 

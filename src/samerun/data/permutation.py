@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from samerun.data.keys import UInt64Array, mix64_array
+from samerun.data.keys import UInt64Array, splitmix64_finalizer_array
 
 MAX_LENGTH = 2**62
 MAX_SORTED_LENGTH = 1024
@@ -45,7 +45,9 @@ def _derive_round_keys(key: bytes) -> tuple[int, ...]:
 def _make_permutation_by_sorting(n: int, key: bytes) -> UInt64Array:
     """Return the whole permutation of a small range, as an array."""
     first, second = _derive_round_keys(key)[:2]
-    drawn = mix64_array(mix64_array(np.arange(n, dtype=np.uint64) + _uint64(first)) + _uint64(second))
+    drawn = splitmix64_finalizer_array(
+        splitmix64_finalizer_array(np.arange(n, dtype=np.uint64) + _uint64(first)) + _uint64(second)
+    )
     return np.argsort(drawn, kind="stable").astype(np.uint64)
 
 
@@ -62,28 +64,28 @@ def _cycle_walk(x: UInt64Array, n: int, permute_once: Callable[[UInt64Array], UI
     return out
 
 
-def _half_bit_widths(n: int) -> tuple[int, int]:
+def _feistel_half_bit_widths(n: int) -> tuple[int, int]:
     """Return the bits of the high and the low half. They swap every round, so odd widths stay bijective."""
     bits = (n - 1).bit_length()
     return bits - bits // 2, bits // 2
 
 
 def _feistel_encrypt(x: UInt64Array, n: int, key: bytes) -> UInt64Array:
-    high, low = _half_bit_widths(n)
+    high, low = _feistel_half_bit_widths(n)
     for word in _derive_round_keys(key):
         right = x & _uint64((1 << low) - 1)
-        left = (x >> _uint64(low)) ^ (mix64_array(right + _uint64(word)) >> _uint64(64 - high))
+        left = (x >> _uint64(low)) ^ (splitmix64_finalizer_array(right + _uint64(word)) >> _uint64(64 - high))
         x = (right << _uint64(high)) | left
         high, low = low, high
     return x
 
 
 def _feistel_decrypt(x: UInt64Array, n: int, key: bytes) -> UInt64Array:
-    high, low = _half_bit_widths(n)
+    high, low = _feistel_half_bit_widths(n)
     if ROUNDS % 2:
         high, low = low, high
     for word in reversed(_derive_round_keys(key)):
         high, low = low, high
         left, right = x & _uint64((1 << high) - 1), x >> _uint64(high)
-        x = ((left ^ (mix64_array(right + _uint64(word)) >> _uint64(64 - high))) << _uint64(low)) | right
+        x = ((left ^ (splitmix64_finalizer_array(right + _uint64(word)) >> _uint64(64 - high))) << _uint64(low)) | right
     return x

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from samerun.control.random_source import RandomSource, derive_seed
-from samerun.control.rng.seeding import all_sources, available_sources
+from samerun.control.rng.seeding import all_random_sources, available_random_sources
 from samerun.control.streams import process_seed
 from samerun.control.streams.process_seed import ProcessOrigin
 from samerun.control.streams.stream import process_streams
@@ -22,9 +22,9 @@ from samerun.data import generator_seeding
 from samerun.data.generator_seeding import (
     GeneratorStateRows,
     get_numpy_bit_generator,
-    iterate_seeding_by_library,
-    map_numpy_state,
-    map_python_state,
+    seed_before_each_sample_by_library,
+    view_numpy_generator_memory,
+    view_python_generator_memory,
 )
 from samerun.data.keys import KeyContext
 
@@ -34,7 +34,7 @@ class PythonSnapshot:
 
     def __init__(self) -> None:
         self._generator: Any = random._inst
-        self._memory = map_python_state()
+        self._memory = view_python_generator_memory()
         if self._memory is None:
             self._state = random.getstate()
         else:
@@ -54,7 +54,7 @@ class NumpySnapshot:
 
     def __init__(self) -> None:
         self._bit_generator = get_numpy_bit_generator()
-        self._memory = map_numpy_state()
+        self._memory = view_numpy_generator_memory()
         if self._memory is None:
             self._state: Any = np.random.get_state(legacy=False)
         else:
@@ -135,9 +135,9 @@ _cached_others: tuple[tuple[int, int], list[RandomSource]] | None = None
 def find_always_keyed_sources() -> list[RandomSource]:
     """Return the other generators in use: registered ones, those of devices and of other libraries."""
     global _cached_others
-    known = (len(sys.modules), len(all_sources()))
+    known = (len(sys.modules), len(all_random_sources()))
     if _cached_others is None or _cached_others[0] != known:
-        found = [source for source in available_sources() if source.name not in GENERATOR_KINDS | {"streams"}]
+        found = [source for source in available_random_sources() if source.name not in GENERATOR_KINDS | {"streams"}]
         _cached_others = known, found
     return [source for source in _cached_others[1] if _is_cheap_to_seed(source)]
 
@@ -165,17 +165,17 @@ class SeededSection:
         global _depth
         _process_lock.acquire()
         _depth += 1
-        self._seed, self._origin = process_seed.current_seed(), process_seed.current_origin()
+        self._seed, self._origin = process_seed.current_streams_seed(), process_seed.current_origin()
         self._outer = _current_samples
         self._restore = self._restore or _depth > 1  # the generators of the outer sample must continue
         try:
-            self._rows = _get_rows_at_depth() if generator_seeding.can_write_states(self._kinds) else None
+            self._rows = _get_state_rows_of_depth() if generator_seeding.can_write_states(self._kinds) else None
             if self._restore:
                 self._save_generators()
         except BaseException:
             self._release_lock()
             raise
-        process_seed.set_origin(self._run_seed, _SAMPLE_ORIGIN)
+        process_seed.set_streams_seed_and_origin(self._run_seed, _SAMPLE_ORIGIN)
         return self
 
     def __exit__(
@@ -183,7 +183,7 @@ class SeededSection:
     ) -> None:
         global _current_samples
         _current_samples = self._outer
-        process_seed.set_origin(self._seed, self._origin)
+        process_seed.set_streams_seed_and_origin(self._seed, self._origin)
         try:
             if self._restore:
                 self._restore_generators()
@@ -210,7 +210,7 @@ class SeededSection:
             source = _find_streams_source()
             now: Any = source.get_state()
             source.set_state(self._stream_state or {**now, "streams": []})
-            process_seed.set_origin(self._seed, self._origin)
+            process_seed.set_streams_seed_and_origin(self._seed, self._origin)
 
     def load_samples(
         self,
@@ -227,7 +227,7 @@ class SeededSection:
         """
         samples = self._set_current_samples(context, numbers, repetitions, loaded)
         others = self.others
-        for index, _ in zip(indices, self._make_seeding_iterator(context, numbers, repetitions), strict=True):
+        for index, _ in zip(indices, self._seed_before_each_sample(context, numbers, repetitions), strict=True):
             if process_streams or others:
                 self._seed_streams_and_others(context.derive_key64(*samples.current_number_and_repetition()))
             loaded.append(load_one(index))
@@ -235,7 +235,7 @@ class SeededSection:
     def seed_for_item(self, context: KeyContext, number: int) -> None:
         """Seed every generator for item `number` of the context: a batch, a shard, a sampler."""
         samples = self._set_current_samples(context, [number], None, [])
-        next(self._make_seeding_iterator(context, [number], None))
+        next(self._seed_before_each_sample(context, [number], None))
         if process_streams or self.others:
             self._seed_streams_and_others(context.derive_key64(*samples.current_number_and_repetition()))
 
@@ -248,15 +248,15 @@ class SeededSection:
         )  # a named stream that a sample creates reads it
         return _current_samples
 
-    def _make_seeding_iterator(
+    def _seed_before_each_sample(
         self, context: KeyContext, numbers: Sequence[int], repetitions: Sequence[int] | None
     ) -> Iterator[Any]:
         """Return an iterator; each `next` seeds the generators for the next sample."""
         if self._rows is not None:
-            return self._rows.iterate_seeding(
+            return self._rows.seed_before_each_sample(
                 context.derive_key_arrays(numbers, repetitions, self._kinds), len(numbers)
             )
-        return iterate_seeding_by_library(context.derive_keys(numbers, repetitions, self._kinds), len(numbers))
+        return seed_before_each_sample_by_library(context.derive_keys(numbers, repetitions, self._kinds), len(numbers))
 
     def _seed_streams_and_others(self, key: int) -> None:
         """Restart the named streams, and seed the generators that `keyed` does not select by name."""
@@ -266,7 +266,7 @@ class SeededSection:
             source.seed(derive_seed(key, source.name))
 
 
-def _get_rows_at_depth() -> GeneratorStateRows:
+def _get_state_rows_of_depth() -> GeneratorStateRows:
     """Return the buffers of the present nesting depth."""
     while len(_nested_rows) < _depth:
         _nested_rows.append(GeneratorStateRows())
@@ -274,4 +274,4 @@ def _get_rows_at_depth() -> GeneratorStateRows:
 
 
 def _find_streams_source() -> RandomSource:
-    return next(source for source in all_sources() if source.name == "streams")
+    return next(source for source in all_random_sources() if source.name == "streams")

@@ -32,12 +32,14 @@ def _write_checkpoint(target: Path, parts: Mapping[str, Any], extra: Any, rng_of
     states = {name: _collect_state_dicts(part, name) for name, part in parts.items()}
     saved = {**states, "extra": extra, "rng": rng_of_ranks}
     for name, value in saved.items():
-        checkpoint_file.require_plain(value, name)
+        checkpoint_file.require_plain_value(value, name)
     digests = {name: checkpoint_file.digest_plain_value(value) for name, value in saved.items()}
     content = {"samerun_checkpoint": VERSION, "parts": saved, "digests": digests, "torch": str(torch.__version__)}
     try:
-        previous = checkpoint_file.make_previous_path(target)
-        replace_file_atomically(target, lambda file: checkpoint_file.write_archive(content, file), backup_path=previous)
+        previous = checkpoint_file.previous_checkpoint_path(target)
+        replace_file_atomically(
+            target, lambda file: checkpoint_file.write_torch_archive(content, file), backup_path=previous
+        )
     except OSError as error:
         raise CheckpointError(
             f"checkpoint.save({str(target)!r}): {error.strerror or error}.",
@@ -50,7 +52,7 @@ def _write_checkpoint(target: Path, parts: Mapping[str, Any], extra: Any, rng_of
 def load_checkpoint(path: str | os.PathLike[str], parts: Mapping[str, Any], rng: bool) -> Any:
     """See `samerun.checkpoint.load`."""
     target = Path(path)
-    saved = read_parts(target)
+    saved = read_checkpoint_parts(target)
     absent = [name for name in parts if name not in saved]
     if absent:
         there = ", ".join(name for name in saved if name not in ("rng", "extra")) or "no parts"
@@ -66,34 +68,34 @@ def load_checkpoint(path: str | os.PathLike[str], parts: Mapping[str, Any], rng:
         _load_state_into(part, saved[name], name, target)
     warn_if_ddp_buckets_change(parts.get("model"))
     if rng:
-        _restore_generators(saved["rng"], target)
+        _restore_generators_of_rank(saved["rng"], target)
     return saved["extra"]
 
 
-def read_parts(target: Path) -> dict[str, Any]:
+def read_checkpoint_parts(target: Path) -> dict[str, Any]:
     """Return the parts of a checkpoint, after checking their digests. Raises CheckpointError if missing or damaged."""
     if not target.exists():
         hint = (
-            _describe_previous_checkpoint(target)
+            _previous_checkpoint_hint_or_empty(target)
             or "Is the path right? The first run has to start without a checkpoint."
         )
         raise CheckpointError(f"checkpoint.load({str(target)!r}): there is no such file.", hint)
     content: Any = None
     try:
         content = checkpoint_file.read_untrusted_archive(target)
-        reason = _describe_damage(content, 4 * target.stat().st_size + checkpoint_file.MIN_BUDGET)
+        reason = _describe_damage_or_empty(content, 4 * target.stat().st_size + checkpoint_file.MIN_BUDGET)
     except (checkpoint_file.UnreadableCheckpoint, CheckpointError, OSError) as error:
         reason = error.message if isinstance(error, CheckpointError) else str(error)
     if reason:
         raise CheckpointError(
             f"checkpoint.load({str(target)!r}): the file is damaged or not samerun's: {escape_as_one_line(reason)}.",
-            _describe_previous_checkpoint(target) or "There is no previous checkpoint beside it.",
+            _previous_checkpoint_hint_or_empty(target) or "There is no previous checkpoint beside it.",
         )
     saved: dict[str, Any] = content["parts"]
     return saved
 
 
-def _describe_damage(content: Any, budget: int) -> str:
+def _describe_damage_or_empty(content: Any, max_bytes: int) -> str:
     """Return what is wrong with the content of a file; "" if it is an intact checkpoint."""
     if not isinstance(content, dict) or "samerun_checkpoint" not in content:
         return "it was not written by samerun.checkpoint.save"
@@ -107,24 +109,27 @@ def _describe_damage(content: Any, budget: int) -> str:
         return "parts are missing"
     if not all(isinstance(digest, str) for digest in digests.values()):
         return "digests are missing"
-    changed = [name for name, value in saved.items() if not _matches_any_digest(value, digests[name], budget)]
+    changed = [
+        name for name, value in saved.items() if not _matches_current_or_legacy_digest(value, digests[name], max_bytes)
+    ]
     return f"the digest of {', '.join(changed)} does not match" if changed else ""
 
 
-def _matches_any_digest(value: Any, expected: str, budget: int) -> bool:
+def _matches_current_or_legacy_digest(value: Any, expected_digest: str, max_bytes: int) -> bool:
     """Return whether the digest matches; also that which earlier versions computed for expanded tensors."""
     return any(
-        checkpoint_file.digest_plain_value(value, budget=budget, dense=dense) == expected for dense in (False, True)
+        checkpoint_file.digest_plain_value(value, max_bytes=max_bytes, as_if_dense=dense) == expected_digest
+        for dense in (False, True)
     )
 
 
-def _describe_previous_checkpoint(target: Path) -> str:
+def _previous_checkpoint_hint_or_empty(target: Path) -> str:
     """Return a hint that names the previous checkpoint if it is intact; "" if there is none."""
-    previous = checkpoint_file.make_previous_path(target)
+    previous = checkpoint_file.previous_checkpoint_path(target)
     if target.name.endswith(".previous") or not previous.exists():
         return ""
     try:
-        read_parts(previous)
+        read_checkpoint_parts(previous)
     except CheckpointError:
         return f"The previous one, {previous}, is damaged too."
     return f"The previous one is intact: samerun.checkpoint.load({str(previous)!r}, ...)."
@@ -170,12 +175,12 @@ def _require_loadable_generator_states(states_by_rank: Any, target: Path) -> Non
         )
     before = take_snapshot()
     try:
-        _restore_generators(states_by_rank, target)
+        _restore_generators_of_rank(states_by_rank, target)
     finally:
         restore_snapshot(before)
 
 
-def _restore_generators(states_by_rank: list[Any], target: Path) -> None:
+def _restore_generators_of_rank(states_by_rank: list[Any], target: Path) -> None:
     """Restore this rank's generators. A rank that the saved run lacked takes rank 0's, with distinct named streams."""
     rank = find_rank() or 0
     try:
@@ -235,29 +240,29 @@ _NUMBER_TYPES = (bool, int, float)
 def require_states_fit(parts: Mapping[str, Any], states: Mapping[str, Any], checkpoint_path: str) -> None:
     """Raise CheckpointError, with its path, for the first state whose type differs from that of the part."""
     for name, part in parts.items():
-        misfit = _describe_misfit(part, states[name], name)
+        misfit = _misfit_or_empty(part, states[name], name)
         if misfit:
             raise CheckpointError(
                 f"checkpoint.load({checkpoint_path!r}): {misfit}", "Make it as it was made in the run that saved it."
             )
 
 
-def _describe_misfit(part: Any, state: Any, name: str) -> str:
+def _misfit_or_empty(part: Any, state: Any, name: str) -> str:
     """Return why a part could not take its state; "" if it can."""
     if not hasattr(part, "load_state_dict"):
-        return _describe_container_misfit(part, state, name)
+        return _container_misfit_or_empty(part, state, name)
     if not isinstance(state, Mapping):
         return f"{name} ({type(part).__name__}) did not take its state: it is a {type(state).__name__}, not a dict."
     if isinstance(part, torch.nn.Module):
-        misfit = _describe_module_misfit(part, state)
+        misfit = _module_misfit_or_empty(part, state)
     elif isinstance(part, torch.optim.Optimizer):
-        misfit = _describe_optimizer_misfit(part, state)
+        misfit = _optimizer_misfit_or_empty(part, state)
     else:
-        misfit = _describe_type_mismatch(part.state_dict(), state) if hasattr(part, "state_dict") else ""
+        misfit = _type_mismatch_or_empty(part.state_dict(), state) if hasattr(part, "state_dict") else ""
     return f"{name} ({type(part).__name__}) did not take its state: {misfit}." if misfit else ""
 
 
-def _describe_container_misfit(part: Any, state: Any, name: str) -> str:
+def _container_misfit_or_empty(part: Any, state: Any, name: str) -> str:
     """Return the misfit of a dict or list of parts."""
     if not isinstance(state, Mapping if isinstance(part, Mapping) else list):
         return f"{name} has {len(part)} parts, and the checkpoint holds a {type(state).__name__} for them."
@@ -267,10 +272,10 @@ def _describe_container_misfit(part: Any, state: Any, name: str) -> str:
         return f"{name} has {keys}, and the checkpoint has {escape_as_one_line(there)}."
     states = [state[str(key)] for key in keys] if isinstance(state, Mapping) else list(state)
     inner = zip(keys, states, strict=True)
-    return next((misfit for key, one in inner if (misfit := _describe_misfit(part[key], one, f"{name}[{key!r}]"))), "")
+    return next((misfit for key, one in inner if (misfit := _misfit_or_empty(part[key], one, f"{name}[{key!r}]"))), "")
 
 
-def _describe_module_misfit(part: torch.nn.Module, state: Mapping[str, Any]) -> str:
+def _module_misfit_or_empty(part: torch.nn.Module, state: Mapping[str, Any]) -> str:
     """Return the misfit of a module: tensors by name. What a module's own hooks do with the state is up to them."""
     metadata = getattr(state, "_metadata", None)
     if metadata is not None and not (
@@ -290,7 +295,7 @@ def _describe_module_misfit(part: torch.nn.Module, state: Mapping[str, Any]) -> 
     return ""
 
 
-def _describe_optimizer_misfit(part: torch.optim.Optimizer, state: Mapping[str, Any]) -> str:
+def _optimizer_misfit_or_empty(part: torch.optim.Optimizer, state: Mapping[str, Any]) -> str:
     """Return the misfit of an optimizer: its groups, and that there is a dict for each parameter."""
     groups, states = state.get("param_groups"), state.get("state")
     if not isinstance(groups, list) or not isinstance(states, Mapping):
@@ -298,7 +303,7 @@ def _describe_optimizer_misfit(part: torch.optim.Optimizer, state: Mapping[str, 
     for own, group in zip(part.param_groups, groups, strict=False):
         if not isinstance(group, Mapping) or not isinstance(group.get("params"), list):
             return "a group of it holds no parameters"
-        misfit = _describe_type_mismatch({k: v for k, v in own.items() if k != "params"}, group)
+        misfit = _type_mismatch_or_empty({k: v for k, v in own.items() if k != "params"}, group)
         if misfit:
             return misfit
     for number, held in states.items():
@@ -307,9 +312,9 @@ def _describe_optimizer_misfit(part: torch.optim.Optimizer, state: Mapping[str, 
     return ""
 
 
-def _describe_type_mismatch(own: Any, state: Any, path: str = "", depth: int = 0) -> str:
+def _type_mismatch_or_empty(expected: Any, loaded: Any, path: str = "", depth: int = 0) -> str:
     """Return the first entry of a state whose type differs from the part's; entries that only one has are ignored."""
-    if own is None or state is None or depth > 20:
+    if expected is None or loaded is None or depth > 20:
         return ""
     for kinds in (_NUMBER_TYPES, (str,), (list, tuple), (Mapping,), (torch.Tensor,)):
         # a number may have become a tensor and back, as learning rates do
@@ -318,11 +323,11 @@ def _describe_type_mismatch(own: Any, state: Any, path: str = "", depth: int = 0
             accepted = (*kinds, torch.Tensor)
         elif torch.Tensor in kinds:
             accepted = (*kinds, *_NUMBER_TYPES)
-        if isinstance(own, kinds):
-            if not isinstance(state, accepted):
-                return f"{path or 'it'} is a {type(state).__name__}, not a {type(own).__name__}"
+        if isinstance(expected, kinds):
+            if not isinstance(loaded, accepted):
+                return f"{path or 'it'} is a {type(loaded).__name__}, not a {type(expected).__name__}"
             break
-    if isinstance(own, Mapping):
-        both = ((f"{path}[{key!r}]", own[key], state[key]) for key in own if key in state)
-        return next((misfit for where, a, b in both if (misfit := _describe_type_mismatch(a, b, where, depth + 1))), "")
+    if isinstance(expected, Mapping):
+        both = ((f"{path}[{key!r}]", expected[key], loaded[key]) for key in expected if key in loaded)
+        return next((misfit for where, a, b in both if (misfit := _type_mismatch_or_empty(a, b, where, depth + 1))), "")
     return ""

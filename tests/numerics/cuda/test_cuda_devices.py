@@ -179,13 +179,13 @@ def test_what_the_driver_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (9, 0))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda index: SimpleNamespace(cuda_stream=17))
     device = torch.device("cuda:1")
-    launch.launch_kernel(device, "sums", "sum_columns32", 3, (32, 32), ctypes.c_int64(41))
+    launch.launch_kernel(device, "sums", "reduce_column_blocks32", 3, (32, 32), ctypes.c_int64(41))
     launch.launch_grid_stride(device, "sums", "fill32", 1000, ctypes.c_int64(42))
     launch.launch_kernel(device, "sums", "fill32", 0, (32,))
     assert compiled == ["sm_90"], "a file is compiled once"
     assert driver.seen == [
         b"code",
-        ("sum_columns32", [3, 1, 1, 32, 32, 1, 0], 17, 41, 0),
+        ("reduce_column_blocks32", [3, 1, 1, 32, 32, 1, 0], 17, 41, 0),
         ("fill32", [4, 1, 1, 256, 1, 1, 0], 17, 42, 0),
     ]
     driver.error = 2

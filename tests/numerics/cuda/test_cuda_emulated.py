@@ -60,8 +60,8 @@ def both(folder: Path, function: Callable[[], Any]) -> Emulator:
 
 @pytest.mark.parametrize(
     ("m", "k", "n", "kernel"),
-    [(150, 70, 141, "product_large32"), (129, 300, 130, "product_large32"), (33, 513, 65, "product_small32"),
-     (40, 256, 200, "product_small32"), (1, 1100, 9, "sum_product_parts32"), (5, 0, 3, "sum_product_parts32")],
+    [(150, 70, 141, "gemm_large32"), (129, 300, 130, "gemm_large32"), (33, 513, 65, "gemm_small32"),
+     (40, 256, 200, "gemm_small32"), (1, 1100, 9, "sum_split_k_parts32"), (5, 0, 3, "sum_split_k_parts32")],
 )  # fmt: skip
 @pytest.mark.parametrize("turned", [False, True])
 def test_products_of_every_tile(m: int, k: int, n: int, kernel: str, turned: bool, folder: Path) -> None:
@@ -74,7 +74,7 @@ def test_products_of_every_tile(m: int, k: int, n: int, kernel: str, turned: boo
 
 def test_products_of_float64_and_of_batches(folder: Path) -> None:
     wide = [values(*shape, seed=7, dtype=torch.float64) for shape in ((130, 300), (300, 70))]
-    assert "product_large64" in both(folder, lambda: linear_algebra.matmul(*wide)).launched
+    assert "gemm_large64" in both(folder, lambda: linear_algebra.matmul(*wide)).launched
     batch = values(5, 33, 40), values(5, 40, 35, seed=1), values(33, 1, seed=2)
     both(folder, lambda: linear_algebra.matmul(*batch))
     both(folder, lambda: linear_algebra.matmul(batch[0].transpose(1, 2), batch[0]))

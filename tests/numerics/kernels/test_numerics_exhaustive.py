@@ -87,7 +87,7 @@ SINGLES = ["exp", "sigmoid", "log", "erf", "gelu", "silu", "gelu_backward", "sil
 def singles_program(folder: Path, *flags: str) -> Path:
     if platform.machine() != "x86_64" or "avx2" not in library.supported_levels():
         pytest.skip("needs AVX2")
-    names = ("tests/float32_first.c", "kernels_avx2.c", "kernels_avx512.c", "level.c")
+    names = ("tests/float32_fast_path.c", "kernels_avx2.c", "kernels_avx512.c", "simd_level.c")
     sources = [exhaustive.NATIVE / name for name in names]
     subprocess.run(["cc", *exhaustive.FLAGS, *flags, "-o", folder / "singles", *sources, "-lm"], check=True)
     return folder / "singles"

@@ -61,7 +61,7 @@ WORK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 def parallel(n: int, grain: int, threads: int) -> tuple[list[int], int]:
     """How often each of 0..n-1 was worked on, and on how many threads."""
     pool = library.load_library_or_none()
-    pool.samerun_set_threads(threads)
+    pool.samerun_set_num_threads(threads)
     library._pool_threads = threads
     counts, where = [0] * n, set()
 

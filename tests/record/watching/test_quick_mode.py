@@ -27,7 +27,7 @@ if way == "slow":
 runpy.run_path(sys.argv[0], run_name="__main__")
 from samerun.record.watching import quick_mode
 from samerun.record.digests.digest import digest
-assert (quick_mode.set_up_quick_mode_class() is not None) == (way == "quick")
+assert (quick_mode.load_quick_mode_class() is not None) == (way == "quick")
 """
 """Runs a program with or without the C library, whose absence looks like this to Python."""
 
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.skipif(quick_mode._watch is None, reason="the C library
 
 def test_the_library_was_built() -> None:
     """`make setup` builds it, and it knows the torch that is installed."""
-    assert quick_mode.set_up_quick_mode_class() is not None
+    assert quick_mode.load_quick_mode_class() is not None
 
 
 def tensors() -> list[torch.Tensor]:
@@ -55,7 +55,7 @@ def tensors() -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("tensor", tensors(), ids=lambda t: f"{t.dtype}-{tuple(t.shape)}-{t.layout}")
 def test_digests_agree(tensor: torch.Tensor) -> None:
-    assert quick_mode.choose_fastest_digest_function()(tensor) == digest(tensor)
+    assert quick_mode.choose_digest_function()(tensor) == digest(tensor)
 
 
 def both(program: str | Path, folder: Path, *arguments: str) -> dict[str, Outcome]:

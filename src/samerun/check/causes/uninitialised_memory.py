@@ -84,7 +84,7 @@ UNINITIALISED_MEMORY = Cause(
     "uninitialised-memory",
     find_uninitialised_memory_suspects,
     "use torch.zeros (or full, or write every element) instead of torch.empty; driver='gelsd' for lstsq",
-    "torch.empty, new_empty and numpy.empty return whatever the memory held before. ElementDifference that are read"
+    "torch.empty, new_empty and numpy.empty return whatever the memory held before. Elements that are read"
     " without having been written differ from run to run and from machine to machine. A few operators read such"
     " memory of their own: torch.linalg.lstsq takes the order of the columns from it unless it is called with"
     " driver='gelsd'. torch.use_deterministic_algorithms(True) fills fresh memory, and so mends both.",

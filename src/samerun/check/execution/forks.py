@@ -144,7 +144,9 @@ def pins_state_shared_by_forks(plan: Plan) -> bool:
     # forked either (decision 34).
     watch, environment = plan.watch, {**os.environ, **plan.environment}
     seed = environment.get("PYTHONHASHSEED", "random")
-    still = seed != "random" and plan.prefix == command_prefix_without_aslr() and "MALLOC_PERTURB_" in environment
+    still = (
+        seed not in ("", "random") and plan.prefix == command_prefix_without_aslr() and "MALLOC_PERTURB_" in environment
+    )
     elsewhere = plan.held or plan.copied or plan.other_home or LIBRARIES in plan.environment
     other = watch.executions or watch.kill_after or watch.kept_states or watch.replay or watch.start_method
     return still and watch.fresh_memory == "zeros" and not (elsewhere or other)

@@ -14,8 +14,8 @@ from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 from samerun.base.errors import SwitchError
 from samerun.base.hooks import PostImportHooks
-from samerun.control.determinism.refused_operator import add_refusal_note, install_refusal_excepthook
-from samerun.control.determinism.survey import check_environment, names_set_by_samerun
+from samerun.control.determinism.refused_operator import add_note_if_operator_was_refused, install_refusal_excepthook
+from samerun.control.determinism.survey import names_set_by_samerun, raise_or_log_environment_problems
 from samerun.control.determinism.unseeded import OnUnseeded, start_watching_unseeded
 from samerun.control.random_source import validate_seed
 from samerun.control.rng.isolation import wrap_in_context
@@ -38,13 +38,13 @@ class HeldSwitches:
         self._environment: dict[str, str | None] = {}
         self._saved: list[tuple[Switch, Any]] = []
 
-    def hold(self, environment_checked: bool = False) -> None:
+    def hold(self, skip_environment_check: bool = False) -> None:
         """Put the switches in force. Raises TooLateError or SwitchError, and then nothing is changed.
 
-        `environment_checked`: it was checked before, and its warnings were given.
+        `skip_environment_check`: for an environment that was checked, and warned of, before.
         """
-        if not environment_checked:
-            check_environment(self.policy)
+        if not skip_environment_check:
+            raise_or_log_environment_problems(self.policy)
         self._environment = {name: os.environ.get(name) for name in _VARIABLES}
         _holds.append(self)
         names_set_by_samerun.append(self.written)
@@ -105,14 +105,14 @@ class HeldSwitches:
             self.written.add(switch.name)
 
 
-def _hold_switches_of_imported(module: ModuleType) -> None:
+def _hold_switches_of_imported_module(module: ModuleType) -> None:
     for held in list(_holds):  # the outermost first, as if the module had been imported before them
         held.hold_switches_of_module(module.__name__)
 
 
 _import_hook = PostImportHooks()
 for _name in sorted({switch.module for switch in SWITCHES if switch.module}):
-    _import_hook.call_now_or_after_import(_name, _hold_switches_of_imported)
+    _import_hook.call_now_or_after_import(_name, _hold_switches_of_imported_module)
 
 
 P = ParamSpec("P")
@@ -147,7 +147,7 @@ class Deterministic:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            add_refusal_note(error)
+            add_note_if_operator_was_refused(error)
         if self._resume:
             self._snapshot_inside = take_snapshot(start_devices=False)
         self._exit_stacks.pop().close()
@@ -166,7 +166,7 @@ class Deterministic:
         """
         with ExitStack() as on_leave:
             held = HeldSwitches(self._policy)
-            held.hold(environment_checked=self._snapshot_inside is not None)
+            held.hold(skip_environment_check=self._snapshot_inside is not None)
             on_leave.callback(held.release)
             on_leave.callback(restore_snapshot, take_snapshot(start_devices=False))
             on_leave.callback(install_refusal_excepthook())
@@ -237,14 +237,14 @@ def deterministic(
         level or "error", fill_uninitialized_memory, precision, threads, cudnn_benchmark,
         unset_hash_seed="warn" if level is None else level,
     )  # fmt: skip
-    _check_arguments(policy, unseeded)
+    _require_valid_arguments(policy, unseeded)
     if callable(seed):
         return Deterministic(None, policy, unseeded)(seed)
     chosen = None if seed is None else validate_seed(seed, "deterministic")
     return Deterministic(chosen, policy, unseeded).enter_without_with()
 
 
-def _check_arguments(policy: Policy, unseeded: OnUnseeded) -> None:
+def _require_valid_arguments(policy: Policy, unseeded: OnUnseeded) -> None:
     _require_choice("level", policy.level, ("error", "warn"))
     _require_choice("precision", policy.precision, ("ieee", "keep"))
     _require_choice("cudnn_benchmark", policy.cudnn_benchmark, ("off", "keep"))

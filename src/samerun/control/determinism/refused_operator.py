@@ -37,7 +37,7 @@ _CALLED_AS = {
 }
 
 
-def add_refusal_note(error: BaseException) -> None:
+def add_note_if_operator_was_refused(error: BaseException) -> None:
     """Add the note to an error of torch's deterministic mode, once; leave others alone."""
     refused = _REFUSED.match(str(error)) if isinstance(error, RuntimeError) else None
     if refused is None or _MARK in str(error) or any(_MARK in one for one in getattr(error, "__notes__", ())):
@@ -57,7 +57,7 @@ def install_refusal_excepthook() -> Callable[[], None]:
 
     def excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> Any:
         try:
-            add_refusal_note(error)
+            add_note_if_operator_was_refused(error)
         finally:
             before(kind, error, trace)
 
@@ -78,7 +78,7 @@ def _compose_refusal_note(operator: str, trace: TracebackType | None) -> str:
         sentences = [_describe_user_call(*user_steps[-1], operator)]
     frames = [frame for frame, _ in steps]
     inside = frames[frames.index(user_steps[-1][0]) + 1 :] if user_steps else frames
-    sentences += describe_forward_origin(operator, inside)
+    sentences += describe_backward_operator_origin(operator, inside)
     sentences.append(
         "Neither torch nor samerun computes it in a fixed order: use another operator there."
         " Where other bits do no harm, allow it around this call:"
@@ -98,28 +98,30 @@ def _is_user_frame(frame: FrameType) -> bool:
     return is_user_code(frame.f_code.co_filename, str(frame.f_globals.get("__name__")))
 
 
-def _describe_user_call(frame: FrameType, line: int, operator: str) -> str:
+def _describe_user_call(frame: FrameType, line_number: int, operator: str) -> str:
     file = frame.f_code.co_filename
-    text = linecache.getline(file, line, frame.f_globals).strip()
-    return f"{format_source_location(file, line)} called {operator}, which gives other bits in every run" + (
+    text = linecache.getline(file, line_number, frame.f_globals).strip()
+    return f"{format_source_location(file, line_number)} called {operator}, which gives other bits in every run" + (
         f": {text}" if text else "."
     )
 
 
-def describe_forward_origin(operator: str, frames: list[FrameType]) -> list[str]:
-    """Sentences on where in the forward pass `operator` came from; [] if no backward pass runs in `frames`.
+def describe_backward_operator_origin(operator: str, frames_below_user_line: list[FrameType]) -> list[str]:
+    """Sentences on where in the forward pass `operator` came from; [] if no backward pass runs in the frames.
 
-    frames: those that the user's line called, directly or not.
+    frames_below_user_line: those that the user's line called, directly or not.
     """
-    autograd_frames = [frame for frame in frames if str(frame.f_globals.get("__name__")).startswith("torch.autograd")]
+    autograd_frames = [
+        frame for frame in frames_below_user_line if str(frame.f_globals.get("__name__")).startswith("torch.autograd")
+    ]
     if not autograd_frames:
         return []
     wanted = _normalize_operator_name(operator.partition("_backward")[0])
     nodes = (node for frame in autograd_frames for node in _find_graph_nodes(frame, wanted))
-    lines = {line for line in map(_find_forward_line, nodes) if line is not None}
+    lines = {line for line in map(_find_line_kept_by_anomaly_mode, nodes) if line is not None}
     if lines:
         return [f"It is the backward of what {' and '.join(sorted(lines))} called."]
-    likely = list(_find_calls_in_user_files(wanted))
+    likely = list(_find_likely_calls_in_user_files(wanted))
     sentence = "It belongs to the backward pass"
     if likely:
         more = f" and {len(likely) - _MOST_LIKELY_LINES} more" if len(likely) > _MOST_LIKELY_LINES else ""
@@ -135,14 +137,14 @@ def _normalize_operator_name(name: str) -> str:
     return name.replace("_", "").lower()
 
 
-def _find_graph_nodes(frame: FrameType, operator: str) -> list[torch.autograd.graph.Node]:
-    """The nodes of the graph under the tensors that `frame` differentiates whose operator this is."""
-    roots = (getattr(tensor, "grad_fn", None) for tensor in _get_differentiated_tensors(frame))
+def _find_graph_nodes(autograd_frame: FrameType, normalized_operator: str) -> list[torch.autograd.graph.Node]:
+    """The nodes of the graph under the tensors that `autograd_frame` differentiates whose operator this is."""
+    roots = (getattr(tensor, "grad_fn", None) for tensor in _get_differentiated_tensors(autograd_frame))
     pending = [root for root in roots if root is not None]
     seen, found = set(pending), []
     while pending:
         node = pending.pop()
-        if _BACKWARD.sub("", node.name().rpartition("::")[2]).lower() == operator:
+        if _BACKWARD.sub("", node.name().rpartition("::")[2]).lower() == normalized_operator:
             found.append(node)
         new = {child for child, _ in node.next_functions if child is not None} - seen
         seen |= new
@@ -157,7 +159,7 @@ def _get_differentiated_tensors(autograd_frame: FrameType) -> tuple[Any, ...]:
     return tuple(tensors) if isinstance(tensors, (list, tuple)) else (tensors,)
 
 
-def _find_forward_line(node: Any) -> str | None:
+def _find_line_kept_by_anomaly_mode(node: Any) -> str | None:
     """Return the user's line in the traceback that anomaly mode kept for `node`."""
     for step in reversed(node.metadata.get("traceback_", [])):
         parts = _TRACEBACK_LINE.match(step)
@@ -166,11 +168,11 @@ def _find_forward_line(node: Any) -> str | None:
     return None
 
 
-def _find_calls_in_user_files(operator: str) -> Iterator[str]:
+def _find_likely_calls_in_user_files(normalized_operator: str) -> Iterator[str]:
     """Yield the lines of the program's own files that name the operator's function or module."""
-    names = {operator}
+    names = {normalized_operator}
     for prefix, functions in _CALLED_AS.items():
-        if operator.startswith(prefix):
+        if normalized_operator.startswith(prefix):
             names.update(functions)
     files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
     for file in sorted(file for file in files if isinstance(file, str) and is_user_code(file, "")):

@@ -48,12 +48,22 @@ class VariableProblem:
         name = self.variable.name
         if not self.late:
             return f"{name}={self.found} in the environment will not do: valid is {self.variable.valid_values}"
-        found = "was not set" if self.found is None else f"was {self.found!r}"
+        started_with = self.value_not_obeyed
+        found = f"was {(self.found or started_with)!r}" if self.found is not None or started_with else "was not set"
+        if started_with not in (None, "random"):
+            found += " but overridden (by python -R)"
         text = f"{name} {found} when {_MOMENT[self.switch.when]} started, and has to be {self.variable.valid_values}"
         now = os.environ.get(name)
-        if now is not None and now != self.found:
+        if now is not None and now not in (self.found, started_with):
             text += f" ({name}={now}, set later, changes nothing)"
         return text
+
+    @property
+    def value_not_obeyed(self) -> str | None:
+        """What the process was started with, where that is not in force: PYTHONHASHSEED=random, or overridden by -R."""
+        if not self.late or self.found is not None or sys.flags.ignore_environment:
+            return None
+        return read_environ_at_process_start().get(self.variable.name) or None
 
     @property
     def shell_remedy(self) -> str:
@@ -63,7 +73,7 @@ class VariableProblem:
 
 def find_variable_problem(switch: Switch, variable: Variable, policy: Policy) -> VariableProblem | None:
     """What is wrong with one variable; None if nothing is, or if it can still be set."""
-    wanted, found, already_read = variable.wanted(policy), variable.read_effective(), variable.already_read()
+    wanted, found, already_read = variable.wanted(policy), variable.read_effective_value(), variable.already_read()
     # An unset variable is wrong only once it was read: before that, `deterministic()` sets it itself.
     wrong = not variable.is_valid(found, policy) if found is not None else already_read and wanted is not None
     if not wrong or not variable.required:
@@ -80,7 +90,7 @@ def find_environment_problems(policy: Policy) -> Iterator[VariableProblem]:
                 yield found
 
 
-def check_environment(policy: Policy) -> None:
+def raise_or_log_environment_problems(policy: Policy) -> None:
     """Raise TooLateError or SwitchError for wrong variables; with level "warn", log them and go on."""
     found = list(find_environment_problems(policy))
     if policy.unset_hash_seed == "warn" and policy.level == "error":
@@ -98,7 +108,7 @@ def check_environment(policy: Policy) -> None:
 
 
 def _is_unset_hash_seed(problem: VariableProblem) -> bool:
-    return problem.switch.name == "hash_seed" and problem.found is None
+    return problem.switch.name == "hash_seed" and problem.found is None and problem.value_not_obeyed is None
 
 
 def _warn_hash_seed_once() -> None:
@@ -254,7 +264,7 @@ def _get_wanted_value(switch: Switch, policy: Policy) -> Value:
 
 def _is_wanted_but_unset(variable: Variable, policy: Policy) -> bool:
     """Whether a variable is to have a value and has none."""
-    return variable.wanted(policy) is not None and variable.read_effective() is None
+    return variable.wanted(policy) is not None and variable.read_effective_value() is None
 
 
 def _is_imported(module_name: str) -> bool:
@@ -306,7 +316,7 @@ def collect_process_facts(read_at: str) -> dict[str, Any]:
         "machine": collect_machine_facts(),
         "packages": read_installed_versions(),
         "variables": select_relevant_variables(read_environ_at_process_start()),
-        "seed": process_seed.current_seed(),
+        "seed": process_seed.current_streams_seed(),
         "streams": sorted({name for name, _, _ in process_streams}),
         "sources": digest_loaded_user_files(),
     }

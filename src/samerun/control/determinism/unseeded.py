@@ -84,7 +84,7 @@ def _call_without_reports(original: Callable[..., Any], *args: Any, **kwargs: An
         _thread.inside -= 1
 
 
-def _report_if_user_code(problem: str, fix: str) -> None:
+def _warn_or_raise_if_user_code(problem: str, fix: str) -> None:
     """Warn or raise, as the level says, if the code that asks for unseeded randomness is the program's own."""
     level = _levels[-1] if _levels else "ignore"
     frame = None if level == "ignore" or _thread.inside else _find_asking_user_frame()
@@ -129,10 +129,10 @@ def _wrap_while_watching(owner: Any, attribute: str, make_wrapper: Callable[[Any
     _undo.append(undo)
 
 
-def _make_entropy_wrapper(function_name: str) -> Callable[[Any], Any]:
+def _make_entropy_wrapper_factory(function_name: str) -> Callable[[Any], Any]:
     def make(original: Any) -> Any:
         def reading(*args: Any, **kwargs: Any) -> Any:
-            _report_if_user_code(f"{function_name}() draws from the operating system's entropy", _ENTROPY_FIX)
+            _warn_or_raise_if_user_code(f"{function_name}() draws from the operating system's entropy", _ENTROPY_FIX)
             return _call_without_reports(original, *args, **kwargs)
 
         return reading
@@ -141,18 +141,18 @@ def _make_entropy_wrapper(function_name: str) -> Callable[[Any], Any]:
 
 
 def _wrap_os_entropy(os: ModuleType) -> None:
-    _wrap_while_watching(os, "urandom", _make_entropy_wrapper("os.urandom"))
-    _wrap_while_watching(os, "getrandom", _make_entropy_wrapper("os.getrandom"))
+    _wrap_while_watching(os, "urandom", _make_entropy_wrapper_factory("os.urandom"))
+    _wrap_while_watching(os, "getrandom", _make_entropy_wrapper_factory("os.getrandom"))
 
 
 def _wrap_random_seeding(random: ModuleType) -> None:
     """`SystemRandom`, and with it `secrets`, reads through a name of its own."""
-    _wrap_while_watching(random, "_urandom", _make_entropy_wrapper("random.SystemRandom"))
+    _wrap_while_watching(random, "_urandom", _make_entropy_wrapper_factory("random.SystemRandom"))
 
     def own_seed(original: Any) -> Any:
         def seed(self: Any, a: Any = None, version: int = 2) -> None:
             if a is None:
-                _report_if_user_code("random.Random() has no seed", "Pass a seed: random.Random(SEED).")
+                _warn_or_raise_if_user_code("random.Random() has no seed", "Pass a seed: random.Random(SEED).")
             _call_without_reports(original, self, a, version)
 
         return seed
@@ -160,7 +160,7 @@ def _wrap_random_seeding(random: ModuleType) -> None:
     def global_seed(original: Any) -> Any:
         def seed(a: Any = None, version: int = 2) -> None:
             if a is None:
-                _report_if_user_code("random.seed() has no seed", "Pass a seed: random.seed(SEED).")
+                _warn_or_raise_if_user_code("random.seed() has no seed", "Pass a seed: random.seed(SEED).")
             _call_without_reports(original, a, version)
 
         return seed
@@ -174,7 +174,7 @@ def _wrap_uuid4(uuid: ModuleType) -> None:
 
     def make(original: Any) -> Any:
         def uuid4() -> Any:
-            _report_if_user_code("uuid.uuid4() draws from the operating system's entropy", fix)
+            _warn_or_raise_if_user_code("uuid.uuid4() draws from the operating system's entropy", fix)
             return _call_without_reports(original)
 
         return uuid4
@@ -187,7 +187,7 @@ def _wrap_numpy_seeding(numpy_random: Any) -> None:
 
     def from_system(original: Any) -> Any:
         def randbits(bits: int) -> Any:
-            _report_if_user_code(
+            _warn_or_raise_if_user_code(
                 "a NumPy generator has no seed",
                 "Pass a seed where it is made: numpy.random.default_rng(SEED), PCG64(SEED), RandomState(SEED).",
             )
@@ -214,7 +214,9 @@ def _wrap_numpy_seeding(numpy_random: Any) -> None:
 def _wrap_torch_seeding(torch: Any) -> None:
     def make(original: Any) -> Any:
         def seed() -> Any:
-            _report_if_user_code("torch.seed() takes a seed from the system", "Pass a seed: torch.manual_seed(SEED).")
+            _warn_or_raise_if_user_code(
+                "torch.seed() takes a seed from the system", "Pass a seed: torch.manual_seed(SEED)."
+            )
             return _call_without_reports(original)
 
         return seed

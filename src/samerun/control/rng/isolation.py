@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, ParamSpec, TypeVar, overload
 
 from samerun.control.random_source import validate_seed
-from samerun.control.rng.seeding import available_sources, seed_sources, set_seed_in_force
+from samerun.control.rng.seeding import available_random_sources, seed_random_sources, set_seed_in_force
 from samerun.control.rng.state import RNGSnapshot, restore_snapshot, take_snapshot
 
 P = ParamSpec("P")
@@ -34,7 +34,9 @@ class Isolation:
                 restore_snapshot(self._inside)
             elif self._seed is not None:
                 set_seed_in_force(self._seed)
-                seed_sources(self._seed, [one for one in available_sources() if one.name in outside.state])
+                seed_random_sources(
+                    self._seed, [one for one in available_random_sources() if one.name in outside.state]
+                )
         except BaseException:
             restore_snapshot(outside)
             raise

@@ -18,14 +18,14 @@ _registered: dict[str, RandomSource] = {}
 _in_force: int | None = None
 
 
-def all_sources() -> tuple[RandomSource, ...]:
+def all_random_sources() -> tuple[RandomSource, ...]:
     """Every source that samerun knows, available or not: the table's, then the registered ones, in order."""
     return (*SOURCES, *_registered.values())
 
 
-def available_sources() -> list[RandomSource]:
+def available_random_sources() -> list[RandomSource]:
     """The sources that can be seeded in this process now. Imports nothing."""
-    return [source for source in all_sources() if source.available()]
+    return [source for source in all_random_sources() if source.available()]
 
 
 def seed_in_force() -> int | None:
@@ -41,7 +41,7 @@ def set_seed_in_force(seed: int | None) -> None:
         _import_hook.install()
 
 
-def seed_sources(seed: int, sources: Iterable[RandomSource]) -> None:
+def seed_random_sources(seed: int, sources: Iterable[RandomSource]) -> None:
     """Give each source its own seed, derived from `seed` and its name."""
     for source in sources:
         source.seed(derive_seed(seed, source.name))
@@ -67,7 +67,7 @@ def seed_everything(seed: int | None) -> int:
     else:
         chosen = validate_seed(seed, "seed_everything")
     set_seed_in_force(chosen)
-    seed_sources(chosen, available_sources())
+    seed_random_sources(chosen, available_random_sources())
     return chosen
 
 
@@ -97,7 +97,7 @@ def register_rng(
         raise SeedError(f"register_rng(name={name!r}): samerun has a source of this name itself.", hint)
     source = RandomSource(name, "", lambda: True, _discard_result(seed), get_state, _discard_result(set_state))
     if _in_force is not None:
-        seed_sources(_in_force, [source])
+        seed_random_sources(_in_force, [source])
     _registered[name] = source
 
 
@@ -121,7 +121,9 @@ def _discard_result(function: Callable[[Any], object]) -> Callable[[Any], None]:
 def _seed_sources_of_imported(module: ModuleType) -> None:
     """Seed the sources that the import of `module` has just brought."""
     if _in_force is not None:
-        seed_sources(_in_force, [source for source in available_sources() if source.module == module.__name__])
+        seed_random_sources(
+            _in_force, [source for source in available_random_sources() if source.module == module.__name__]
+        )
 
 
 _import_hook = PostImportHooks()

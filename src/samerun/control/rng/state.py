@@ -10,7 +10,13 @@ from typing import Any, TypeAlias
 
 from samerun.base.errors import SeedError
 from samerun.control.random_source import DeviceCountMismatch, RandomSource, validate_seed
-from samerun.control.rng.seeding import all_sources, available_sources, seed_in_force, seed_sources, set_seed_in_force
+from samerun.control.rng.seeding import (
+    all_random_sources,
+    available_random_sources,
+    seed_in_force,
+    seed_random_sources,
+    set_seed_in_force,
+)
 from samerun.control.streams.process_seed import find_rank
 
 RNGState: TypeAlias = dict[str, Any]
@@ -28,10 +34,10 @@ def get_rng_state() -> RNGState:
     but gives no state (OpenCV, Polars, SentencePiece, CuPy, TensorFlow) is left out; a warning in the log
     "samerun" says so once.
     """
-    return get_states_of(available_sources())
+    return get_rng_states_of(available_random_sources())
 
 
-def get_states_of(sources: Iterable[RandomSource]) -> RNGState:
+def get_rng_states_of(sources: Iterable[RandomSource]) -> RNGState:
     """Return the state of each source, by name; a source that gives none is left out, with a warning."""
     state: RNGState = {}
     for source in sources:
@@ -54,22 +60,22 @@ def set_rng_state(state: Mapping[str, Any], *, strict: bool = True) -> None:
     if not isinstance(state, Mapping):
         hint = "Pass what get_rng_state() returned."
         raise SeedError(f"set_rng_state(): a state is a mapping, not a {type(state).__name__}.", hint)
-    here = [source.name for source in available_sources()]
+    here = [source.name for source in available_random_sources()]
     absent = [str(name) for name in state if name not in here]
     if strict and absent:
         raise SeedError(
             f"set_rng_state(): the state holds {', '.join(absent)}, which this process lacks"
             f" (it has {', '.join(here)}).",
-            f"{suggest_how_to_make_available(absent)} Or pass strict=False to put back the others.",
+            f"{suggest_imports_or_registrations(absent)} Or pass strict=False to put back the others.",
         )
-    for name, reason in try_set_states(state).items():
+    for name, reason in try_set_rng_states(state).items():
         raise SeedError(f"set_rng_state(): {name} did not take its state: {reason}", WHY_REFUSED) from reason
 
 
-def try_set_states(state: Mapping[str, Any]) -> dict[str, Exception]:
+def try_set_rng_states(state: Mapping[str, Any]) -> dict[str, Exception]:
     """Restore the states of the available sources. Returns the errors of those that refused theirs, by name."""
     refused: dict[str, Exception] = {}
-    for source in available_sources():
+    for source in available_random_sources():
         try:
             if source.name in state:
                 source.set_state(state[source.name])
@@ -78,9 +84,9 @@ def try_set_states(state: Mapping[str, Any]) -> dict[str, Exception]:
     return refused
 
 
-def suggest_how_to_make_available(absent_sources: list[str]) -> str:
+def suggest_imports_or_registrations(absent_sources: list[str]) -> str:
     """What the user can do to make the sources of these names available."""
-    modules = {source.name: source.module for source in all_sources()}
+    modules = {source.name: source.module for source in all_random_sources()}
     imports = list(dict.fromkeys(f"import {modules[name]}" for name in absent_sources if modules.get(name)))
     register = [f"register_rng({name!r}, ...)" for name in absent_sources if not modules.get(name)]
     return f"Before it: {', '.join(imports + register)}."
@@ -104,8 +110,8 @@ class RNGSnapshot:
 
 def take_snapshot(start_devices: bool = True) -> RNGSnapshot:
     """Take a snapshot of all generators; without `start_devices`, not of devices that nobody has used."""
-    sources = available_sources()
-    state = get_states_of(source for source in sources if start_devices or not source.starts_device())
+    sources = available_random_sources()
+    state = get_rng_states_of(source for source in sources if start_devices or not source.starts_device())
     return RNGSnapshot(state, frozenset(source.name for source in sources), seed_in_force())
 
 
@@ -118,8 +124,8 @@ def restore_snapshot(snapshot: RNGSnapshot) -> None:
         # Also when a source refuses its state: without its seed, a library that was imported meanwhile would go on
         # from wherever the code in between left it.
         if snapshot.seed_in_force is not None:
-            new = [source for source in available_sources() if source.name not in snapshot.available]
-            seed_sources(snapshot.seed_in_force, new)
+            new = [source for source in available_random_sources() if source.name not in snapshot.available]
+            seed_random_sources(snapshot.seed_in_force, new)
 
 
 # --- a plain dict for a checkpoint: all of it is loaded, or nothing ---
@@ -146,7 +152,7 @@ def state_dict() -> dict[str, Any]:
         "samerun_state": VERSION,
         "seed": seed_in_force(),
         "rank": find_rank() or 0,
-        "rng": get_states_of(available_sources()),
+        "rng": get_rng_states_of(available_random_sources()),
     }
 
 
@@ -169,13 +175,13 @@ def load_state_dict(state: Mapping[str, Any], *, strict: bool = True) -> None:
     """
     rng = _validate_state_dict(state)
     before = take_snapshot()
-    _report_mismatches(state, rng.keys(), before.state.keys(), strict)
+    _raise_or_warn_of_mismatches(state, rng.keys(), before.state.keys(), strict)
     if state["rank"] != (find_rank() or 0):
-        rng = _drop_distinct_streams(rng)
+        rng = _without_rank_distinct_streams(rng)
     refused: dict[str, Exception] = {}
     try:
         set_seed_in_force(state["seed"])
-        refused = try_set_states(rng)
+        refused = try_set_rng_states(rng)
         for name, reason in refused.items():
             if not strict and isinstance(reason, DeviceCountMismatch):
                 _log.warning("load_state_dict(): %s keeps its stream: the state's is refused: %s", name, reason)
@@ -221,7 +227,7 @@ def _validate_state_dict(state: Any) -> dict[str, Any]:
     return dict(rng)
 
 
-def _report_mismatches(
+def _raise_or_warn_of_mismatches(
     state: Mapping[str, Any], saved_sources: Collection[str], sources_here: Collection[str], strict: bool
 ) -> None:
     """Raise SeedError if `strict`, else warn, where `state` and this process differ in sources or rank."""
@@ -232,7 +238,7 @@ def _report_mismatches(
     )
     if absent:
         findings.append(
-            (f"the state holds {', '.join(absent)}, which this process lacks", suggest_how_to_make_available(absent))
+            (f"the state holds {', '.join(absent)}, which this process lacks", suggest_imports_or_registrations(absent))
         )
     if new:
         hint = "Take the state with everything imported that is imported here."
@@ -247,7 +253,7 @@ def _report_mismatches(
         _log.warning("load_state_dict(): %s", finding)
 
 
-def _drop_distinct_streams(rng: dict[str, Any]) -> dict[str, Any]:
+def _without_rank_distinct_streams(rng: dict[str, Any]) -> dict[str, Any]:
     """Return `rng` without the streams that each rank has for itself."""
     saved = rng.get("streams")
     if not isinstance(saved, Mapping) or not isinstance(saved.get("streams"), list):

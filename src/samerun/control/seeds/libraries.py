@@ -6,14 +6,10 @@ import ctypes
 import random
 from typing import Any
 
-from samerun.control.imported import find_imported, get_imported
+from samerun.control.imported import find_imported_module, get_imported_module
 from samerun.control.random_source import RandomSource, State, make_seed_only_source
 
 # Python's `random`: the module's own generator, with the normal number that `gauss` keeps back.
-
-
-def _can_seed_python() -> bool:
-    return True
 
 
 def _seed_python(seed: int) -> None:
@@ -33,7 +29,7 @@ def _set_python_state(state: State) -> None:
     random.setstate((version, tuple(words), kept_gauss))
 
 
-PYTHON = RandomSource("python", "", _can_seed_python, _seed_python, _get_python_state, _set_python_state)
+PYTHON = RandomSource("python", "", lambda: True, _seed_python, _get_python_state, _set_python_state)
 
 
 # NumPy's global generator (`numpy.random.rand` and the like; scikit-learn, SciPy and pandas default to it).
@@ -42,11 +38,11 @@ PYTHON = RandomSource("python", "", _can_seed_python, _seed_python, _get_python_
 
 def _can_seed_numpy() -> bool:
     # NumPy 2 loads its numpy.random only when asked for, as here.
-    return find_imported("numpy", "random") is not None
+    return find_imported_module("numpy", "random") is not None
 
 
 def _seed_numpy(seed: int) -> None:
-    random = get_imported("numpy").random
+    random = get_imported_module("numpy").random
     kind = type(random.get_bit_generator())
     if kind.__name__ == "MT19937":
         random.seed([seed & 0xFFFFFFFF, seed >> 32])
@@ -55,14 +51,14 @@ def _seed_numpy(seed: int) -> None:
 
 
 def _get_numpy_state() -> State:
-    return _arrays_to_lists(get_imported("numpy").random.get_state(legacy=False))
+    return _arrays_to_lists(get_imported_module("numpy").random.get_state(legacy=False))
 
 
 def _set_numpy_state(state: State) -> None:
     position = state["state"].get("pos")
     if position is not None and not 0 <= position <= 624:  # NumPy would read beyond its state
         raise ValueError(f"its position is {position!r}, which is not from 0 to 624")
-    get_imported("numpy").random.set_state(state)
+    get_imported_module("numpy").random.set_state(state)
 
 
 def _arrays_to_lists(value: Any) -> Any:
@@ -96,22 +92,25 @@ class _NumbaGenerator(ctypes.Structure):
 
 
 def _can_seed_numba() -> bool:
-    return find_imported("numba") is not None and find_imported("numba._helperlib", *_NUMBA_FUNCTIONS) is not None
+    return (
+        find_imported_module("numba") is not None
+        and find_imported_module("numba._helperlib", *_NUMBA_FUNCTIONS) is not None
+    )
 
 
 def _get_numba_state_pointers() -> tuple[int, int]:
-    helper = get_imported("numba._helperlib")
+    helper = get_imported_module("numba._helperlib")
     return helper.rnd_get_np_state_ptr(), helper.rnd_get_py_state_ptr()
 
 
 def _seed_numba(seed: int) -> None:
     for pointer, half in zip(_get_numba_state_pointers(), (seed & 0xFFFFFFFF, seed >> 32), strict=True):
-        get_imported("numba._helperlib").rnd_seed(pointer, half)
+        get_imported_module("numba._helperlib").rnd_seed(pointer, half)
 
 
 def _get_numba_state() -> State:
     return (
-        [_copy_numba_generator(pointer) for pointer in _get_numba_state_pointers()]
+        [_read_numba_generator_state(pointer) for pointer in _get_numba_state_pointers()]
         if _is_numba_layout_known()
         else None
     )
@@ -126,16 +125,16 @@ def _set_numba_state(state: State) -> None:
         ctypes.memmove(pointer, ctypes.byref(generator), ctypes.sizeof(generator))
 
 
-def _copy_numba_generator(pointer: int) -> list[Any]:
+def _read_numba_generator_state(address: int) -> list[Any]:
     """Return the state of the generator at this address, as plain values."""
-    generator = _NumbaGenerator.from_address(pointer)
+    generator = _NumbaGenerator.from_address(address)
     return [
         generator.index, list(generator.words), generator.has_gauss, generator.gauss, generator.is_initialized
     ]  # fmt: skip
 
 
 def _is_numba_layout_known() -> bool:
-    declared = getattr(find_imported("numba.cpython.randomimpl"), "rnd_state_t", None)
+    declared = getattr(find_imported_module("numba.cpython.randomimpl"), "rnd_state_t", None)
     return declared is None or str(declared) == "{i32, [624 x i32], i32, double, i32}"
 
 
@@ -150,12 +149,12 @@ NUMBA = RandomSource("numba", "numba", _can_seed_numba, _seed_numba, _get_numba_
 
 
 def _can_seed_cupy() -> bool:
-    cupy = find_imported("cupy", "random", "is_available")
+    cupy = find_imported_module("cupy", "random", "is_available")
     return cupy is not None and bool(cupy.is_available())
 
 
 def _seed_cupy(seed: int) -> None:
-    get_imported("cupy").random.seed(seed)
+    get_imported_module("cupy").random.seed(seed)
 
 
 _CUPY_NOTE = "CuPy seeds its generator, but cuRAND does not give its state"
@@ -166,11 +165,11 @@ CUPY = make_seed_only_source("cupy", "cupy", available=_can_seed_cupy, seed=_see
 
 
 def _can_seed_opencv() -> bool:
-    return find_imported("cv2", "setRNGSeed") is not None
+    return find_imported_module("cv2", "setRNGSeed") is not None
 
 
 def _seed_opencv(seed: int) -> None:
-    get_imported("cv2").setRNGSeed(seed & 0x7FFFFFFF)  # a C int
+    get_imported_module("cv2").setRNGSeed(seed & 0x7FFFFFFF)  # a C int
 
 
 _OPENCV_NOTE = "OpenCV seeds its generator, but does not give its state"
@@ -181,11 +180,11 @@ OPENCV = make_seed_only_source("opencv", "cv2", available=_can_seed_opencv, seed
 
 
 def _can_seed_polars() -> bool:
-    return find_imported("polars", "set_random_seed") is not None
+    return find_imported_module("polars", "set_random_seed") is not None
 
 
 def _seed_polars(seed: int) -> None:
-    get_imported("polars").set_random_seed(seed)
+    get_imported_module("polars").set_random_seed(seed)
 
 
 _POLARS_NOTE = "Polars seeds its generator, but does not give its state"
@@ -196,11 +195,11 @@ POLARS = make_seed_only_source("polars", "polars", available=_can_seed_polars, s
 
 
 def _can_seed_sentencepiece() -> bool:
-    return find_imported("sentencepiece", "set_random_generator_seed") is not None
+    return find_imported_module("sentencepiece", "set_random_generator_seed") is not None
 
 
 def _seed_sentencepiece(seed: int) -> None:
-    get_imported("sentencepiece").set_random_generator_seed(seed & 0x7FFFFFFF)  # it ignores 2**32-1
+    get_imported_module("sentencepiece").set_random_generator_seed(seed & 0x7FFFFFFF)  # it ignores 2**32-1
 
 
 _SENTENCEPIECE_NOTE = "SentencePiece seeds its generator, but does not give its state"
@@ -214,11 +213,11 @@ SENTENCEPIECE = make_seed_only_source(
 
 
 def _can_seed_tensorflow() -> bool:
-    return hasattr(getattr(find_imported("tensorflow", "random"), "random", None), "set_seed")
+    return hasattr(getattr(find_imported_module("tensorflow", "random"), "random", None), "set_seed")
 
 
 def _seed_tensorflow(seed: int) -> None:
-    get_imported("tensorflow").random.set_seed(seed & 0x7FFFFFFF)  # TensorFlow takes it modulo 2**31-1
+    get_imported_module("tensorflow").random.set_seed(seed & 0x7FFFFFFF)  # TensorFlow takes it modulo 2**31-1
 
 
 _TENSORFLOW_NOTE = "TensorFlow takes a global seed, but gives no state: its streams live in its operators"

@@ -14,18 +14,18 @@ from samerun.control.streams.process_seed import find_rank
 from samerun.control.streams.stream import StreamKey, get_or_make_stream, process_streams
 
 
-def _seed_streams(seed: int) -> None:
-    process_seed.set_seed(seed)
+def _set_seed_and_restart_streams(seed: int) -> None:
+    process_seed.set_streams_seed(seed)
     for stream in process_streams.values():
         stream.restart_generators()
 
 
-def _export_streams() -> State:
-    seed, path = process_seed.current_seed(), process_seed.current_origin().current_path()
-    return {"seed": seed, "place": path, "streams": [_export_stream(key) for key in process_streams]}
+def _get_streams_state() -> State:
+    seed, path = process_seed.current_streams_seed(), process_seed.current_origin().current_path()
+    return {"seed": seed, "place": path, "streams": [_make_stream_record(key) for key in process_streams]}
 
 
-def _export_stream(key: StreamKey) -> dict[str, Any]:
+def _make_stream_record(key: StreamKey) -> dict[str, Any]:
     stream, (name, rank, seed) = process_streams[key], key
     parts = dict(stream.pending_states)
     parts.update({kind.name: kind.get_state(generator) for kind, generator in stream.generators.values()})
@@ -33,13 +33,13 @@ def _export_stream(key: StreamKey) -> dict[str, Any]:
     return {"name": name, "rank": rank, "seed": seed, "drawn_as": drawn_as, "parts": parts}
 
 
-def _restore_streams(state: State) -> None:
+def _set_streams_state(state: State) -> None:
     seed, path = state["seed"], state["place"]
     if not (seed is None or isinstance(seed, int)) or not isinstance(path, str):
         raise TypeError("its seed is not a whole number, or its place is not a string")
     # Every record is validated before the first stream changes: a damaged state must leave all streams as they were.
     saved = [_parse_stream_record(record) for record in state["streams"]]
-    process_seed.set_seed(seed, path)
+    process_seed.set_streams_seed(seed, path)
     for key in process_streams.keys() - {one.key for one in saved}:
         process_streams[key].restore_states({})
     for one in saved:
@@ -55,7 +55,7 @@ class SavedStream(NamedTuple):
 
 
 def _parse_stream_record(record: Any) -> SavedStream:
-    """Validate what `_export_stream` returned. Raises TypeError or ValueError."""
+    """Validate what `_make_stream_record` returned. Raises TypeError or ValueError."""
     name, rank, seed, drawn_as = (record[field] for field in ("name", "rank", "seed", "drawn_as"))
     are_numbers = all(number is None or isinstance(number, int) for number in (seed, drawn_as))
     if not isinstance(name, str) or rank not in ("same", "distinct") or not are_numbers:
@@ -73,4 +73,6 @@ def _parse_stream_record(record: Any) -> SavedStream:
     return SavedStream((name, rank, seed), parts, drawn_as)
 
 
-SOURCE = RandomSource("streams", "", lambda: True, _seed_streams, _export_streams, _restore_streams)
+SOURCE = RandomSource(
+    "streams", "", lambda: True, _set_seed_and_restart_streams, _get_streams_state, _set_streams_state
+)

@@ -58,7 +58,7 @@ def _exit_with_error(message: str) -> None:
     os._exit(2)
 
 
-def make_run_environment(seed: int) -> dict[str, str]:
+def make_deterministic_run_variables(seed: int) -> dict[str, str]:
     """Return the variables that `samerun run --seed SEED` adds to the environment.
 
     Raises SwitchError for a variable of the user's own with which a run cannot be deterministic.
@@ -69,12 +69,14 @@ def make_run_environment(seed: int) -> dict[str, str]:
 
 
 def make_launch_environment(
-    base: Mapping[str, str], wanted: Mapping[str, str], options: Mapping[str, Any]
+    base_environment: Mapping[str, str], wanted_variables: Mapping[str, str], deterministic_arguments: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Return `base` with the wanted variables and the request that `start` carries out in the program.
+    """Return `base_environment` with the wanted variables and the request that `start` carries out in the program.
 
-    `options`: the seed and the arguments of `deterministic()`.
+    `deterministic_arguments`: the seed and the arguments of `deterministic()`.
     """
     from samerun.base.launch import prepend_bootstrap_to_pythonpath
 
-    return prepend_bootstrap_to_pythonpath({**base, **wanted, VARIABLE: json.dumps(dict(options), sort_keys=True)})
+    return prepend_bootstrap_to_pythonpath(
+        {**base_environment, **wanted_variables, VARIABLE: json.dumps(dict(deterministic_arguments), sort_keys=True)}
+    )

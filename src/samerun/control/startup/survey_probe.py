@@ -36,11 +36,11 @@ def start() -> None:
 
     _later.call_now_or_after_import("torch.optim.optimizer", hook)
     _later.install()
-    if not _mark_begun_or_detect_child():
+    if not _is_child_else_mark_begun():
         atexit.register(lambda: os.getpid() == pid and write_survey_once(request, "end of the program", AT_END))
 
 
-def _mark_begun_or_detect_child() -> bool:
+def _is_child_else_mark_begun() -> bool:
     """Return whether the program started this process, whose end is not the program's; mark the first process."""
     if os.environ.get("SAMERUN_SURVEY_BEGUN"):
         return True

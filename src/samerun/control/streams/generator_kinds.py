@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from samerun.control.imported import find_imported
+from samerun.control.imported import find_imported_module
 
 # A stream's generator that is pickled for a spawned process, as part of a dataset for one, arrives there as that
 # process's own stream, not as a copy of the parent's: a copy would draw in every DataLoader worker, and in every
@@ -32,7 +32,7 @@ class _TransferableGenerator:
 
 
 @functools.cache
-def make_transferable_class(generator_class: type) -> Any:
+def make_spawn_aware_generator_class(generator_class: type) -> Any:
     """Return a subclass whose instances arrive in spawned processes as those processes' own; set `home` on each."""
     return types.new_class(generator_class.__name__, (_TransferableGenerator, generator_class), {})
 
@@ -73,7 +73,7 @@ def _set_python_state(generator: random.Random, state: Any) -> None:
 
 PYTHON = GeneratorKind(
     "python",
-    make=lambda seed: make_transferable_class(random.Random)(seed),
+    make=lambda seed: make_spawn_aware_generator_class(random.Random)(seed),
     reseed=lambda generator, seed: generator.seed(seed),
     get_state=lambda generator: generator.getstate(),
     set_state=_set_python_state,
@@ -87,7 +87,7 @@ def _make_numpy_generator(seed: int) -> Any:
     # PCG64 by name: what default_rng() takes may change. Through default_rng(), so that a watched run sees it.
     generator = numpy.random.default_rng(numpy.random.PCG64(seed))
     kind: Any = type(generator)
-    return make_transferable_class(kind)(generator.bit_generator)
+    return make_spawn_aware_generator_class(kind)(generator.bit_generator)
 
 
 def _reseed_numpy_generator(generator: Any, seed: int) -> None:
@@ -104,11 +104,11 @@ NUMPY = GeneratorKind(
     reseed=_reseed_numpy_generator,
     get_state=lambda generator: generator.bit_generator.state,
     set_state=_set_numpy_state,
-    can_make=lambda: find_imported("numpy", "random") is not None,
+    can_make=lambda: find_imported_module("numpy", "random") is not None,
 )
 
 
-def make_torch_kind(device: str) -> GeneratorKind:
+def make_torch_generator_kind(device: str) -> GeneratorKind:
     """The kind of `torch.Generator` on `device`: "cpu", "cuda:0", ...
 
     Torch's CPU generator uses the low 32 bits of a seed.
@@ -118,10 +118,10 @@ def make_torch_kind(device: str) -> GeneratorKind:
     def make(seed: int) -> Any:
         import torch
 
-        return make_transferable_class(torch.Generator)(device).manual_seed(seed)
+        return make_spawn_aware_generator_class(torch.Generator)(device).manual_seed(seed)
 
     def can_make() -> bool:
-        torch = find_imported("torch", "Generator")
+        torch = find_imported_module("torch", "Generator")
         module = getattr(torch, backend, None)
         return torch is not None and (backend == "cpu" or bool(getattr(module, "is_initialized", lambda: False)()))
 
@@ -138,5 +138,5 @@ def make_torch_kind(device: str) -> GeneratorKind:
 def find_generator_kind(kind_name: str) -> GeneratorKind | None:
     """Return the kind that a state calls by this name; None if there is none."""
     if kind_name.startswith("torch/") and len(kind_name) > len("torch/"):
-        return make_torch_kind(kind_name.removeprefix("torch/"))
+        return make_torch_generator_kind(kind_name.removeprefix("torch/"))
     return {"python": PYTHON, "numpy": NUMPY}.get(kind_name)

@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 
 from samerun.base.errors import SeedError
-from samerun.control.imported import find_imported
+from samerun.control.imported import find_imported_module
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class ProcessOrigin:
 
 def read_dataloader_worker_seed() -> int | None:
     """The seed of this DataLoader worker, another one for every worker and epoch; None outside of workers."""
-    data = find_imported("torch.utils.data", "get_worker_info")
+    data = find_imported_module("torch.utils.data", "get_worker_info")
     info = None if data is None else data.get_worker_info()
     return None if info is None else int(info.seed)
 
@@ -70,7 +70,7 @@ def find_rank() -> int | None:
 
     Raises SeedError if RANK is not a whole number from 0.
     """
-    distributed = find_imported("torch.distributed", "is_available", "is_initialized", "get_rank")
+    distributed = find_imported_module("torch.distributed", "is_available", "is_initialized", "get_rank")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         return int(distributed.get_rank())
     rank = os.environ.get("RANK", "")
@@ -89,7 +89,7 @@ _origin = ProcessOrigin()
 _children = 0
 
 
-def current_seed() -> int | None:
+def current_streams_seed() -> int | None:
     """The seed of all named streams; None if there is none yet."""
     return _seed
 
@@ -99,30 +99,30 @@ def current_origin() -> ProcessOrigin:
     return _origin
 
 
-def set_seed(seed: int | None, path: str = "") -> None:
+def set_streams_seed(seed: int | None, process_path: str = "") -> None:
     """Derive from `seed` from now on, as a process with this path; "": one that was seeded itself."""
     global _seed, _origin
-    _seed, _origin = seed, ProcessOrigin(path, read_dataloader_worker_seed(), rank=_origin.rank)
+    _seed, _origin = seed, ProcessOrigin(process_path, read_dataloader_worker_seed(), rank=_origin.rank)
 
 
-def set_origin(seed: int | None, origin: ProcessOrigin) -> None:
+def set_streams_seed_and_origin(seed: int | None, origin: ProcessOrigin) -> None:
     """Derive from `seed` from now on, as a process that got it as `origin` says."""
     global _seed, _origin
     _seed, _origin = seed, origin
 
 
-def make_spawned_child_origin() -> ProcessOrigin:
+def count_child_and_make_origin() -> ProcessOrigin:
     """The origin to be sent to a child that is being spawned."""
     global _children
     _children += 1
     return _origin.make_child_origin(_children)
 
 
-def adopt_seed_if_none(seed: int | None, origin: ProcessOrigin) -> None:
+def adopt_streams_seed_if_none(sender_seed: int | None, sender_origin: ProcessOrigin) -> None:
     """Take over the seed of another process, if this one has none."""
     global _seed, _origin
-    if _seed is None and (seed is not None or _origin == ProcessOrigin()):
-        _seed, _origin = seed, origin
+    if _seed is None and (sender_seed is not None or _origin == ProcessOrigin()):
+        _seed, _origin = sender_seed, sender_origin
 
 
 def _count_forked_child() -> None:

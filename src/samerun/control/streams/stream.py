@@ -15,7 +15,7 @@ from samerun.control.streams.generator_kinds import (
     GeneratorKind,
     find_generator_kind,
     is_pickling_for_spawn,
-    make_torch_kind,
+    make_torch_generator_kind,
 )
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class NamedStream:
     @property
     def torch(self) -> TorchGenerator:
         """The stream's `torch.Generator` on the CPU. Imports torch."""
-        generator: TorchGenerator = self._get_or_make_generator(make_torch_kind("cpu"))
+        generator: TorchGenerator = self._get_or_make_generator(make_torch_generator_kind("cpu"))
         return generator
 
     def torch_on(self, device: Device | str) -> TorchGenerator:
@@ -72,7 +72,7 @@ class NamedStream:
 
         try:
             generator: TorchGenerator = self._get_or_make_generator(
-                make_torch_kind(_name_device_with_index(torch.device(device)))
+                make_torch_generator_kind(_name_device_with_index(torch.device(device)))
             )
         except (RuntimeError, AssertionError, TypeError) as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0].partition(". ")[0]
@@ -163,7 +163,7 @@ class NamedStream:
         return rank, process_seed.current_origin().current_path()
 
     def _get_base_seed(self) -> int | None:
-        return process_seed.current_seed() if self._seed is None else derive_seed(self._seed, "streams")
+        return process_seed.current_streams_seed() if self._seed is None else derive_seed(self._seed, "streams")
 
     def _derive_generator_seed(self, kind: GeneratorKind) -> int:
         assert self.drawn_as is not None
@@ -188,11 +188,11 @@ class NamedStream:
 
     def __reduce__(self) -> tuple[Any, ...]:
         origin = (
-            process_seed.make_spawned_child_origin()
+            process_seed.count_child_and_make_origin()
             if is_pickling_for_spawn()
             else process_seed.current_origin().make_child_origin()
         )
-        return _unpickle_stream, (self.key, process_seed.current_seed(), origin)
+        return _unpickle_stream, (self.key, process_seed.current_streams_seed(), origin)
 
 
 process_streams: dict[StreamKey, NamedStream] = {}
@@ -204,9 +204,9 @@ def get_or_make_stream(key: StreamKey) -> NamedStream:
     return process_streams.setdefault(key, NamedStream(key))
 
 
-def _unpickle_stream(key: StreamKey, seed: int | None, origin: process_seed.ProcessOrigin) -> NamedStream:
-    """Unpickle a stream. It brings its seed along if this process has none."""
-    process_seed.adopt_seed_if_none(seed, origin)
+def _unpickle_stream(key: StreamKey, sender_seed: int | None, sender_origin: process_seed.ProcessOrigin) -> NamedStream:
+    """Unpickle a stream. Sets the seed of all streams to the sender's if this process has none."""
+    process_seed.adopt_streams_seed_if_none(sender_seed, sender_origin)
     return get_or_make_stream(key)
 
 
@@ -297,6 +297,6 @@ def stream(name: str, *, seed: int | None = None, rank: Rank = "same") -> NamedS
         hint = '"same": all ranks draw the same. "distinct": each rank draws its own.'
         raise SeedError(f'stream({name!r}, rank={rank!r}): rank is "same" or "distinct".', hint)
     found = get_or_make_stream((name, rank, None if seed is None else validate_seed(seed, "stream")))
-    if seed is None and process_seed.current_seed() is None:
+    if seed is None and process_seed.current_streams_seed() is None:
         raise make_unseeded_error(found)
     return found

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from samerun.control.imported import find_imported, get_imported
+from typing import Literal
+
+from samerun.control.imported import find_imported_module, get_imported_module
 from samerun.control.switches.switch import (
     Policy,
     Switch,
     Variable,
-    choose_on,
-    make_flag_switch,
-    make_recording_switch,
+    make_record_only_switch,
+    make_torch_flag_switch,
     torch_is_imported,
+    want_true,
 )
 
 # The number of threads that share one operator on the CPU.
@@ -18,23 +20,23 @@ from samerun.control.switches.switch import (
 _THREADS_VALUES = "the number given as threads="
 
 
-def _torch_threads_available() -> bool:
-    return find_imported("torch", "get_num_threads", "set_num_threads") is not None
+def _torch_num_threads_available() -> bool:
+    return find_imported_module("torch", "get_num_threads", "set_num_threads") is not None
 
 
 def _read_torch_num_threads() -> int:
-    return int(get_imported("torch").get_num_threads())
+    return int(get_imported_module("torch").get_num_threads())
 
 
 def _set_torch_num_threads(num_threads: int) -> None:
-    get_imported("torch").set_num_threads(num_threads)
+    get_imported_module("torch").set_num_threads(num_threads)
 
 
-def _choose_torch_num_threads(policy: Policy) -> int | None:
+def _wanted_torch_num_threads(policy: Policy) -> int | None:
     return policy.threads
 
 
-def _choose_thread_variable(policy: Policy) -> str | None:
+def _wanted_thread_variable_value(policy: Policy) -> str | None:
     return None if policy.threads is None else str(policy.threads)
 
 
@@ -42,7 +44,7 @@ def _accept_thread_count(value: str, policy: Policy) -> bool:
     return policy.threads is None or value.split(",")[0].strip() == str(policy.threads)
 
 
-def _choose_mkl_dynamic(policy: Policy) -> str | None:
+def _wanted_mkl_dynamic(policy: Policy) -> Literal["FALSE"] | None:
     return None if policy.threads is None else "FALSE"
 
 
@@ -59,31 +61,35 @@ THREADS = Switch(
     "any time",
     _read_torch_num_threads,
     _set_torch_num_threads,
-    _choose_torch_num_threads,
+    _wanted_torch_num_threads,
     "torch",
-    _torch_threads_available,
+    _torch_num_threads_available,
     variables=(
-        Variable("OMP_NUM_THREADS", _choose_thread_variable, _accept_thread_count, _THREADS_VALUES, required=False),
-        Variable("MKL_NUM_THREADS", _choose_thread_variable, _accept_thread_count, _THREADS_VALUES, required=False),
-        Variable("MKL_DYNAMIC", _choose_mkl_dynamic, _accept_mkl_dynamic, "FALSE", required=False),
+        Variable(
+            "OMP_NUM_THREADS", _wanted_thread_variable_value, _accept_thread_count, _THREADS_VALUES, required=False
+        ),
+        Variable(
+            "MKL_NUM_THREADS", _wanted_thread_variable_value, _accept_thread_count, _THREADS_VALUES, required=False
+        ),
+        Variable("MKL_DYNAMIC", _wanted_mkl_dynamic, _accept_mkl_dynamic, "FALSE", required=False),
     ),
 )
 
 
 # oneDNN's deterministic kernels, on CPUs and Intel GPUs.
 
-MKLDNN_DETERMINISTIC = make_flag_switch(
+MKLDNN_DETERMINISTIC = make_torch_flag_switch(
     "mkldnn_deterministic",
     "oneDNN (CPU and Intel GPU kernels) takes only deterministic algorithms.",
     "The flag is off after torch.use_deterministic_algorithms(True) and has to be set by itself.",
     ("_get_mkldnn_deterministic", "_set_mkldnn_deterministic"),
-    choose_on,
+    want_true,
 )
 
 
 # Which instructions MKL may use: recorded.
 
-MKL_CBWR = make_recording_switch(
+MKL_CBWR = make_record_only_switch(
     "mkl_cbwr",
     "Which instructions MKL computes matrix products with.",
     "By default MKL follows the machine, and on one machine the bits stay the same. To get the same bits on"
@@ -98,11 +104,11 @@ MKL_CBWR = make_recording_switch(
 
 
 def _cpu_capability_available() -> bool:
-    return find_imported("torch", "backends", "_C") is not None
+    return find_imported_module("torch", "backends", "_C") is not None
 
 
 def _read_cpu_capability() -> str:
-    return str(get_imported("torch").backends.cpu.get_cpu_capability())
+    return str(get_imported_module("torch").backends.cpu.get_cpu_capability())
 
 
 CPU_CAPABILITY = Switch(
@@ -119,7 +125,7 @@ CPU_CAPABILITY = Switch(
 
 # Which instructions oneDNN may use: recorded.
 
-ONEDNN_ISA = make_recording_switch(
+ONEDNN_ISA = make_record_only_switch(
     "onednn_isa",
     "Which instructions oneDNN computes convolutions with.",
     "It matters between machines, not between runs on one; see mkl_cbwr.",
@@ -130,7 +136,7 @@ ONEDNN_ISA = make_recording_switch(
 
 # Which library multiplies matrices on the CPU: recorded.
 
-CPU_MATMUL = make_recording_switch(
+CPU_MATMUL = make_record_only_switch(
     "cpu_matmul",
     "Which matrix products on the CPU go to which library.",
     "Any value gives the same in every run, as long as it stays.",

@@ -8,13 +8,13 @@ from samerun.control.switches.switch import (
     Policy,
     Switch,
     Variable,
-    choose_off,
-    choose_off_unless_kept,
     cuda_is_initialized,
     get_torch_c_module,
-    make_flag_switch,
-    make_recording_switch,
+    make_record_only_switch,
+    make_torch_flag_switch,
     torch_c_has_functions,
+    want_false,
+    want_false_unless_precision_kept,
 )
 
 # The scratch memory of cuBLAS, whose size decides between algorithms.
@@ -23,15 +23,15 @@ WORKSPACE_VARIABLE = "CUBLAS_WORKSPACE_CONFIG"
 WORKSPACE_VALID = (":4096:8", ":16:8", ":4096:2")
 
 
-def _choose_workspace(policy: Policy) -> str:
+def _wanted_workspace_config(policy: Policy) -> str:
     return WORKSPACE_VALID[0]
 
 
-def _accept_workspace(value: str, policy: Policy) -> bool:
+def _accept_workspace_config(value: str, policy: Policy) -> bool:
     return value in WORKSPACE_VALID
 
 
-def _read_workspace() -> str | None:
+def _read_workspace_variable() -> str | None:
     # Read as the first cuBLAS handle is made. A value that the program set is taken to have been there.
     return os.environ.get(WORKSPACE_VARIABLE)
 
@@ -43,15 +43,15 @@ WORKSPACE = Switch(
     " reproducible; cuDNN's RNNs and LSTMs ask for it too (:4096:2 or :16:8 are theirs, :4096:8 does as well)."
     " torch 2.13 no longer checks it. Not needed without CUDA.",
     "before CUDA",
-    _read_workspace,
+    _read_workspace_variable,
     variables=(
         Variable(
             WORKSPACE_VARIABLE,
-            _choose_workspace,
-            _accept_workspace,
+            _wanted_workspace_config,
+            _accept_workspace_config,
             ":4096:8, :16:8 or :4096:2",
             cuda_is_initialized,
-            _read_workspace,
+            _read_workspace_variable,
         ),
     ),
 )
@@ -59,7 +59,7 @@ WORKSPACE = Switch(
 
 # The scratch memory of cuBLASLt: recorded.
 
-LT_WORKSPACE = make_recording_switch(
+LT_WORKSPACE = make_record_only_switch(
     "cublaslt_workspace",
     "How much scratch memory cuBLASLt has.",
     "The size is one of the things by which it chooses an algorithm. Any size gives the same in every run, as"
@@ -72,12 +72,12 @@ LT_WORKSPACE = make_recording_switch(
 
 # Matrix products in float16 are not summed in float16.
 
-FP16_ACCUMULATION = make_flag_switch(
+FP16_ACCUMULATION = make_torch_flag_switch(
     "fp16_accumulation",
     "Matrix products in float16 are summed in float32.",
     'Summing in float16 loses bits in an order that depends on the algorithm. Left alone with precision="keep".',
     ("_get_cublas_allow_fp16_accumulation", "_set_cublas_allow_fp16_accumulation"),
-    choose_off_unless_kept,
+    want_false_unless_precision_kept,
 )
 
 
@@ -113,7 +113,7 @@ def _set_reduced_precision_flags(flags: dict[str, list[bool]]) -> None:
             get_torch_c_module()._set_cpu_allow_fp16_reduced_precision_reduction(*allowed)
 
 
-def _choose_reduced_precision_flags(policy: Policy) -> dict[str, list[bool]] | None:
+def _wanted_reduced_precision_flags(policy: Policy) -> dict[str, list[bool]] | None:
     if policy.precision == "keep":
         return None
     return {kind: [False] * len(allowed) for kind, allowed in _read_reduced_precision_flags().items()}
@@ -127,7 +127,7 @@ REDUCED_PRECISION_REDUCTION = Switch(
     "any time",
     _read_reduced_precision_flags,
     _set_reduced_precision_flags,
-    _choose_reduced_precision_flags,
+    _wanted_reduced_precision_flags,
     "torch",
     _reduced_precision_flags_available,
     default={"bf16": [True, True], "fp16": [True, True], _ON_CPU: [False]},
@@ -141,11 +141,11 @@ def _accept_only_zero(value: str, policy: Policy) -> bool:
     return value == "0"
 
 
-TUNABLE_OP = make_flag_switch(
+TUNABLE_OP = make_torch_flag_switch(
     "tunable_op",
     "Matrix products on CUDA are not chosen by timing them.",
     "A timing comes out differently in the next process, and another kernel gives other bits.",
     ("_cuda_tunableop_is_enabled", "_cuda_tunableop_enable"),
-    choose_off,
+    want_false,
     variables=(Variable("PYTORCH_TUNABLEOP_ENABLED", is_valid=_accept_only_zero, valid_values="0"),),
 )

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
-from samerun.control.imported import find_imported, get_imported
+from samerun.control.imported import find_imported_module, get_imported_module
 from samerun.control.switches.switch import (
     Policy,
     Switch,
     Variable,
-    choose_on,
-    is_built_for_cuda,
-    make_flag_switch,
-    make_recording_switch,
-    make_variables_reader,
+    make_environment_reader,
+    make_record_only_switch,
+    make_torch_flag_switch,
+    torch_is_built_for_nvidia_cuda,
     torch_is_imported,
+    want_true,
 )
 
 # Operators that torch replaces by Triton or CuteDSL kernels when those packages are installed.
@@ -24,24 +24,24 @@ from samerun.control.switches.switch import (
 DISABLE_NATIVE_JIT = "TORCH_DISABLE_NATIVE_JIT"
 
 
-def _native_overrides_possible() -> bool:
-    torch = find_imported("torch", "_C", "backends")
+def _torch_may_override_cuda_operators() -> bool:
+    torch = find_imported_module("torch", "_C", "backends")
     if torch is None:
         return True  # not known yet
-    return find_imported("torch._native.common_utils", "check_native_jit_disabled") is not None and bool(
+    return find_imported_module("torch._native.common_utils", "check_native_jit_disabled") is not None and bool(
         torch.backends.cuda.is_built()
     )
 
 
-def _read_disable_native_jit_in_force() -> str | None:
+def _read_effective_disable_native_jit() -> str | None:
     """What torch found as it was imported, which it keeps."""
-    module = find_imported("torch._native.common_utils", "check_native_jit_disabled")
+    module = find_imported_module("torch._native.common_utils", "check_native_jit_disabled")
     if module is not None and module.check_native_jit_disabled():
         return "1"
     return "0" if os.environ.get(DISABLE_NATIVE_JIT) == "0" else None
 
 
-def _choose_disable_native_jit(policy: Policy) -> str:
+def _wanted_disable_native_jit(policy: Policy) -> Literal["1"]:
     return "1"
 
 
@@ -50,8 +50,8 @@ def _accept_zero_or_one(value: str, policy: Policy) -> bool:
 
 
 _NATIVE_OVERRIDES_VARIABLE = Variable(
-    DISABLE_NATIVE_JIT, _choose_disable_native_jit, _accept_zero_or_one, "1 (or 0)", torch_is_imported,
-    _read_disable_native_jit_in_force, required=False,
+    DISABLE_NATIVE_JIT, _wanted_disable_native_jit, _accept_zero_or_one, "1 (or 0)", torch_is_imported,
+    _read_effective_disable_native_jit, required=False,
 )  # fmt: skip
 
 NATIVE_OVERRIDES = Switch(
@@ -61,15 +61,15 @@ NATIVE_OVERRIDES = Switch(
     " then bits depend on the packages of a machine. In deterministic mode the replacements are deterministic,"
     " so being too late is no error.",
     "before torch",
-    make_variables_reader((_NATIVE_OVERRIDES_VARIABLE,)),
-    available=_native_overrides_possible,
+    make_environment_reader((_NATIVE_OVERRIDES_VARIABLE,)),
+    available=_torch_may_override_cuda_operators,
     variables=(_NATIVE_OVERRIDES_VARIABLE,),
 )
 
 
 # CUDA_LAUNCH_BLOCKING: recorded.
 
-LAUNCH_BLOCKING = make_recording_switch(
+LAUNCH_BLOCKING = make_record_only_switch(
     "cuda_launch_blocking",
     "Whether kernels run one at a time.",
     "Only CUDA 10.1 needed it for reproducible RNNs and LSTMs; later versions need cublas_workspace instead.",
@@ -80,7 +80,7 @@ LAUNCH_BLOCKING = make_recording_switch(
 
 # How NCCL and its like reduce over ranks: recorded.
 
-NCCL = make_recording_switch(
+NCCL = make_record_only_switch(
     "nccl",
     "How ranks add up their tensors: algorithm, protocol, number of channels.",
     "Public advice contradicts itself (Ring or Tree, NVLS on or off), and a ring may lie otherwise in the next"
@@ -100,36 +100,36 @@ NCCL = make_recording_switch(
 
 # cuDNN chooses among deterministic convolution algorithms.
 
-CUDNN_DETERMINISTIC = make_flag_switch(
+CUDNN_DETERMINISTIC = make_torch_flag_switch(
     "cudnn_deterministic",
     "cuDNN takes only convolution algorithms that give the same bits each time.",
     "Some backward algorithms of cuDNN add with atomics. torch.use_deterministic_algorithms does not set this"
     " flag (torch looks at both); it is set so that whoever reads it sees what is in force.",
     ("_get_cudnn_deterministic", "_set_cudnn_deterministic"),
-    choose_on,
+    want_true,
 )
 
 
 # cuDNN does not time convolution algorithms to choose one.
 
 
-def _choose_cudnn_benchmark(policy: Policy) -> bool | None:
+def _wanted_cudnn_benchmark(policy: Policy) -> Literal[False] | None:
     return False if policy.cudnn_benchmark == "off" else None
 
 
-CUDNN_BENCHMARK = make_flag_switch(
+CUDNN_BENCHMARK = make_torch_flag_switch(
     "cudnn_benchmark",
     "cuDNN chooses a convolution algorithm by rule, not by timing them.",
     "A timing comes out differently in the next process, and another algorithm gives other bits. Within one"
     ' process the choice stays: who needs no more than that passes cudnn_benchmark="keep" and may leave it on.',
     ("_get_cudnn_benchmark", "_set_cudnn_benchmark"),
-    _choose_cudnn_benchmark,
+    _wanted_cudnn_benchmark,
 )
 
 
 # How cuDNN's algorithms are chosen: recorded.
 
-CUDNN_HEURISTICS = make_recording_switch(
+CUDNN_HEURISTICS = make_record_only_switch(
     "cudnn_heuristics",
     "By which rules cuDNN's algorithms are chosen.",
     "Either choice is the same in every run, as long as the variables are.",
@@ -152,14 +152,14 @@ def make_preferred_library_switch(
 ) -> Switch:
     """A switch that sets `torch.backends.cuda.<name>_library` to `library` where a heuristic would choose."""
 
-    def call(*arguments: str) -> Any:
-        return getattr(get_imported("torch").backends.cuda, f"{name}_library")(*arguments)
+    def get_or_set_preferred_library(*library_to_set: str) -> Any:
+        return getattr(get_imported_module("torch").backends.cuda, f"{name}_library")(*library_to_set)
 
     def read() -> str:
-        return str(call()).rpartition(".")[2].lower()
+        return str(get_or_set_preferred_library()).rpartition(".")[2].lower()
 
     def write(value: str) -> None:
-        call(value)
+        get_or_set_preferred_library(value)
 
     def wanted(policy: Policy) -> str:
         return library
@@ -174,14 +174,14 @@ def make_preferred_library_switch(
         wanted,
         "torch",
         available,
-        agrees=_is_any_library_chosen,
+        agrees=_is_explicit_library_choice,
         variables=(Variable(variable, already_read=torch_is_imported),),
     )
 
 
-def _is_any_library_chosen(read: str, wanted: str) -> bool:
+def _is_explicit_library_choice(library_in_force: str, wanted: str) -> bool:
     """A library that was chosen is as good as ours; only a choice by heuristics is not."""
-    return read != "default"
+    return library_in_force != "default"
 
 
 # The library for linear algebra on CUDA.
@@ -190,7 +190,7 @@ PREFERRED_LINALG = make_preferred_library_switch(
     "preferred_linalg",
     "Linear algebra on CUDA (svd, eigh, qr, ...) goes",
     "cusolver",
-    is_built_for_cuda,
+    torch_is_built_for_nvidia_cuda,
     "TORCH_LINALG_PREFER_CUSOLVER",
 )
 
@@ -198,7 +198,11 @@ PREFERRED_LINALG = make_preferred_library_switch(
 # The library for matrix products on CUDA.
 
 PREFERRED_BLAS = make_preferred_library_switch(
-    "preferred_blas", "Matrix products on CUDA go", "cublas", is_built_for_cuda, "TORCH_BLAS_PREFER_CUBLASLT"
+    "preferred_blas",
+    "Matrix products on CUDA go",
+    "cublas",
+    torch_is_built_for_nvidia_cuda,
+    "TORCH_BLAS_PREFER_CUBLASLT",
 )
 
 
@@ -206,7 +210,7 @@ PREFERRED_BLAS = make_preferred_library_switch(
 
 
 def _is_built_for_rocm() -> bool:
-    torch = find_imported("torch", "backends", "version")
+    torch = find_imported_module("torch", "backends", "version")
     return torch is not None and bool(getattr(torch.version, "hip", None))
 
 

@@ -11,9 +11,9 @@ no way to set that again. Afterwards they are set to TF32, which computes the sa
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
-from samerun.control.imported import get_imported
+from samerun.control.imported import get_imported_module
 from samerun.control.switches.switch import (
     Policy,
     Switch,
@@ -42,7 +42,7 @@ def _fp32_settings_available() -> bool:
     )
 
 
-def _get_precision(key: PrecisionKey) -> str:
+def _get_effective_precision(key: PrecisionKey) -> str:
     return str(get_torch_c_module()._get_fp32_precision_getter(*key))
 
 
@@ -55,7 +55,7 @@ def _parent_key(key: PrecisionKey) -> PrecisionKey:
 
 
 def _read_all_precisions() -> dict[str, Value]:
-    found: dict[str, Value] = {f"{backend}.{part}": _get_precision((backend, part)) for backend, part in KEYS}
+    found: dict[str, Value] = {f"{backend}.{part}": _get_effective_precision((backend, part)) for backend, part in KEYS}
     for name, read in (("matmul", _read_legacy_matmul_precision), ("cudnn_allow_tf32", _read_legacy_cudnn_allows_tf32)):
         try:
             found[name] = read()
@@ -65,29 +65,29 @@ def _read_all_precisions() -> dict[str, Value]:
 
 
 def _read_legacy_matmul_precision() -> str:
-    return str(get_imported("torch").get_float32_matmul_precision())
+    return str(get_imported_module("torch").get_float32_matmul_precision())
 
 
 def _read_legacy_cudnn_allows_tf32() -> bool:
     return bool(get_torch_c_module()._get_cudnn_allow_tf32())
 
 
-def _set_all_precisions(wanted: str) -> None:
+def _set_ieee_precision_everywhere(ieee: Literal["ieee"]) -> None:
     """Put "ieee" in force everywhere; a node that follows its parent is left to follow it."""
     for key in KEYS:
-        if key not in CUDNN and _get_precision(key) != wanted:
-            _set_precision(key, wanted)
+        if key not in CUDNN and _get_effective_precision(key) != ieee:
+            _set_precision(key, ieee)
     if _probe_legacy_matmul_precision() != "highest":
-        get_imported("torch").set_float32_matmul_precision("highest")
+        get_imported_module("torch").set_float32_matmul_precision("highest")
     if _probe_legacy_cudnn_allows_tf32():
         get_torch_c_module()._set_cudnn_allow_tf32(False)  # unsets convolutions and RNNs: they follow their parent
     for key in CUDNN:
-        if _get_precision(key) != wanted:
-            _set_precision(key, wanted)
+        if _get_effective_precision(key) != ieee:
+            _set_precision(key, ieee)
 
 
 def _save_precisions() -> dict[str, Any]:
-    in_force = {key: _get_precision(key) for key in KEYS}
+    in_force = {key: _get_effective_precision(key) for key in KEYS}
     own_precisions = {key: _probe_own_precision(key, in_force) for key in KEYS}
     cudnn = _probe_legacy_cudnn_allows_tf32()
     for key in CUDNN:  # probing may have set them
@@ -100,7 +100,7 @@ def _save_precisions() -> dict[str, Any]:
 
 def _restore_precisions(saved: dict[str, Any]) -> None:
     if _probe_legacy_matmul_precision() != saved["matmul"]:
-        get_imported("torch").set_float32_matmul_precision(saved["matmul"])
+        get_imported_module("torch").set_float32_matmul_precision(saved["matmul"])
     if _probe_legacy_cudnn_allows_tf32() != saved["cudnn"]:
         get_torch_c_module()._set_cudnn_allow_tf32(saved["cudnn"])
     for key in KEYS:
@@ -111,7 +111,7 @@ def _restore_precision(
     key: PrecisionKey, own_precisions: dict[PrecisionKey, str], in_force: dict[PrecisionKey, str]
 ) -> None:
     # Writing the value that is in force already would end "TF32 until their parent is set" for no reason.
-    if key not in CUDNN or _get_precision(key) != in_force[key]:
+    if key not in CUDNN or _get_effective_precision(key) != in_force[key]:
         _set_precision(key, own_precisions[key])
 
 
@@ -133,7 +133,7 @@ def _probe_follows_parent(key: PrecisionKey, in_force: dict[PrecisionKey, str]) 
     other = "tf32" if in_force[key] == "ieee" else "ieee"
     _set_precision(moved, other)
     try:
-        return _get_precision(key) == other
+        return _get_effective_precision(key) == other
     finally:
         _set_precision(moved, in_force[moved])
 
@@ -143,7 +143,7 @@ def _probe_legacy_matmul_precision() -> str:
     try:
         return _read_legacy_matmul_precision()
     except RuntimeError:
-        before = {key: _get_precision(key) for key in MATMUL}
+        before = {key: _get_effective_precision(key) for key in MATMUL}
         for key in MATMUL:
             _set_precision(key, "ieee")  # never a contradiction
         try:
@@ -158,10 +158,10 @@ def _probe_legacy_cudnn_allows_tf32() -> bool:
     try:
         return _read_legacy_cudnn_allows_tf32()
     except RuntimeError:
-        in_tree = [_get_precision(key) == "tf32" for key in CUDNN]
+        in_tree = [_get_effective_precision(key) == "tf32" for key in CUDNN]
         if in_tree[0] == in_tree[1]:
             return not in_tree[0]
-        before = {key: _get_precision(key) for key in CUDNN}
+        before = {key: _get_effective_precision(key) for key in CUDNN}
         for key in CUDNN:
             _set_precision(key, "ieee")
         try:
@@ -173,13 +173,13 @@ def _probe_legacy_cudnn_allows_tf32() -> bool:
                 _set_precision(key, value)
 
 
-def _choose_precision(policy: Policy) -> str | None:
+def _wanted_fp32_precision(policy: Policy) -> Literal["ieee"] | None:
     return None if policy.precision == "keep" else "ieee"
 
 
-def _is_precision_everywhere(read: dict[str, Value], wanted: str) -> bool:
-    legacy = read["matmul"] == "highest" and read["cudnn_allow_tf32"] is False
-    return legacy and all(read[".".join(key)] == wanted for key in KEYS)
+def _is_wanted_precision_everywhere(precisions_read: dict[str, Value], wanted: str) -> bool:
+    legacy = precisions_read["matmul"] == "highest" and precisions_read["cudnn_allow_tf32"] is False
+    return legacy and all(precisions_read[".".join(key)] == wanted for key in KEYS)
 
 
 SWITCH = Switch(
@@ -190,13 +190,13 @@ SWITCH = Switch(
     ' Left alone with precision="keep".',
     "any time",
     _read_all_precisions,
-    _set_all_precisions,
-    _choose_precision,
+    _set_ieee_precision_everywhere,
+    _wanted_fp32_precision,
     "torch",
     _fp32_settings_available,
     _save_precisions,
     _restore_precisions,
-    agrees=_is_precision_everywhere,
+    agrees=_is_wanted_precision_everywhere,
     default={
         **{".".join(key): "tf32" if key in CUDNN else "none" for key in KEYS},
         "matmul": "highest",

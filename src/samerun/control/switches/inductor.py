@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, Literal
 
-from samerun.control.imported import find_imported, get_imported
+from samerun.control.imported import find_imported_module, get_imported_module
 from samerun.control.switches.switch import Policy, Switch, Value, Variable
 
 # A setting may have no value of the user's own: then torch goes by its default. Both are kept: `saved` holds
@@ -15,44 +15,46 @@ from samerun.control.switches.switch import Policy, Switch, Value, Variable
 MODULE = "torch._inductor.config"
 
 
-def make_settings_check(*names: str) -> Callable[[], bool]:
+def make_inductor_settings_predicate(*setting_names: str) -> Callable[[], bool]:
     """A predicate: inductor is imported and has all these settings."""
-    return lambda: find_imported(MODULE, *names) is not None
+    return lambda: find_imported_module(MODULE, *setting_names) is not None
 
 
 def read_inductor_settings(*names: str) -> dict[str, Any]:
     """The values in force of those settings that this version of inductor has."""
-    config = get_imported(MODULE)
+    config = get_imported_module(MODULE)
     return {name: getattr(config, name) for name in names if hasattr(config, name)}
 
 
 def write_inductor_settings(values: dict[str, Any]) -> None:
     for name, value in values.items():
-        setattr(get_imported(MODULE), name, value)
+        setattr(get_imported_module(MODULE), name, value)
 
 
 def save_inductor_settings(*names: str) -> dict[str, tuple[str, Any]]:
     """For each setting the user's own value, or the mark that there is none, for `restore_inductor_settings`."""
-    return {name: _save_user_setting(name) for name in names if hasattr(get_imported(MODULE), name)}
+    return {name: _save_user_setting(name) for name in names if hasattr(get_imported_module(MODULE), name)}
 
 
 def restore_inductor_settings(saved: dict[str, tuple[str, Any]]) -> None:
     for name, (how, value) in saved.items():
         if how == "override":
-            _find_user_override(name).set(value)
+            _find_user_override_variable(name).set(value)
         else:
-            setattr(get_imported(MODULE), name, value)
+            setattr(get_imported_module(MODULE), name, value)
 
 
 def _save_user_setting(setting: str) -> tuple[Literal["value", "override"], Any]:
     """Return the user's override of a setting where torch has such a thing, else the value in force."""
-    override = _find_user_override(setting)
-    return ("value", getattr(get_imported(MODULE), setting)) if override is None else ("override", override.get())
+    override = _find_user_override_variable(setting)
+    return (
+        ("value", getattr(get_imported_module(MODULE), setting)) if override is None else ("override", override.get())
+    )
 
 
-def _find_user_override(setting: str) -> Any:
+def _find_user_override_variable(setting: str) -> Any:
     """The context variable in which torch keeps the user's own value; None where torch has no such thing."""
-    entries = getattr(get_imported(MODULE), "_config", {})
+    entries = getattr(get_imported_module(MODULE), "_config", {})
     override = getattr(entries.get(setting), "user_override", None)
     return override if hasattr(override, "get") and hasattr(override, "set") else None
 
@@ -62,15 +64,15 @@ def _find_user_override(setting: str) -> Any:
 _DETERMINISTIC = "deterministic"
 
 
-def _read_deterministic() -> bool:
+def _read_inductor_deterministic() -> bool:
     return bool(read_inductor_settings(_DETERMINISTIC)[_DETERMINISTIC])
 
 
-def _set_deterministic(value: bool) -> None:
+def _set_inductor_deterministic(value: bool) -> None:
     write_inductor_settings({_DETERMINISTIC: value})
 
 
-def _choose_deterministic(policy: Policy) -> bool:
+def _wanted_inductor_deterministic(policy: Policy) -> Literal[True]:
     return True
 
 
@@ -81,15 +83,15 @@ DETERMINISTIC = Switch(
     " torch.set_deterministic_debug_mode forgets it. Here it is set as inductor is loaded, whenever that is,"
     " and given back as you had it.",
     "any time",
-    _read_deterministic,
-    _set_deterministic,
-    _choose_deterministic,
+    _read_inductor_deterministic,
+    _set_inductor_deterministic,
+    _wanted_inductor_deterministic,
     MODULE,
-    make_settings_check(_DETERMINISTIC),
+    make_inductor_settings_predicate(_DETERMINISTIC),
     functools.partial(save_inductor_settings, _DETERMINISTIC),
     restore_inductor_settings,
     default=False,
-    variables=(Variable("TORCHINDUCTOR_DETERMINISTIC", already_read=make_settings_check(_DETERMINISTIC)),),
+    variables=(Variable("TORCHINDUCTOR_DETERMINISTIC", already_read=make_inductor_settings_predicate(_DETERMINISTIC)),),
 )
 
 
@@ -103,7 +105,7 @@ _AUTOTUNING_SETTINGS = (
 _read_autotuning = functools.partial(read_inductor_settings, *_AUTOTUNING_SETTINGS)
 
 
-def _choose_autotuning(policy: Policy) -> dict[str, bool]:
+def _wanted_autotuning_all_off(policy: Policy) -> dict[str, Literal[False]]:
     return dict.fromkeys(_read_autotuning(), False)
 
 
@@ -119,15 +121,15 @@ AUTOTUNING = Switch(
     "any time",
     _read_autotuning,
     write_inductor_settings,
-    _choose_autotuning,
+    _wanted_autotuning_all_off,
     MODULE,
-    make_settings_check(*_AUTOTUNING_SETTINGS),
+    make_inductor_settings_predicate(*_AUTOTUNING_SETTINGS),
     functools.partial(save_inductor_settings, *_AUTOTUNING_SETTINGS),
     restore_inductor_settings,
     agrees=_is_autotuning_off,
     default=dict.fromkeys(_AUTOTUNING_SETTINGS, False),
     variables=tuple(
-        Variable(f"TORCHINDUCTOR_{name.upper()}", already_read=make_settings_check(name))
+        Variable(f"TORCHINDUCTOR_{name.upper()}", already_read=make_inductor_settings_predicate(name))
         for name in _AUTOTUNING_SETTINGS
     ),
 )
@@ -147,7 +149,7 @@ RANDOM = Switch(
     "any time",
     _read_random,
     module=MODULE,
-    available=make_settings_check("fallback_random"),
+    available=make_inductor_settings_predicate("fallback_random"),
     save=functools.partial(save_inductor_settings, *_RANDOM_SETTINGS),
     restore=restore_inductor_settings,
     default=dict.fromkeys(_RANDOM_SETTINGS, False),

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from samerun.control.imported import find_imported, get_imported
+from samerun.control.imported import find_imported_module, get_imported_module
 
 Value = Any
 """Plain: None, bools, numbers, strings, and lists and dicts of them."""
@@ -32,19 +32,19 @@ class Policy:
     """What to do where Python drew the seed of its hashes itself, which nothing can change any more."""
 
 
-def choose_nothing(policy: Policy) -> None:
+def want_no_value(policy: Policy) -> None:
     """No value is better than another: record the one in force, set nothing."""
 
 
-def always_true() -> bool:
+def always_true() -> Literal[True]:
     return True
 
 
-def always_false() -> bool:
+def always_false() -> Literal[False]:
     return False
 
 
-def accept_any_value(value: str, policy: Policy) -> bool:
+def accept_any_value(value: str, policy: Policy) -> Literal[True]:
     return True
 
 
@@ -61,7 +61,7 @@ class Variable:
     """
 
     name: str
-    wanted: Callable[[Policy], str | None] = choose_nothing
+    wanted: Callable[[Policy], str | None] = want_no_value
     is_valid: Callable[[str, Policy], bool] = accept_any_value
     valid_values: str = "anything"
     already_read: Callable[[], bool] = always_false
@@ -69,7 +69,7 @@ class Variable:
     required: bool = True
     settable_inside: bool = True
 
-    def read_effective(self) -> str | None:
+    def read_effective_value(self) -> str | None:
         """Return the value that counts: the one that was read; if nobody has read it yet, that of the environment."""
         if self.in_force is not None and self.already_read():
             return self.in_force()
@@ -100,7 +100,7 @@ class Switch:
     when: When
     read: Callable[[], Value]
     write: Callable[[Value], None] | None = None
-    wanted: Callable[[Policy], Value] = choose_nothing
+    wanted: Callable[[Policy], Value] = want_no_value
     module: str = ""
     available: Callable[[], bool] = always_true
     save: Callable[[], Any] | None = None
@@ -129,11 +129,11 @@ class Switch:
         return self.write is not None and self.available() and self.wanted(policy) is not None
 
 
-def make_variables_reader(variables: tuple[Variable, ...]) -> Callable[[], Value]:
+def make_environment_reader(variables: tuple[Variable, ...]) -> Callable[[], Value]:
     """The `read` of a switch that has only variables: the value of its one variable, or those that are set."""
 
     def read() -> Value:
-        values = {variable.name: variable.read_effective() for variable in variables}
+        values = {variable.name: variable.read_effective_value() for variable in variables}
         if len(values) == 1:
             return next(iter(values.values()))
         return {name: value for name, value in values.items() if value is not None}
@@ -141,53 +141,53 @@ def make_variables_reader(variables: tuple[Variable, ...]) -> Callable[[], Value
     return read
 
 
-def make_recording_switch(name: str, what: str, why: str, when: When, *names: str) -> Switch:
-    """A switch that only records the environment variables `names`, of which no value is better than another."""
-    variables = tuple(Variable(variable) for variable in names)
-    return Switch(name, what, why, when, make_variables_reader(variables), variables=variables)
+def make_record_only_switch(name: str, what: str, why: str, when: When, *variable_names: str) -> Switch:
+    """A switch that only records these environment variables, of which no value is better than another."""
+    variables = tuple(Variable(variable) for variable in variable_names)
+    return Switch(name, what, why, when, make_environment_reader(variables), variables=variables)
 
 
 # Flags of torch's C module, read and set without starting or importing anything.
 
 
 def torch_is_imported() -> bool:
-    return find_imported("torch", "_C") is not None
+    return find_imported_module("torch", "_C") is not None
 
 
-def torch_c_has_functions(*names: str) -> bool:
-    """Whether torch is imported completely, and its C module has every function in `names`."""
-    torch = find_imported("torch", "_C", "backends", "cuda")
-    return torch is not None and all(hasattr(torch._C, name) for name in names)
+def torch_c_has_functions(*function_names: str) -> bool:
+    """Whether torch is imported completely, and its C module has every function in `function_names`."""
+    torch = find_imported_module("torch", "_C", "backends", "cuda")
+    return torch is not None and all(hasattr(torch._C, name) for name in function_names)
 
 
 def get_torch_c_module() -> Any:
     """Torch's C module, which holds the flags. The modules of `torch.backends` only show them."""
-    return get_imported("torch")._C
+    return get_imported_module("torch")._C
 
 
-def is_built_for_cuda() -> bool:
+def torch_is_built_for_nvidia_cuda() -> bool:
     """Whether this torch was built for CUDA, and not for AMD's devices, which it calls CUDA as well."""
-    torch = find_imported("torch", "_C", "backends", "cuda", "version")
+    torch = find_imported_module("torch", "_C", "backends", "cuda", "version")
     return torch is not None and torch.backends.cuda.is_built() and not torch.version.hip
 
 
 def cuda_is_initialized() -> bool:
-    torch = find_imported("torch", "_C", "cuda")
+    torch = find_imported_module("torch", "_C", "cuda")
     return torch is not None and bool(torch.cuda.is_initialized())
 
 
-def make_flag_switch(
+def make_torch_flag_switch(
     name: str,
     what: str,
     why: str,
-    getter_and_setter: tuple[str, str],
+    c_getter_and_setter: tuple[str, str],
     wanted: Callable[[Policy], bool | None],
     *,
     default: bool = False,
     variables: tuple[Variable, ...] = (),
 ) -> Switch:
-    """A switch for one flag of `torch._C`. getter_and_setter: the names of its functions there."""
-    getter, setter = getter_and_setter
+    """A switch for one flag of `torch._C`. c_getter_and_setter: the names of its functions there."""
+    getter, setter = c_getter_and_setter
 
     def read() -> bool:
         return bool(getattr(get_torch_c_module(), getter)())
@@ -203,13 +203,13 @@ def make_flag_switch(
     )
 
 
-def choose_on(policy: Policy) -> bool:
+def want_true(policy: Policy) -> Literal[True]:
     return True
 
 
-def choose_off(policy: Policy) -> bool:
+def want_false(policy: Policy) -> Literal[False]:
     return False
 
 
-def choose_off_unless_kept(policy: Policy) -> bool | None:
+def want_false_unless_precision_kept(policy: Policy) -> Literal[False] | None:
     return None if policy.precision == "keep" else False

@@ -5,15 +5,15 @@ from __future__ import annotations
 import sys
 from typing import Any, Literal
 
-from samerun.control.imported import find_imported, get_imported
+from samerun.control.imported import find_imported_module, get_imported_module
 from samerun.control.switches.switch import (
     Policy,
     Switch,
     Value,
-    choose_off_unless_kept,
     get_torch_c_module,
-    make_flag_switch,
+    make_torch_flag_switch,
     torch_c_has_functions,
+    want_false_unless_precision_kept,
 )
 
 # Operators use an algorithm that gives the same bits each time, or raise.
@@ -22,7 +22,7 @@ from samerun.control.switches.switch import (
 # work) and overwrites what the user chose there; they are a switch of their own.
 
 
-def _algorithms_available() -> bool:
+def _deterministic_algorithms_available() -> bool:
     return torch_c_has_functions(
         "_get_deterministic_algorithms", "_get_deterministic_algorithms_warn_only", "_set_deterministic_algorithms"
     )
@@ -31,29 +31,29 @@ def _algorithms_available() -> bool:
 AlgorithmsMode = Literal["off", "warn", "error"]
 
 
-def _read_algorithms_mode() -> AlgorithmsMode:
+def _read_deterministic_algorithms_mode() -> AlgorithmsMode:
     if not get_torch_c_module()._get_deterministic_algorithms():
         return "off"
     return "warn" if get_torch_c_module()._get_deterministic_algorithms_warn_only() else "error"
 
 
-def _set_algorithms_mode(mode: AlgorithmsMode) -> None:
+def _set_deterministic_algorithms_mode(mode: AlgorithmsMode) -> None:
     get_torch_c_module()._set_deterministic_algorithms(mode != "off", warn_only=mode == "warn")
 
 
-def _save_algorithms_flags() -> tuple[bool, bool]:
+def _save_deterministic_algorithms_flags() -> tuple[bool, bool]:
     return (
         get_torch_c_module()._get_deterministic_algorithms(),
         get_torch_c_module()._get_deterministic_algorithms_warn_only(),
     )
 
 
-def _restore_algorithms_flags(saved: tuple[bool, bool]) -> None:
+def _restore_deterministic_algorithms_flags(saved: tuple[bool, bool]) -> None:
     enabled, warn_only = saved
     get_torch_c_module()._set_deterministic_algorithms(enabled, warn_only=warn_only)
 
 
-def _choose_algorithms_mode(policy: Policy) -> AlgorithmsMode:
+def _wanted_deterministic_algorithms_mode(policy: Policy) -> AlgorithmsMode:
     return policy.level
 
 
@@ -64,13 +64,13 @@ ALGORITHMS = Switch(
     ' level="warn" those without another algorithm only warn: then memory-efficient attention is switched off'
     " too, because torch lets it stay nondeterministic in this mode.",
     "any time",
-    _read_algorithms_mode,
-    _set_algorithms_mode,
-    _choose_algorithms_mode,
+    _read_deterministic_algorithms_mode,
+    _set_deterministic_algorithms_mode,
+    _wanted_deterministic_algorithms_mode,
     "torch",
-    _algorithms_available,
-    _save_algorithms_flags,
-    _restore_algorithms_flags,
+    _deterministic_algorithms_available,
+    _save_deterministic_algorithms_flags,
+    _restore_deterministic_algorithms_flags,
     default="off",
 )
 
@@ -80,11 +80,11 @@ ALGORITHMS = Switch(
 # The kernels import torch, so this file imports them only when it installs them. What is in force is asked of torch's
 # dispatcher; while their module is not loaded, nobody can have installed them.
 
-_KERNELS_MODULE = "samerun.control.operators.install"
+_KERNELS_MODULE = "samerun.control.deterministic_kernels.install"
 
 
 def _operators_can_be_replaced() -> bool:
-    torch = find_imported("torch", "library", "version")
+    torch = find_imported_module("torch", "library", "version")
     return (
         torch is not None
         and torch_c_has_functions("_dispatch_has_kernel_for_dispatch_key")
@@ -98,7 +98,7 @@ def _read_operator_provider() -> str:
 
 
 def _set_operator_provider(provider: Literal["torch", "samerun"]) -> None:
-    from samerun.control.operators import install
+    from samerun.control.deterministic_kernels import install
 
     if provider == "torch":
         install.uninstall()
@@ -106,7 +106,7 @@ def _set_operator_provider(provider: Literal["torch", "samerun"]) -> None:
         install.install()
 
 
-def _choose_operator_provider(policy: Policy) -> Literal["samerun"]:
+def _wanted_operator_provider(policy: Policy) -> Literal["samerun"]:
     return "samerun"
 
 
@@ -119,7 +119,7 @@ OPERATORS = Switch(
     "any time",
     _read_operator_provider,
     _set_operator_provider,
-    _choose_operator_provider,
+    _wanted_operator_provider,
     "torch",
     _operators_can_be_replaced,
     default="torch",
@@ -129,17 +129,17 @@ OPERATORS = Switch(
 # `torch.empty` and its like give a known value while deterministic algorithms are on.
 
 
-def _choose_fill_uninitialized_memory(policy: Policy) -> bool:
+def _wanted_fill_uninitialized_memory(policy: Policy) -> bool:
     return policy.fill_uninitialized_memory
 
 
-FILL_UNINITIALIZED_MEMORY = make_flag_switch(
+FILL_UNINITIALIZED_MEMORY = make_torch_flag_switch(
     "fill_uninitialized_memory",
     "Fresh memory holds NaN (floats) or the largest value (integers) instead of what was there before.",
     "A program that reads memory before it writes it gets other bits in every run. Filling costs time:"
     " deterministic(fill_uninitialized_memory=False) saves it, for programs that never do that.",
     ("_get_deterministic_fill_uninitialized_memory", "_set_deterministic_fill_uninitialized_memory"),
-    _choose_fill_uninitialized_memory,
+    _wanted_fill_uninitialized_memory,
     default=True,
 )
 
@@ -164,7 +164,7 @@ def _set_sdpa_backends(enabled_by_kind: dict[str, bool]) -> None:
         getattr(get_torch_c_module(), f"_set_sdp_use_{kind}")(enabled)
 
 
-def _choose_sdpa_backends(policy: Policy) -> dict[str, bool]:
+def _wanted_sdpa_backends(policy: Policy) -> dict[str, bool]:
     return {"cudnn": False, "mem_efficient": False} if policy.level == "warn" else {"cudnn": False}
 
 
@@ -181,7 +181,7 @@ SDPA = Switch(
     "any time",
     _read_sdpa_backends,
     _set_sdpa_backends,
-    _choose_sdpa_backends,
+    _wanted_sdpa_backends,
     "torch",
     _sdpa_available,
     agrees=_sdpa_backends_agree,
@@ -191,12 +191,12 @@ SDPA = Switch(
 
 # The plain implementation of attention computes half precision inputs in float32.
 
-MATH_SDP_REDUCTION = make_flag_switch(
+MATH_SDP_REDUCTION = make_torch_flag_switch(
     "math_sdp_reduction",
     "Attention in its plain implementation keeps float32 between its steps for half precision inputs.",
     'It is the fallback when no other implementation is deterministic. Left alone with precision="keep".',
     ("_get_math_sdp_allow_fp16_bf16_reduction", "_set_math_sdp_allow_fp16_bf16_reduction"),
-    choose_off_unless_kept,
+    want_false_unless_precision_kept,
 )
 
 
@@ -251,12 +251,12 @@ ENABLED_BACKENDS = Switch(
 # Faster paths that eager mode takes when it can: recorded.
 
 
-def _eager_choices_available() -> bool:
-    return find_imported("torch", "backends", "_C") is not None
+def _mha_and_einsum_settings_available() -> bool:
+    return find_imported_module("torch", "backends", "_C") is not None
 
 
-def _read_eager_choices() -> dict[str, Value]:
-    backends = get_imported("torch").backends
+def _read_mha_and_einsum_settings() -> dict[str, Value]:
+    backends = get_imported_module("torch").backends
     einsum = backends.opt_einsum
     return {
         "mha_fastpath": bool(backends.mha.get_fastpath_enabled()),
@@ -266,8 +266,8 @@ def _read_eager_choices() -> dict[str, Value]:
     }
 
 
-def _restore_eager_choices(saved: dict[str, Value]) -> None:
-    backends, now = get_imported("torch").backends, _read_eager_choices()
+def _restore_mha_and_einsum_settings(saved: dict[str, Value]) -> None:
+    backends, now = get_imported_module("torch").backends, _read_mha_and_einsum_settings()
     if now["mha_fastpath"] != saved["mha_fastpath"]:
         backends.mha.set_fastpath_enabled(saved["mha_fastpath"])
     if now["opt_einsum_enabled"] != saved["opt_einsum_enabled"]:
@@ -282,9 +282,9 @@ EAGER_CHOICES = Switch(
     "einsum does so if the package opt_einsum is installed: another order gives other bits, but the same in every"
     " run of one environment.",
     "any time",
-    _read_eager_choices,
+    _read_mha_and_einsum_settings,
     module="torch",
-    available=_eager_choices_available,
-    restore=_restore_eager_choices,
+    available=_mha_and_einsum_settings_available,
+    restore=_restore_mha_and_einsum_settings,
     default={"mha_fastpath": True},
 )

@@ -36,12 +36,18 @@ def launch_activation(device: Device, function_index: int, x: Address, grad: Add
 
 def launch_square_roots(device: Device, is_double: int, x: Address, out: Address, n: int) -> None:
     launch_grid_stride(
-        device, "elementwise", "roots64" if is_double else "roots32", n, c_void_p(x), c_void_p(out), c_int64(n)
+        device,
+        "elementwise",
+        "square_roots64" if is_double else "square_roots32",
+        n,
+        c_void_p(x),
+        c_void_p(out),
+        c_int64(n),
     )
 
 
 def launch_random_floats(device: Device, is_normal: int, seed: int, draw_number: int, out: Address, n: int) -> None:
-    name = "normal" if is_normal else "uniform"
+    name = "random_normal" if is_normal else "random_uniform"
     launch_grid_stride(
         device, "random", name, (n + 3) // 4, c_uint64(seed), c_uint64(draw_number), c_void_p(out), c_int64(n)
     )
@@ -53,14 +59,16 @@ def launch_randint(device: Device, seed: int, draw_number: int, low: int, span: 
 
 
 def launch_random_words64(device: Device, seed: int, draw_number: int, out: Address, n: int) -> None:
-    launch_grid_stride(device, "random", "words64", n, c_uint64(seed), c_uint64(draw_number), c_void_p(out), c_int64(n))
+    launch_grid_stride(
+        device, "random", "random_words64", n, c_uint64(seed), c_uint64(draw_number), c_void_p(out), c_int64(n)
+    )
 
 
 def launch_random_block_words(
     device: Device, seed: int, draw_number: int, block_indices: Address, out: Address, n: int
 ) -> None:
     given = (c_uint64(seed), c_uint64(draw_number), c_void_p(block_indices), c_void_p(out))
-    launch_grid_stride(device, "random", "block_words", n, *given, c_int64(n))
+    launch_grid_stride(device, "random", "random_block_words", n, *given, c_int64(n))
 
 
 def launch_fill(device: Device, dtype: torch.dtype, out: Address, value: float, n: int) -> None:

@@ -11,7 +11,7 @@ from samerun.numerics.cuda import elementwise, products, rows, sums
 # (decision 0031): `NativeFunction.for_device_of(x)` looks up the one for the device of x.
 ENTRIES: dict[str, Callable[..., Any]] = {
     "samerun_map_function": elementwise.launch_unary_function,
-    "samerun_map_pair_function": elementwise.launch_binary_function,
+    "samerun_map_binary_function": elementwise.launch_binary_function,
     "samerun_map_activation": elementwise.launch_activation,
     "samerun_square_roots": elementwise.launch_square_roots,
     "samerun_random_floats": elementwise.launch_random_floats,

@@ -28,13 +28,13 @@ Device = torch.device
 
 
 class AxisStruct(ctypes.Structure):
-    """axis_t of native/cuda/products.cu."""
+    """axis_offsets_t of native/cuda/products.cu."""
 
     _fields_ = [("table", c_void_p), ("stride", c_int64)]
 
 
 class ProductStruct(ctypes.Structure):
-    """product_t of native/cuda/products.cu."""
+    """gemm_t of native/cuda/products.cu."""
 
     _fields_ = [
         *((name, c_int64) for name in ("batches", "m", "n", "k")),
@@ -79,10 +79,10 @@ def _launch_tiled_gemm(device: Device, dtype: torch.dtype, product: ProductStruc
     parts = allocate_uninitialized(device, blocks * cells if splits > 1 else 0, dtype)
     product.splits, product.parts = splits, parts.data_ptr() if splits > 1 else None
     if blocks:
-        kernel = f"product_{'small' if size == 32 else 'large'}{bits}"
+        kernel = f"gemm_{'small' if size == 32 else 'large'}{bits}"
         launch_kernel(device, "products", kernel, count_tiles(size) * splits, (THREADS,), product)
     if splits > 1 or not blocks:
-        launch_grid_stride(device, "products", f"sum_product_parts{bits}", cells, product)
+        launch_grid_stride(device, "products", f"sum_split_k_parts{bits}", cells, product)
 
 
 def launch_matmul(
@@ -159,7 +159,7 @@ class _ConvolutionGemm:
         launch_grid_stride(
             self.device,
             "products",
-            "grid_offsets",
+            "fill_grid_offsets",
             table.numel(),
             c_void_p(table.data_ptr()),
             c_int64(table.numel()),

@@ -56,7 +56,7 @@ def launch_normalize_rows(
     launch_kernel(
         device,
         "norms",
-        "norm_rows",
+        "normalize_rows",
         num_rows,
         _choose_block_shape_for_row(row_length),
         c_int(is_rms),
@@ -86,7 +86,7 @@ def launch_normalize_rows_backward(
     launch_kernel(
         device,
         "norms",
-        "norm_rows_backward",
+        "normalize_rows_backward",
         num_rows,
         _choose_block_shape_for_row(row_length),
         c_int(is_rms),

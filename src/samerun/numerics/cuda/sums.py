@@ -91,10 +91,15 @@ def _make_tree_sum_launcher(dtype: torch.dtype, bits: str) -> Callable[..., int]
         if is_contiguous and (inner < 0 or reduced.stride[inner] != 1):
             line = kept.size[last]
             num_blocks = kept.total // line * -(-line // WARP) * blocks
-            launch_kernel(device, "sums", f"sum_columns{bits}", num_blocks, (WARP, WARP), *given)
+            launch_kernel(device, "sums", f"reduce_column_blocks{bits}", num_blocks, (WARP, WARP), *given)
         else:
             launch_kernel(
-                device, "sums", f"sum_rows{bits}", -(-kept.total * blocks * WARP // THREADS), (THREADS,), *given
+                device,
+                "sums",
+                f"reduce_row_blocks{bits}",
+                -(-kept.total * blocks * WARP // THREADS),
+                (THREADS,),
+                *given,
             )
         if blocks > 1:
             launch_block_tree_reduction(device, bits, term == PRODUCT, to, out, blocks, kept.total)

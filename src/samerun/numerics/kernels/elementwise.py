@@ -80,7 +80,7 @@ FUSED_UPDATE_NAMES: tuple[FusedUpdateName, ...] = ("lerp", "addcmul", "addcdiv")
 """x + (y - x) * value, x + (y * value) * z, x + (y * value) / z."""
 
 _LARGEST = 3.4028234663852886e38
-_update = library.declare_native_function("samerun_optimizer_update", "vipppfl")
+_update = library.declare_native_function("samerun_lerp_addcmul_or_addcdiv_inplace", "vipppfl")
 
 
 def try_fused_update_in_place(

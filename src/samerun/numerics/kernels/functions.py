@@ -20,7 +20,7 @@ _NUMBERS = {name: number for number, name in enumerate(NAMES)}
 
 PAIR_NAMES = ("pow", "atan2", "hypot")
 
-_pair_function = library.declare_native_function("samerun_map_pair_function", "vipppl")
+_pair_function = library.declare_native_function("samerun_map_binary_function", "vipppl")
 _function = library.declare_native_function("samerun_map_function", "vippl")
 
 

@@ -49,7 +49,7 @@ def supported_levels() -> list[InstructionLevel]:
         return [REFERENCE]
     return [
         REFERENCE,
-        *(name for name, number in _level_numbers.items() if _library.samerun_level_is_supported(number)),
+        *(name for name, number in _level_numbers.items() if _library.samerun_simd_level_is_supported(number)),
     ]
 
 
@@ -57,7 +57,7 @@ def current_level() -> InstructionLevel:
     """The instructions in use: ``plain``, ``avx2``, ``avx512``, ``neon``, or ``reference`` without the library."""
     if not is_available():
         return REFERENCE
-    return bytes.decode(_library.samerun_level_name(_library.samerun_level()))
+    return bytes.decode(_library.samerun_simd_level_name(_library.samerun_current_simd_level()))
 
 
 def force_level(name: InstructionLevel | None) -> None:
@@ -75,7 +75,7 @@ def force_level(name: InstructionLevel | None) -> None:
         )
     _reference_forced = name == REFERENCE
     if _library is not None and not _reference_forced:
-        _library.samerun_force_level(-1 if name is None else _level_numbers[name])
+        _library.samerun_try_force_simd_level(-1 if name is None else _level_numbers[name])
 
 
 class NativeFunction:
@@ -139,7 +139,7 @@ def set_thread_count_to_torchs() -> None:
     torch = sys.modules.get("torch")
     threads = 1 if torch is None else torch.get_num_threads()
     if threads != _pool_threads:
-        _library.samerun_set_threads(threads)
+        _library.samerun_set_num_threads(threads)
         _pool_threads = threads
     # torch's OpenMP threads wait for the next operator without sleeping. Threads of our own would share the cores with
     # them, which cost a third of the speed, so jobs of the main thread run on torch's team (decision 0044).
@@ -154,7 +154,7 @@ def load_library_or_none() -> Any:
     try:
         if library is None or not library.samerun_arithmetic_is_ieee():
             return None
-        library.samerun_level_name.restype = ctypes.c_char_p
+        library.samerun_simd_level_name.restype = ctypes.c_char_p
         library.samerun_use_openmp_team.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
         return library
     except AttributeError:  # built by another version
@@ -163,7 +163,7 @@ def load_library_or_none() -> Any:
 
 def _read_level_number_by_name() -> dict[InstructionLevel, int]:
     found: dict[InstructionLevel, int] = {}
-    while _library is not None and (name := _library.samerun_level_name(len(found))):
+    while _library is not None and (name := _library.samerun_simd_level_name(len(found))):
         found[name.decode()] = len(found)
     return found
 

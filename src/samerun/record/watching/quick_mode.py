@@ -37,30 +37,30 @@ except ImportError:  # it was not built, or for another Python
     _watch = None
 
 
-def choose_fastest_digest_function() -> Callable[[Any], bytes]:
+def choose_digest_function() -> Callable[[Any], bytes]:
     """`digest.digest`, or what gives the same faster where the library is there."""
-    faster: Callable[[Any], bytes] = d.digest if set_up_quick_mode_class() is None else _watch.digest
+    faster: Callable[[Any], bytes] = d.digest if load_quick_mode_class() is None else _watch.digest
     return faster
 
 
-def choose_fastest_join_digests_function() -> Callable[[list[Any], Callable[[Any], bytes]], bytes]:
+def choose_join_digests_function() -> Callable[[list[Any], Callable[[Any], bytes]], bytes]:
     """`digest.join_digests`, or what gives the same faster where the library is there."""
     faster: Callable[[list[Any], Callable[[Any], bytes]], bytes]
-    faster = d.join_digests if set_up_quick_mode_class() is None else _watch.join_digests
+    faster = d.join_digests if load_quick_mode_class() is None else _watch.join_digests
     return faster
 
 
 @functools.cache
-def set_up_quick_mode_class() -> type[OperatorMode] | None:
+def load_quick_mode_class() -> type[OperatorMode] | None:
     """The class of the quick mode; None if there is no library, or it does not know this torch."""
     if _watch is None:
         return None
     try:
-        _watch.setup(collect_objects_for_native_library())
+        _watch.setup(collect_objects_for_c_library())
     except (AttributeError, TypeError):  # another torch than it knows
         return None
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_watch.stop_borrowing)
+        os.register_at_fork(after_in_child=_watch.stop_borrowing_threads_after_fork)
 
     exclude_from_compilation(
         OperatorMode._record_results, OperatorMode._count_failed_operator, StorageDigests.find_or_add_record,
@@ -80,8 +80,8 @@ def set_up_quick_mode_class() -> type[OperatorMode] | None:
     registry: Any = sys.modules.get("torch._library.simple_registry")
     find_rule = getattr(registry, "find_torch_dispatch_rule", None)
     if find_rule is not None:  # torch looks it up once, when the first mode is called
-        _watch.skip_rule_lookup_for(QuickMode, find_rule)
-        registry.find_torch_dispatch_rule = _watch.find_rule
+        _watch.skip_dispatch_rule_lookup_for(QuickMode, find_rule)
+        registry.find_torch_dispatch_rule = _watch.find_dispatch_rule
     return QuickMode
 
 
@@ -89,12 +89,12 @@ def make_operator_mode(table: OperatorTable) -> OperatorMode:
     """An operator mode for this thread. Runs that are changed on purpose (captured, replayed) go the slow way only."""
     config = table.recorder.config
     slow = config.capture is not None or config.replay is not None or config.hash_rows or config.has_isolated_draws
-    quick = None if slow else set_up_quick_mode_class()
+    quick = None if slow else load_quick_mode_class()
     return OperatorMode(table) if quick is None else quick(table)
 
 
-def collect_objects_for_native_library() -> SimpleNamespace:
-    """The objects and numbers that the library works with: `host_t` in native/watch/watch.h."""
+def collect_objects_for_c_library() -> SimpleNamespace:
+    """The objects and numbers that the library works with: `host_objects_t` in native/watch/watch.h."""
     digest_pieces, openmp_parallel = pieces.piece_digest_and_gomp_addresses()
     return SimpleNamespace(
         Tensor=torch.Tensor,

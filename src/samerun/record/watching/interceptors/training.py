@@ -137,7 +137,7 @@ def record_optimizer_steps_and_losses(recorder: Recorder, optimizer_module: Any)
 def intercept_backward_to_record_loss(recorder: Recorder, torch: Any) -> None:
     """Record the tensor on which `backward` is called as the loss of the step."""
     from samerun.record.digests.torch_guards import HiddenFromProgram, no_torch_function
-    from samerun.record.watching.quick_mode import choose_fastest_digest_function
+    from samerun.record.watching.quick_mode import choose_digest_function
 
     digest: Callable[[Any], bytes] | None = None
 
@@ -148,7 +148,7 @@ def intercept_backward_to_record_loss(recorder: Recorder, torch: Any) -> None:
             return
         state.inside_samerun += 1
         try:
-            digest = digest or choose_fastest_digest_function()  # torch must be whole before it is asked for
+            digest = digest or choose_digest_function()  # torch must be whole before it is asked for
             with no_torch_function():
                 recorder.last_loss = digest(tensor)
             if recorder.config.snapshot_steps:
