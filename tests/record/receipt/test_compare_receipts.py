@@ -61,7 +61,7 @@ def test_generators_alone_are_evidence_and_no_difference() -> None:
 def test_outputs_can_be_left_out() -> None:
     a, b = (made(section(outputs=[output("train.log", value)])) for value in "01")
     assert compared(a, b)["verdict"] == "different"
-    assert compared(a, b, ignore=["*.log"])["verdict"] == "same"
+    assert compared(a, b, ignored_output_patterns=["*.log"])["verdict"] == "same"
 
 
 def test_receipts_without_results_are_compared_by_operator(tmp_path: Path) -> None:

@@ -69,8 +69,8 @@ def test_the_root_tells_the_shape() -> None:
 
 def test_a_row_by_name() -> None:
     one: StepTable = table(COLUMNS, 3, {(2, "grads"): "other"})
-    assert one.row(0)["params"] == table(COLUMNS, 1).row(0)["params"]
-    assert one.row(1)["grads"] != table(COLUMNS, 3).row(1)["grads"]
+    assert one.digests_of_row(0)["params"] == table(COLUMNS, 1).digests_of_row(0)["params"]
+    assert one.digests_of_row(1)["grads"] != table(COLUMNS, 3).digests_of_row(1)["grads"]
 
 
 def test_rows_that_are_not_those_of_their_tree_are_no_answer() -> None:
