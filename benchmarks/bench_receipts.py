@@ -32,7 +32,7 @@ def compare(results: Results, steps: int) -> None:
     from sample_receipts import made, section
 
     from samerun.record.receipt import receipt_file
-    from samerun.record.receipt.step_table import DIGEST_BYTES, EVIDENCE, VALUES, build_table
+    from samerun.record.receipt.step_table import DIGEST_BYTES, EVIDENCE, VALUES, build_step_table
 
     table = results.table(f"receipts of {steps:,} steps", {"": "", "least, s": ".2f", "median, s": ".2f"})
     with tempfile.TemporaryDirectory() as folder:
@@ -43,7 +43,7 @@ def compare(results: Results, steps: int) -> None:
                 rows: Any = np.arange(words, dtype="<u8")
                 if name == "b" and columns == VALUES:
                     rows[-1] += 1
-                tables.append(build_table(columns, rows.tobytes()))
+                tables.append(build_step_table(columns, rows.tobytes()))
             one = section()
             vars(one).update(values=tables[0], evidence=tables[1])
             begin = time.perf_counter()

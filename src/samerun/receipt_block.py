@@ -57,9 +57,9 @@ def receipt(
     with tempfile.TemporaryDirectory(prefix="samerun-", ignore_cleanup_errors=True) as folder:
         recording = _start_or_join_recording(folder)
         with hide_from_recorder():
-            from samerun.record.watching.start import read_initial_state
+            from samerun.record.watching.start import digest_initial_models_and_generators
 
-            initial_state = read_initial_state(recording.recorder)
+            initial_state = digest_initial_models_and_generators(recording.recorder)
         failed: BaseException | None = None
         try:
             yield
@@ -99,13 +99,13 @@ class _OwnRecording:
             recorder.restart(config)
 
     def stop_and_read(self) -> RecordedSections:
-        from samerun.record.receipt.assemble import build_sections_of_folder
+        from samerun.record.receipt.assemble import build_sections_of_traces
 
         self.recorder.finish()
         os.environ.pop(ROLE_VARIABLE, None)
         if self.role is not None:
             os.environ[ROLE_VARIABLE] = self.role
-        return RecordedSections(*build_sections_of_folder(Path(self.folder)))
+        return RecordedSections(*build_sections_of_traces(Path(self.folder)))
 
 
 class _TraceSlice:
@@ -133,7 +133,7 @@ class _TraceSlice:
     def stop_and_read(self) -> RecordedSections:
         from dataclasses import replace
 
-        from samerun.record.receipt.assemble import build_section
+        from samerun.record.receipt.assemble import build_process_section
         from samerun.record.trace.reader import Trace
 
         for call in list(self.recorder.end_callbacks):
@@ -146,7 +146,7 @@ class _TraceSlice:
         last, writer = self._flush_and_count_events(), self.recorder.writer
         if writer is None:
             return RecordedSections([], [f"the recording had stopped: {self.recorder.failure}"])
-        section = build_section(Trace(Path(writer.path)), self.first, last)
+        section = build_process_section(Trace(Path(writer.path)), self.first, last)
         return RecordedSections([replace(section, complete=True)], [])
 
 
@@ -161,10 +161,10 @@ def _start_or_join_recording(folder: str) -> _OwnRecording | _TraceSlice:
 def _resolve_writable_target(path: str | os.PathLike[str]) -> Path | str:
     """Return the file or address that the receipt goes to. Raises SamerunError if it could not be written later."""
     from samerun.record.receipt import remote
-    from samerun.record.receipt.remote import is_address
+    from samerun.record.receipt.remote import is_remote_address
 
     text, other = os.fspath(path), os.environ.get(FOLDER_VARIABLE)
-    if not is_address(text):
+    if not is_remote_address(text):
         return _add_rank_and_require_writable(Path(text) if not other else Path(other) / Path(text).name)
     if other:
         return _add_rank_and_require_writable(Path(other) / posixpath.basename(text))

@@ -34,7 +34,7 @@ class Program:
 
     def run_and_record(self, plan: Plan, name: str, labels: tuple[str, ...] = ()) -> Any:
         self.made += 1
-        value = plan.watch.pin_value if plan.watch.pins else None
+        value = plan.watch.pin_variant if plan.watch.pins else None
         return SimpleNamespace(exit_code=0, result=BEHAVIOURS[self.behaviour](value))
 
     def compare_runs(self, a: Any, b: Any) -> Any:

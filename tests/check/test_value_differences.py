@@ -34,7 +34,7 @@ def test_nothing_to_keep_where_nothing_differs() -> None:
 def keep_values(folder: Path, step: int, tensors: list[torch.Tensor], loss: float | None) -> None:
     folder.mkdir(exist_ok=True)
     facts = {"line": 0, "loss": None if loss is None else loss.hex(), "parameters": sum(t.numel() for t in tensors)}
-    kept_tensors.write_tensors(step_values_path(str(folder), step), tensors, facts)
+    kept_tensors.write_readable_tensors(step_values_path(str(folder), step), tensors, facts)
 
 
 def test_the_numbers(tmp_path: Path) -> None:

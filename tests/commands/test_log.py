@@ -43,13 +43,13 @@ def names(found: list[index.ReceiptSummary]) -> list[str]:
 
 
 def test_the_newest_stand_last(folder: Path) -> None:
-    assert names(index.list_receipts(folder)) == ["notes.json", "a.json", "b.json", "c.json"]
-    assert names(index.list_receipts(folder, "train")) == ["a.json", "b.json"]
-    assert names(index.list_receipts(folder, "train", 1)) == ["b.json"]
-    assert index.list_receipts(folder, "%") == []
-    killed = index.list_receipts(folder, "train", 1)[0]
+    assert names(index.update_and_list_receipts(folder)) == ["notes.json", "a.json", "b.json", "c.json"]
+    assert names(index.update_and_list_receipts(folder, "train")) == ["a.json", "b.json"]
+    assert names(index.update_and_list_receipts(folder, "train", 1)) == ["b.json"]
+    assert index.update_and_list_receipts(folder, "%") == []
+    killed = index.update_and_list_receipts(folder, "train", 1)[0]
     assert (killed.ended, killed.complete, killed.steps, killed.torch) == ("signal 9", False, 5, "2.13.0")
-    assert index.list_receipts(folder)[0].problem
+    assert index.update_and_list_receipts(folder)[0].problem
 
 
 @pytest.fixture
@@ -60,12 +60,12 @@ def settled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("settled")
 def test_what_is_new_changed_or_gone_is_noticed(folder: Path) -> None:
-    index.list_receipts(folder)
-    assert len(index.list_receipts(folder, progress=not_called)) == 4
+    index.update_and_list_receipts(folder)
+    assert len(index.update_and_list_receipts(folder, progress=not_called)) == 4
     put(folder, "d.json", "2026-01-04")
     (folder / "a.json").unlink()
-    assert names(index.list_receipts(folder)) == ["notes.json", "b.json", "c.json", "d.json"]
-    assert len(index.list_receipts(folder, progress=not_called)) == 4
+    assert names(index.update_and_list_receipts(folder)) == ["notes.json", "b.json", "c.json", "d.json"]
+    assert len(index.update_and_list_receipts(folder, progress=not_called)) == 4
 
 
 def not_called(done: int, of: int) -> None:
@@ -76,7 +76,7 @@ def not_called(done: int, of: int) -> None:
 @pytest.mark.parametrize("newest", [None, 1])
 def test_a_file_written_to_in_place_is_noticed(folder: Path, newest: int | None) -> None:
     """The folder's time stays as it was, and so do the file's size and time of writing."""
-    index.list_receipts(folder, newest=newest)
+    index.update_and_list_receipts(folder, newest_count=newest)
     raw, info = (folder / "a.json").read_bytes(), (folder / "a.json").stat()
     before = folder.stat().st_mtime_ns
     time.sleep(0.05)
@@ -84,17 +84,17 @@ def test_a_file_written_to_in_place_is_noticed(folder: Path, newest: int | None)
     os.utime(folder / "a.json", ns=(info.st_atime_ns, info.st_mtime_ns))
     after = (folder / "a.json").stat()
     assert (after.st_size, after.st_mtime_ns, folder.stat().st_mtime_ns) == (info.st_size, info.st_mtime_ns, before)
-    assert names(index.list_receipts(folder, "abcde", newest)) == ["a.json"]
-    assert names(index.list_receipts(folder, newest=newest))[-1] == "a.json"
+    assert names(index.update_and_list_receipts(folder, "abcde", newest)) == ["a.json"]
+    assert names(index.update_and_list_receipts(folder, newest_count=newest))[-1] == "a.json"
 
 
 def test_what_was_just_written_is_read_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second change in the same tick of the file system's clock, of the same size, leaves the same state."""
     same = {f"{name}/1/1/{time.time_ns()}" for name in ("a.json", "b.json")}
-    monkeypatch.setattr(index, "scan_folder", lambda *_: same)
-    assert [one.command for one in index.list_receipts(folder)] == ["train.py", "train.py"]
+    monkeypatch.setattr(index, "scan_file_states", lambda *_: same)
+    assert [one.command for one in index.update_and_list_receipts(folder)] == ["train.py", "train.py"]
     put(folder, "a.json", "2026-01-01", "again.py")
-    assert [one.command for one in index.list_receipts(folder)] == ["again.py", "train.py"]
+    assert [one.command for one in index.update_and_list_receipts(folder)] == ["again.py", "train.py"]
 
 
 def test_the_c_library_sees_what_python_sees(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,45 +113,45 @@ def test_the_c_library_sees_what_python_sees(folder: Path, monkeypatch: pytest.M
     for room, each in ((index.BUFFER_BYTES, 5_000), (500, 2)):
         monkeypatch.setattr(index, "BUFFER_BYTES", room)
         monkeypatch.setattr(index, "FILES_PER_CALL", each)
-        found = index.scan_folder(folder)
-        assert found == index.scan_folder_in_python(folder) and len(found) == 8
+        found = index.scan_file_states(folder)
+        assert found == index.scan_file_states_in_python(folder) and len(found) == 8
     assert any(state.startswith("\udcff.json/-1500000000/0/") for state in found)
     for where in (folder / "nothing", folder / "a.json"):
         with pytest.raises(SamerunError, match="cannot be read"):
-            index.scan_folder(where)
+            index.scan_file_states(where)
         with pytest.raises(OSError):
-            index.scan_folder_in_python(where)
+            index.scan_file_states_in_python(where)
     (folder / "empty").mkdir()
-    assert index.scan_folder(folder / "empty") == set()
+    assert index.scan_file_states(folder / "empty") == set()
 
 
 @pytest.mark.usefixtures("settled")
 def test_names_that_are_no_text(folder: Path) -> None:
     os.rename(folder / "c.json", os.fsencode(folder) + b"/\xff.json")
     for _ in range(2):
-        assert names(index.list_receipts(folder))[-1] == "\\udcff.json"
+        assert names(index.update_and_list_receipts(folder))[-1] == "\\udcff.json"
     os.unlink(os.fsencode(folder) + b"/\xff.json")
-    assert names(index.list_receipts(folder)) == ["notes.json", "a.json", "b.json"]
+    assert names(index.update_and_list_receipts(folder)) == ["notes.json", "a.json", "b.json"]
 
 
 def test_a_damaged_index_is_made_again(folder: Path) -> None:
-    index.list_receipts(folder)
+    index.update_and_list_receipts(folder)
     for path in (folder / ".samerun").iterdir():
         path.unlink()
     (folder / index.INDEX_PATH).write_bytes(b"not a database" * 1000)
-    assert len(index.list_receipts(folder)) == 4
+    assert len(index.update_and_list_receipts(folder)) == 4
     (folder / index.INDEX_PATH).write_bytes(b"")
-    assert len(index.list_receipts(folder)) == 4
+    assert len(index.update_and_list_receipts(folder)) == 4
 
 
 def test_an_index_that_is_damaged_inside_is_made_again(folder: Path) -> None:
-    index.list_receipts(folder)
+    index.update_and_list_receipts(folder)
     raw = bytearray((folder / index.INDEX_PATH).read_bytes())
     raw[4096:] = b"\xff" * (len(raw) - 4096)  # the first page is whole
     for path in (folder / ".samerun").iterdir():
         path.unlink()
     (folder / index.INDEX_PATH).write_bytes(raw)
-    assert len(index.list_receipts(folder)) == 4
+    assert len(index.update_and_list_receipts(folder)) == 4
     assert (folder / ".samerun" / "damaged.sqlite").exists()
 
 
@@ -163,7 +163,7 @@ UNWRITABLE = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if not
 @pytest.mark.parametrize("there", ["nothing", "an index", "a damaged index"])
 def test_a_folder_that_only_can_be_read(folder: Path, there: str) -> None:
     if there != "nothing":
-        index.list_receipts(folder)
+        index.update_and_list_receipts(folder)
     if there == "a damaged index":
         (folder / index.INDEX_PATH).write_bytes(b"not a database" * 1000)
     paths = [*(folder / ".samerun").glob("*"), *folder.glob(".samerun"), folder]
@@ -186,20 +186,20 @@ def test_a_folder_that_only_can_be_read(folder: Path, there: str) -> None:
 
 def test_a_folder_in_the_place_of_the_index(folder: Path) -> None:
     (folder / index.INDEX_PATH).mkdir(parents=True)
-    assert len(index.list_receipts(folder)) == 4
+    assert len(index.update_and_list_receipts(folder)) == 4
 
 
 def test_receipts_of_another_version_and_empty_files_are_said(folder: Path) -> None:
     text = (folder / "a.json").read_text()
     (folder / "a.json").write_text(text.replace('"schema": 1', '"schema": 2'))
     (folder / "b.json").write_text("")
-    found = {one.file: one.problem for one in index.list_receipts(folder)}
+    found = {one.file: one.problem for one in index.update_and_list_receipts(folder)}
     assert "schema 2; this samerun reads schema 1" in found["a.json"] and "it is empty" in found["b.json"]
 
 
 def test_a_folder_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(SamerunError, match="Not a directory: "):
-        index.list_receipts(tmp_path / "nothing")
+        index.update_and_list_receipts(tmp_path / "nothing")
 
 
 @pytest.fixture
@@ -212,7 +212,7 @@ def many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "deep.json").write_text("[" * 1000)
     monkeypatch.setattr(receipt_summary, "FILES_PER_TASK", 3)
     monkeypatch.setattr(receipt_summary, "MIN_FILES_FOR_WORKERS", 0)
-    monkeypatch.setattr(receipt_summary, "_usable_cores", lambda: 2)
+    monkeypatch.setattr(receipt_summary, "_count_cores_in_affinity_mask", lambda: 2)
     return tmp_path
 
 
@@ -223,12 +223,12 @@ def new_children(before: list[Any]) -> list[Any]:
 def test_workers_read_what_one_process_reads(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = multiprocessing.active_children()  # other tests' loaders may have kept theirs
     calls: list[tuple[int, int]] = []
-    by_workers = index.list_receipts(many, progress=lambda *call: calls.append(call))
+    by_workers = index.update_and_list_receipts(many, progress=lambda *call: calls.append(call))
     assert calls == [(3 * number, 42) for number in range(1, 15)]
     assert [one.file for one in by_workers if one.problem] == ["cut.json", "deep.json"] and len(by_workers) == 42
     shutil.rmtree(many / ".samerun")
     monkeypatch.setattr(receipt_summary, "MIN_FILES_FOR_WORKERS", 1000)
-    assert index.list_receipts(many) == by_workers
+    assert index.update_and_list_receipts(many) == by_workers
     assert not new_children(before)
 
 
@@ -239,7 +239,7 @@ def test_what_killed_workers_were_told_is_read_all_the_same(many: Path) -> None:
         for child in new_children(before)[: 1 if done < 20 else 2]:
             child.kill()
 
-    assert len(index.list_receipts(many, progress=kill)) == 42
+    assert len(index.update_and_list_receipts(many, progress=kill)) == 42
 
 
 def test_a_first_time_that_was_broken_off_goes_on(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,10 +251,10 @@ def test_a_first_time_that_was_broken_off_goes_on(many: Path, monkeypatch: pytes
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        index.list_receipts(many, progress=enough)
+        index.update_and_list_receipts(many, progress=enough)
     assert not new_children(before)
     calls: list[int] = []
-    assert len(index.list_receipts(many, progress=lambda _, of: calls.append(of))) == 42
+    assert len(index.update_and_list_receipts(many, progress=lambda _, of: calls.append(of))) == 42
     assert set(calls) == {42 - 15}
 
 
@@ -263,11 +263,11 @@ def test_a_killed_listing_leaves_no_worker_behind(many: Path) -> None:
         "import os, signal, multiprocessing\nfrom pathlib import Path\n"
         "from samerun.record.receipt import index, receipt_summary\n"
         "receipt_summary.FILES_PER_TASK, receipt_summary.MIN_FILES_FOR_WORKERS = 3, 0\n"
-        "receipt_summary._usable_cores = lambda: 2\n"
+        "receipt_summary._count_cores_in_affinity_mask = lambda: 2\n"
         "def die(*_):\n"
         "    print(*(child.pid for child in multiprocessing.active_children()), flush=True)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
-        "if __name__ == '__main__':\n    index.list_receipts(Path('.'), progress=die)\n"
+        "if __name__ == '__main__':\n    index.update_and_list_receipts(Path('.'), progress=die)\n"
     )
     (many / "program.py").write_text(program)
     done = subprocess.run([sys.executable, "program.py"], cwd=many, capture_output=True, text=True, timeout=60)
@@ -277,7 +277,7 @@ def test_a_killed_listing_leaves_no_worker_behind(many: Path) -> None:
     while any(living(pid) for pid in pids):
         assert time.monotonic() < end
         time.sleep(0.05)
-    assert len(index.list_receipts(many)) == 42
+    assert len(index.update_and_list_receipts(many)) == 42
 
 
 def living(pid: int) -> bool:
@@ -297,7 +297,7 @@ folder = Path(sys.argv[1])
 print("ready", flush=True)
 for number in range(1000):
     receipt_file.write(folder / f"{sys.argv[3]}-{number}.json", made(circumstances={"began": str(number)}))
-    index.list_receipts(folder)
+    index.update_and_list_receipts(folder)
 """
 
 
@@ -313,7 +313,7 @@ def test_writers_at_once_and_killed_ones_leave_a_whole_index(folder: Path) -> No
         assert process.poll() is None, "a writer failed"
         process.send_signal(signal.SIGKILL)
         process.communicate()
-    found = index.list_receipts(folder)
+    found = index.update_and_list_receipts(folder)
     there = [path.name for path in folder.glob("[!.]*.json")]
     assert sorted(names(found)) == sorted(there) and len(there) > 10
     assert [one.file for one in found if one.problem] == ["notes.json"]
@@ -330,7 +330,7 @@ def make_indices():
         folder = Path(sys.argv[1], str(number))
         folder.mkdir(exist_ok=True)
         barrier.wait(60)
-        index.list_receipts(folder)
+        index.update_and_list_receipts(folder)
 processes = [together.Process(target=make_indices) for _ in range(4)]
 for process in processes:
     process.start()
@@ -374,10 +374,10 @@ def test_remote_folders(folder: Path, memory: Any) -> None:
     found = remote.list_remote_receipts("memory://samerun-test", progress=lambda *call: calls.append(call))
     assert names(found) == ["notes.json", "a.json", "b.json", "c.json"] and calls == [(4, 4)]
     assert names(remote.list_remote_receipts("memory://samerun-test", "train", 1)) == ["b.json"]
-    here = index.list_receipts(folder)
+    here = index.update_and_list_receipts(folder)
     assert [(one.file, one.digest, one.problem) for one in found] == [(e.file, e.digest, e.problem) for e in here]
     with remote.download_if_remote("memory://samerun-test/a.json") as path:
-        assert receipt_file.read(path)["circumstances"]["began"] == "2026-01-01"
+        assert receipt_file.read_and_verify(path)["circumstances"]["began"] == "2026-01-01"
     done = samerun(["log", "--last", "--command", "train", f"file://{folder}"], folder)
     assert done.stdout == f"file://{folder}/b.json\n", done.stderr
     put(folder, "e.json", "2026-01-05", sections=[section(steps=3000, other={(2, "loss"): "x"})])

@@ -31,7 +31,7 @@ with atheris.instrument_imports(include=["samerun", "json", "jsonschema"]) if at
 
     from samerun.base.errors import SamerunError
     from samerun.record.receipt import receipt_file, receipt_json, recorded_command, step_table
-    from samerun.record.receipt.assemble import NewReceipt, add_digest
+    from samerun.record.receipt.assemble import NewReceipt, with_reproducible_digest
     from samerun.record.receipt.diff import describe_first_difference, diff_runs, load_run
     from samerun.record.receipt.environment_diff import find_unmet_conditions
     from samerun.record.receipt.receipt_summary import parse_summary
@@ -52,18 +52,18 @@ def read_all(data: bytes, folder: Path) -> None:
     entry = parse_summary("x.json", 0, data)
     list(shown_receipts.format_receipt_log([vars(entry)]))
     try:
-        value = receipt_json.parse_untrusted(data, "x.json")
+        value = receipt_json.parse_untrusted_json(data, "x.json")
     except SamerunError:
         return
     if isinstance(value, dict):
         with contextlib.suppress(RecursionError):
-            data = receipt_json.encode_canonical(add_digest(value)).encode()
+            data = receipt_json.encode_canonical(with_reproducible_digest(value)).encode()
     path = folder / "hostile.json"
     path.write_bytes(data)
     try:
         side = load_run(path)
         assert side.receipt is not None
-        step_table.verify_rows(side.tables)
+        step_table.require_rows_match_trees(side.tables)
         for answer in (diff_runs(load_run(folder / "good.json"), side), diff_runs(side, side)):
             describe_first_difference(answer)
             shown_receipts.show_diff(answer, Console(file=QUIET))
@@ -71,7 +71,7 @@ def read_all(data: bytes, folder: Path) -> None:
         return
     for read in (
         lambda receipt: recorded_command.resolve_recorded_command(receipt["command"]),
-        lambda receipt: recorded_command.describe_command(receipt["command"]),
+        lambda receipt: recorded_command.format_command_line(receipt["command"]),
         lambda receipt: receipt_file.verify_signature(receipt),
         lambda receipt: find_unmet_conditions(receipt, HERE_NOW),
     ):
@@ -142,7 +142,7 @@ def prepare(folder: Path) -> None:
 
 def _put_steps(path: Path, long: NewReceipt) -> None:
     assert long.steps_file_content is not None
-    step_table.steps_path(path, long.receipt["digest"]).write_bytes(long.steps_file_content)
+    step_table.steps_file_path(path, long.receipt["digest"]).write_bytes(long.steps_file_content)
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ from hostile_traces import block, head, places, strings
 from rich.console import Console
 
 from samerun.base.errors import SamerunError
-from samerun.record.receipt.assemble import build_section
+from samerun.record.receipt.assemble import build_process_section
 from samerun.record.receipt.diff import describe_first_difference, diff_runs, load_run
 from samerun.record.trace import format as f
 from samerun.record.trace.reader import EVENT_DTYPE, Trace
@@ -114,7 +114,7 @@ def read_all(data: bytes, folder: Path) -> bool:
             shown_receipts.show_diff(record, Console(file=QUIET))
             taken = True
     with contextlib.suppress(SamerunError):
-        build_section(Trace(folder / "b" / "main.trace"))
+        build_process_section(Trace(folder / "b" / "main.trace"))
     return taken
 
 

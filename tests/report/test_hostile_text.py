@@ -21,7 +21,7 @@ from sample_receipts import FACTS, made, section
 from samerun.base.errors import CheckpointError
 from samerun.base.text import escape_as_one_line, escape_for_terminal
 from samerun.record.receipt import receipt_file, receipt_json
-from samerun.record.receipt.assemble import add_digest
+from samerun.record.receipt.assemble import with_reproducible_digest
 from samerun.record.receipt.receipt_json import compile_schema
 
 SAMERUN = str(Path(sys.executable).with_name("samerun"))
@@ -75,7 +75,9 @@ def test_every_field_of_a_receipt(tmp_path: Path) -> None:
                 continue
             everything = with_text(everything, path, text)
         for name, receipt in (("a.json", good), ("b.json", everything)):
-            (tmp_path / name).write_text(receipt_json.encode_canonical(add_digest(receipt)), encoding="ascii")
+            (tmp_path / name).write_text(
+                receipt_json.encode_canonical(with_reproducible_digest(receipt)), encoding="ascii"
+            )
         assert "DIFFERENT" in run("diff", "a.json", "b.json", folder=tmp_path)
         run("verify", "b.json", folder=tmp_path)
         run("verify", "--command", "b.json", folder=tmp_path)
@@ -84,7 +86,7 @@ def test_every_field_of_a_receipt(tmp_path: Path) -> None:
     for path in texts_of(good)[::7]:
         (tmp_path / "b.json").write_text(json.dumps(with_text(good, path, LARGE + BAD)))
         with pytest.raises(Exception) as caught:
-            receipt_file.read(tmp_path / "b.json")
+            receipt_file.read_and_verify(tmp_path / "b.json")
         assert_fit(str(caught.value))
 
 

@@ -7,7 +7,7 @@ from hashlib import blake2b
 from typing import Any
 
 from samerun.record.receipt.assemble import NewReceipt, ProcessSection, assemble_receipt
-from samerun.record.receipt.step_table import DIGEST_BYTES, EVIDENCE, VALUES, StepTable, build_table
+from samerun.record.receipt.step_table import DIGEST_BYTES, EVIDENCE, VALUES, StepTable, build_step_table
 
 FACTS: dict[str, Any] = {
     "read_at": "first optimizer step",
@@ -32,7 +32,7 @@ def table(columns: tuple[str, ...], steps: int, other: dict[tuple[int, str], str
     """Steps with known digests; `other`: (step from 1, column) -> another value."""
     other = other or {}
     rows = [cell(other.get((step, name), f"{step} {name}")) for step in range(1, steps + 1) for name in columns]
-    return build_table(columns, b"".join(rows))
+    return build_step_table(columns, b"".join(rows))
 
 
 def section(role: str = "main", steps: int = 5, other: Any = None, **told: Any) -> ProcessSection:

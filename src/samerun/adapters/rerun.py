@@ -144,7 +144,7 @@ def _call_twice_with_receipts_or_fail(make_call: Callable[[], Any], seed: int, t
                 with samerun.receipt(file):
                     value = _await_if_coroutine(make_call())
                     samerun.mark("return value", value)
-        record = diff_runs(load_run(files[0]), load_run(files[1]), ignore=("*",))
+        record = diff_runs(load_run(files[0]), load_run(files[1]), ignored_output_patterns=("*",))
     if record["verdict"] != "same":
         pytest.fail(f"samerun: {test_name} {DIFFERENT} {seed}.\n  {describe_first_difference(record)}", pytrace=False)
     return value

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from samerun.record.comparison.streams import ComparisonScope, ScopeRestriction
 from samerun.record.config import WatchConfig
 from samerun.record.trace.run import RunTraces
 
@@ -33,7 +34,7 @@ class Plan:
     """Files, relative to the working directory, that its copy lacks."""
     other_home: bool = False
     """Another home directory, which holds links to what is in the real one."""
-    scope: tuple[str, ...] = ()
+    scope: ComparisonScope = ()
     """What comparisons with this run leave out; see samerun.record.comparison.compare."""
     own_checkpoints: bool = False
     """Give each run an empty folder in SAMERUN_CHECKPOINTS, unless the environment names one."""
@@ -44,8 +45,8 @@ class Plan:
     def with_watch(self, **settings: Any) -> Plan:
         return replace(self, watch=replace(self.watch, **settings))
 
-    def with_comparison_limits(self, *limit_names: str) -> Plan:
-        return replace(self, scope=tuple(dict.fromkeys((*self.scope, *limit_names))))
+    def with_comparison_limits(self, *limits: ScopeRestriction) -> Plan:
+        return replace(self, scope=tuple(dict.fromkeys((*self.scope, *limits))))
 
     def with_added_pins(self, *pin_names: str) -> Plan:
         return self.with_watch(pins=tuple(dict.fromkeys((*self.watch.pins, *pin_names))))

@@ -56,7 +56,7 @@ def list_or_compare_receipts(
 ) -> int:
     """List or compare the receipts of a folder; returns the exit code."""
     from samerun.record.receipt import remote
-    from samerun.record.receipt.index import list_receipts
+    from samerun.record.receipt.index import update_and_list_receipts
     from samerun.report.progress import CountProgress
 
     require_output_writable("--json", json_to)
@@ -65,17 +65,17 @@ def list_or_compare_receipts(
         CountProgress("looking at files", quiet) as scan_progress,
         CountProgress("reading receipts", quiet) as progress,
     ):
-        if remote.is_address(folder):
+        if remote.is_remote_address(folder):
             found = remote.list_remote_receipts(folder, command_filter, wanted, progress)
         else:
-            found = list_receipts(Path(folder), command_filter, wanted, progress, scan_progress)
+            found = update_and_list_receipts(Path(folder), command_filter, wanted, progress, scan_progress)
     if last or compare:
         found = [one for one in found if not one.problem]
         if len(found) < (wanted or 0):
             of = f" of a command with {command_filter!r}" if command_filter else ""
             raise SamerunError(f"{folder} holds {len(found)} receipts{of}; {wanted} needed.", hint="See samerun log.")
     if last:
-        path = remote.join_path(folder, found[-1].file)
+        path = remote.join_path_or_address(folder, found[-1].file)
         if sys.stdout.isatty():
             echo_escaped(path)
         else:
@@ -100,7 +100,7 @@ def _diff_and_report_receipts(folder: str, file_a: str, file_b: str, json_to: st
     from samerun.report.output import show_and_write_record
     from samerun.report.receipts import show_diff
 
-    names = remote.join_path(folder, file_a), remote.join_path(folder, file_b)
+    names = remote.join_path_or_address(folder, file_a), remote.join_path_or_address(folder, file_b)
     with download_if_remote(names[0]) as one, download_if_remote(names[1]) as other:
         compared = diff_runs(load_run(one, names[0]), load_run(other, names[1]))
     record: dict[str, Any] = {"schema": 1, "samerun": __version__, **compared}

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import click
 
@@ -59,7 +59,7 @@ def command(
     json_to: str | None,
     quiet: bool,
     receipt: str | None,
-    trace: str,
+    trace: Literal["steps", "ops"],
     key: str | None,
     redact: tuple[str, ...],
     **options: Any,
@@ -119,13 +119,13 @@ def _resolve_receipt_destination(text: str, target: Target) -> Path | str:
     """The file that is meant, or the address. Raises SamerunError before anything runs, where it could not be
     written later."""
     from samerun.record.receipt import remote
-    from samerun.record.receipt.index import new_receipt_name, new_receipt_path
-    from samerun.record.receipt.remote import is_address
+    from samerun.record.receipt.index import make_receipt_name, prepare_receipt_path
+    from samerun.record.receipt.remote import is_remote_address
 
-    if is_address(text):
-        return f"{text.rstrip('/')}/{new_receipt_name(target.shown)}" if remote.is_remote_folder(text) else text
+    if is_remote_address(text):
+        return f"{text.rstrip('/')}/{make_receipt_name(target.shown)}" if remote.is_remote_folder(text) else text
     if text.endswith(os.sep) or os.path.isdir(text):
-        file = new_receipt_path(Path(text), target.shown)
+        file = prepare_receipt_path(Path(text), target.shown)
         require_output_writable("--receipt", str(file))
         return file
     raise_if_existing_non_regular_file(Path(text))
@@ -135,20 +135,20 @@ def _resolve_receipt_destination(text: str, target: Target) -> Path | str:
 
 
 def _require_loadable_key(key_file: str) -> None:
-    from samerun.record.receipt.receipt_file import load_private_key
+    from samerun.record.receipt.receipt_file import load_ed25519_private_key
 
-    load_private_key(Path(key_file))
+    load_ed25519_private_key(Path(key_file))
 
 
 def run_program_with_receipt_and_exit(
-    target: Target, form: TargetForm, destination: Path | str, trace: str, key: str | None, environment: dict[str, str],
-    held_settings: dict[str, Any], redact: tuple[str, ...] = (),
+    target: Target, form: TargetForm, destination: Path | str, trace: Literal["steps", "ops"], key: str | None,
+    environment: dict[str, str], held_settings: dict[str, Any], redact: tuple[str, ...] = (),
 ) -> NoReturn:  # fmt: skip
     """Run the program beside this process, write its receipt to a file or an address, and end as it ended."""
     from samerun.base.supervise import exit_as_program_did
     from samerun.control.determinism.survey import collect_facts_outside_program
     from samerun.record.receipt.remote import upload_on_exit
-    from samerun.record.receipt.watched_run import RunRequest, run_watched
+    from samerun.record.receipt.watched_run import RunRequest, run_and_write_receipt
 
     sys.stdout.flush()
     sys.stderr.flush()
@@ -158,7 +158,7 @@ def run_program_with_receipt_and_exit(
     )
     try:
         with upload_on_exit(destination) if isinstance(destination, str) else nullcontext(destination) as file:
-            ended, _ = run_watched(request, file, Path(key) if key is not None else None)
+            ended, _ = run_and_write_receipt(request, file, Path(key) if key is not None else None)
     except SamerunError as error:
         echo_escaped(f"samerun: {error}", err=True)
         sys.exit(2)

@@ -97,16 +97,16 @@ def verify_receipt(
     from samerun.record.receipt import receipt_file, recorded_command
     from samerun.record.receipt.diff import load_run
     from samerun.record.receipt.environment_diff import find_unmet_conditions
-    from samerun.record.receipt.step_table import verify_rows
+    from samerun.record.receipt.step_table import require_rows_match_trees
 
     require_output_writable("--json", json_to)
     if os.path.isdir(path):
         raise SamerunError(f"{name} is a folder.", hint="Name a receipt: a file.")
     recorded = load_run(path, name)
     assert recorded.receipt is not None
-    verify_rows(recorded.tables)
+    require_rows_match_trees(recorded.tables)
     receipt, now = recorded.receipt, collect_facts_outside_program()
-    shown_command = recorded_command.describe_command(receipt["command"])
+    shown_command = recorded_command.format_command_line(receipt["command"])
     record: dict[str, Any] = {
         "schema": 1,
         "samerun": __version__,
@@ -155,12 +155,12 @@ def rerun_and_compare(
     from samerun.receipt_block import FOLDER_VARIABLE
     from samerun.record.receipt.diff import diff_runs, load_run, wrap_new_run
     from samerun.record.receipt.environment_diff import TIERS, EnvironmentDifference, find_tested_tier
-    from samerun.record.receipt.recorded_command import select_safe_variables
-    from samerun.record.receipt.watched_run import RunRequest, run_watched
+    from samerun.record.receipt.recorded_command import select_restorable_variables
+    from samerun.record.receipt.watched_run import RunRequest, run_and_write_receipt
 
     receipt = recorded.receipt
     in_code = receipt["command"]["form"] == "code"
-    environment = {**os.environ, **select_safe_variables(receipt["variables"])}
+    environment = {**os.environ, **select_restorable_variables(receipt["variables"])}
     if receipt["held"] is not None:
         wanted = required_environment(receipt["held"]["threads"])
         environment = make_launch_environment(environment, {n: v for n, v in wanted.items() if n not in environment},
@@ -177,7 +177,7 @@ def rerun_and_compare(
             current_facts,
             stdout=sys.stderr,
         )
-        ended, made = run_watched(request, None)
+        ended, made = run_and_write_receipt(request, None)
         expected = receipt["ended"]
         if ended.exit_code != expected["exit_code"] and not (
             in_code and (ended.exit_code == 0 or _ended_with_exception(expected))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, Literal
 
 from samerun.record.pins import CLOCK_TICK_SECONDS, EXTRA
 
@@ -13,6 +13,10 @@ STARTED_FILE = "watched"
 """An empty file in the trace folder. It shows that a recorder was started, even if it had nothing to record."""
 CONFIG_VARIABLE = "SAMERUN_WATCH"
 ROLE_VARIABLE = "SAMERUN_PARENT_ROLE"
+
+
+FreshMemory = Literal["zeros", "pattern"]
+ListingOrder = Literal["sorted", "reversed"]
 
 
 @dataclass(frozen=True)
@@ -56,8 +60,7 @@ class WatchConfig:
 
     folder: str
     """Where traces are written; one file for each process."""
-    depth: str = "auto"
-    """auto, ops or steps."""
+    depth: Literal["auto", "ops", "steps"] = "auto"
     ops_limit: int = 2_000_000
     """With depth `auto`: after this many operators record only steps, beginning with the next step."""
     operator_window: tuple[int, int] | None = None
@@ -65,9 +68,9 @@ class WatchConfig:
     max_steps: int | None = None
     kill_after: tuple[int, int] | None = None
     """Kill the process after a step: (step, signal number)."""
-    listing_order: str | None = None
+    listing_order: ListingOrder | None = None
     """None: the order of the file system; "sorted" or "reversed"."""
-    fresh_memory: str | None = None
+    fresh_memory: FreshMemory | None = None
     """None: uninitialised; "zeros" or "pattern" for new tensors and arrays."""
     clock_shift: float = 0.0
     """Seconds added to every clock."""
@@ -93,8 +96,8 @@ class WatchConfig:
     """Save the data that a run takes in, or replay those of another run."""
     pins: tuple[str, ...] = ()
     """Sources that get fixed values: see samerun.record.pins."""
-    pin_value: int = 0
-    """Which of their fixed values those sources have: see samerun.record.pins.choose_pin_value."""
+    pin_variant: int = 0
+    """Which of their fixed values those sources have: see samerun.record.pins.set_pin_variant."""
     trace_lines: bool = False
     """Trace the user's own lines and record the values of their variables."""
     capture: TensorCapture | None = None
@@ -147,7 +150,7 @@ def to_original_path(file: str, copied_folder: tuple[str, str] | None) -> str:
     return copied_folder[1] + file[len(copied_folder[0]) :]
 
 
-def load_watch_config(environment: dict[str, str] | None = None) -> WatchConfig | None:
+def try_load_watch_config(environment: dict[str, str] | None = None) -> WatchConfig | None:
     """The configuration this process was started with, or None if it is not watched."""
     path = (os.environ if environment is None else environment).get(CONFIG_VARIABLE)
     if not path:
@@ -160,6 +163,13 @@ def load_watch_config(environment: dict[str, str] | None = None) -> WatchConfig 
 
 
 __all__ = [
-    "CONFIG_VARIABLE", "ROLE_VARIABLE", "STARTED_FILE", "DataReplay", "KeptStates", "TensorCapture", "WatchConfig",
-    "load_watch_config", "to_original_path",
+    "CONFIG_VARIABLE",
+    "ROLE_VARIABLE",
+    "STARTED_FILE",
+    "DataReplay",
+    "KeptStates",
+    "TensorCapture",
+    "WatchConfig",
+    "to_original_path",
+    "try_load_watch_config",
 ]  # fmt: skip

@@ -53,47 +53,47 @@ CLOCK_TICK_SECONDS = 0.0005
 SLOWEST_CLOCK_TICK_SECONDS = 1.0
 
 _value = 0
-"""Which of their fixed values the pinned sources have in this process: see `choose_pin_value`."""
+"""Which of their fixed values the pinned sources have in this process: see `set_pin_variant`."""
 
 
-def choose_pin_value(value: int) -> None:
+def set_pin_variant(variant: int) -> None:
     """Pin every source to another of its fixed values.
 
     This is the control of a pinning experiment: a difference that follows the value of the pin is caused by the
     source, and did not disappear by chance.
     """
     global _value, PINNED_CLOCK_START
-    _value = value
-    PINNED_CLOCK_START += value * 12_345_678.0
+    _value = variant
+    PINNED_CLOCK_START += variant * 12_345_678.0
 
 
-def pinned_clock_reading(ticks: int, tick: float) -> float:
-    """The time in seconds that a pinned clock shows after `ticks` readings.
+def pinned_clock_reading(reading_count: int, tick_seconds: float) -> float:
+    """The time in seconds that a pinned clock shows after `reading_count` readings.
 
     Under another pin value the ticks are also uneven: a program that compares two spans of time gets the same result
     from every even clock, however fast it goes.
     """
-    uneven = pinned_seed(f"clock {ticks}", 16) / 65536 - 0.5 if _value else 0.0
-    return PINNED_CLOCK_START + (ticks + uneven) * tick * (1 + 0.3 * _value)
+    uneven = pinned_seed(f"clock {reading_count}", 16) / 65536 - 0.5 if _value else 0.0
+    return PINNED_CLOCK_START + (reading_count + uneven) * tick_seconds * (1 + 0.3 * _value)
 
 
-def pinned_byte_stream(name: str) -> Callable[[int], bytes]:
+def make_pinned_byte_reader(source_name: str) -> Callable[[int], bytes]:
     """A function that returns the next `size` bytes of the fixed stream of a source."""
     counter = itertools.count()
 
     def next_bytes(size: int) -> bytes:
         out = b""
         while len(out) < size:
-            out += xxh3_128_digest(f"{_hash_key(name)}.{next(counter)}".encode())
+            out += xxh3_128_digest(f"{_append_pin_variant(source_name)}.{next(counter)}".encode())
         return out[:size]
 
     return next_bytes
 
 
-def pinned_seed(name: str, bits: int = 32) -> int:
+def pinned_seed(source_name: str, bits: int = 32) -> int:
     """A seed that depends only on the name of the source and the pin value."""
-    return xxh3_64_intdigest(f"samerun pin {_hash_key(name)}".encode()) >> (64 - bits)
+    return xxh3_64_intdigest(f"samerun pin {_append_pin_variant(source_name)}".encode()) >> (64 - bits)
 
 
-def _hash_key(name: str) -> str:
-    return f"{name} {_value}" if _value else name
+def _append_pin_variant(source_name: str) -> str:
+    return f"{source_name} {_value}" if _value else source_name

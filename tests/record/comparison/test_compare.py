@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from samerun.record.comparison.compare import Difference, find_clues, find_first_difference
+from samerun.record.comparison.compare import Difference, find_differing_host_events, find_first_difference
 from samerun.record.trace import format as f
 from samerun.record.trace import reader
 from samerun.record.trace.run import RunTraces
@@ -247,5 +247,5 @@ def test_a_file_that_only_the_second_run_reads(tmp_path: Path, at: int, seen: bo
     for name, events in (("a", rows), ("b", read)):
         (tmp_path / name).mkdir()
         write(tmp_path / name, "main", events)
-    found = find_clues(RunTraces(tmp_path / "a"), RunTraces(tmp_path / "b"), "main", 10, 10)
+    found = find_differing_host_events(RunTraces(tmp_path / "a"), RunTraces(tmp_path / "b"), "main", 10, 10)
     assert [clue.a.line for clue in found] == ([700] if seen else [])

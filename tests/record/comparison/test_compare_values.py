@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from samerun.check.evidence import value_differences as checked
 from samerun.check.evidence.value_differences import ElementDifference, compare_element_bytes
-from samerun.record.watching.kept_tensors import write_tensors
+from samerun.record.watching.kept_tensors import write_readable_tensors
 
 WIDTHS = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 SHAPES = {"float16": (5, 10), "bfloat16": (8, 7), "float32": (8, 23), "float64": (11, 52)}
@@ -187,7 +187,7 @@ def test_values_of_any_geometry_are_kept(tmp_path: Path) -> None:
     ]  # fmt: skip
     left_out = [torch.ones(1).expand(10**12), torch.empty(3, device="meta"), released()]
     path = tmp_path / "kept"
-    write_tensors(str(path), [*tensors, *left_out], {})
+    write_readable_tensors(str(path), [*tensors, *left_out], {})
     head, _, raw = path.read_bytes().partition(b"\n")
     heads = json.loads(head)["tensors"]
     assert [(one["dtype"], tuple(one["shape"])) for one in heads] == [(str(t.dtype), tuple(t.shape)) for t in tensors]

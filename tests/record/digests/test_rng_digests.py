@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 
 from samerun.record.digests.state_digests import (
-    digest_numpy_state,
-    digest_python_state,
-    make_numpy_state_reader,
-    make_python_state_reader,
+    digest_numpy_random_state,
+    digest_python_random_state,
+    make_numpy_random_state_digester,
+    make_python_random_state_digester,
 )
 
 
 def test_readers_agree_after_every_kind_of_change() -> None:
     chosen = random.Random(5)
-    read_python, read_numpy = make_python_state_reader(random), make_numpy_state_reader(np.random)
+    read_python, read_numpy = make_python_random_state_digester(random), make_numpy_random_state_digester(np.random)
     python_state, numpy_state = random.getstate(), np.random.get_state()
     bits = np.random.get_bit_generator()
     changes: list[Any] = [
@@ -30,13 +30,13 @@ def test_readers_agree_after_every_kind_of_change() -> None:
     try:
         for _ in range(200):
             chosen.choice(changes)()
-            assert read_python() == digest_python_state(random.getstate())
-            assert read_numpy() == digest_numpy_state(np.random.get_state(legacy=False))
+            assert read_python() == digest_python_random_state(random.getstate())
+            assert read_numpy() == digest_numpy_random_state(np.random.get_state(legacy=False))
             seen.add((read_python(), read_numpy()))
         for other in (np.random.PCG64(1), np.random.MT19937(1), bits):
             np.random.set_bit_generator(other)
             np.random.rand()
-            assert read_numpy() == digest_numpy_state(np.random.get_state(legacy=False))
+            assert read_numpy() == digest_numpy_random_state(np.random.get_state(legacy=False))
     finally:
         np.random.set_bit_generator(bits)
         np.random.set_state(numpy_state)
@@ -48,7 +48,7 @@ def test_an_unusual_generator_is_read_through_its_library() -> None:
     """A `random` of another build, without the fields that are known: slower, and right."""
     own = random.Random(1)
     module = types.SimpleNamespace(getstate=own.getstate, Random=random.Random)
-    read = make_python_state_reader(module)
+    read = make_python_random_state_digester(module)
     before = read()
     own.random()
-    assert read() == digest_python_state(own.getstate()) != before
+    assert read() == digest_python_random_state(own.getstate()) != before

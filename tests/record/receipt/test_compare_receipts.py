@@ -61,7 +61,7 @@ def test_generators_alone_are_evidence_and_no_difference() -> None:
 def test_outputs_can_be_left_out() -> None:
     a, b = (made(section(outputs=[output("train.log", value)])) for value in "01")
     assert compared(a, b)["verdict"] == "different"
-    assert compared(a, b, ignore=["*.log"])["verdict"] == "same"
+    assert compared(a, b, ignored_output_patterns=["*.log"])["verdict"] == "same"
 
 
 def test_receipts_without_results_are_compared_by_operator(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_settings_of_single_ranks_are_told() -> None:
     facts = {1: FACTS, 2: {**FACTS, "knobs": {"threads": 4, "mkl_cbwr": None}}}
     receipt = made(section("rank0"), replace(section("rank1"), pid=2), facts=None).receipt
     assert receipt["others"] == {}
-    from samerun.record.receipt.assemble import _collect_rank_differences
+    from samerun.record.receipt.assemble import _collect_differing_rank_facts
 
     told = [section("rank0"), replace(section("rank1"), pid=2)]
-    assert _collect_rank_differences(told, facts, FACTS) == {"rank1": {"knobs": {"threads": 4}}}
+    assert _collect_differing_rank_facts(told, facts, FACTS) == {"rank1": {"knobs": {"threads": 4}}}

@@ -111,8 +111,8 @@ def test_what_lies_in_the_place_of_the_index_stays_as_it_is(trap: Callable[[Path
 
 def test_our_own_index_is_kept(tmp_path: Path) -> None:
     receipt_file.write(tmp_path / "a.json", made())
-    assert len(index.list_receipts(tmp_path)) == 1
+    assert len(index.update_and_list_receipts(tmp_path)) == 1
     before = (tmp_path / index.INDEX_PATH).stat().st_ino
-    assert len(index.list_receipts(tmp_path)) == 1
+    assert len(index.update_and_list_receipts(tmp_path)) == 1
     assert (tmp_path / index.INDEX_PATH).stat().st_ino == before
     assert not (tmp_path / ".samerun" / "damaged.sqlite").exists()

@@ -19,7 +19,7 @@ from samerun.base.errors import SamerunError
 from samerun.base.files import write_file_atomically
 from samerun.base.text import escape_as_one_line
 from samerun.record.receipt import receipt_file, receipt_json, step_table
-from samerun.record.receipt.assemble import add_digest
+from samerun.record.receipt.assemble import with_reproducible_digest
 
 
 def written(path: Path, **parts: Any) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def written(path: Path, **parts: Any) -> dict[str, Any]:
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     receipt = written(tmp_path / "run.json")
-    assert receipt_file.read(tmp_path / "run.json") == receipt
+    assert receipt_file.read_and_verify(tmp_path / "run.json") == receipt
     assert os.listdir(tmp_path) == ["run.json"]
 
 
@@ -46,21 +46,21 @@ def test_many_steps_lie_beside_the_receipt_and_go_with_it(tmp_path: Path) -> Non
     path = tmp_path / "run.json"
     long = made(section(steps=step_table.MAX_INLINE_ROWS + 1))
     receipt_file.write(path, long)
-    receipt = receipt_file.read(path)
+    receipt = receipt_file.read_and_verify(path)
     assert receipt["steps_in"] == "file"
-    beside = step_table.steps_path(path, receipt["digest"])
+    beside = step_table.steps_file_path(path, receipt["digest"])
     assert sorted(os.listdir(tmp_path)) == sorted(["run.json", beside.name])
-    tables = step_table.read_tables(path, receipt)
+    tables = step_table.read_step_tables(path, receipt)
     assert bytes(tables["main", "values"].rows) == bytes(long.tables[1].rows)
     raw = bytearray(beside.read_bytes())
     raw[len(raw) // 2] ^= 1
     beside.write_bytes(raw)
     with pytest.raises(SamerunError, match="not those"):
-        tables = step_table.read_tables(path, receipt)
-        step_table.verify_rows(tables)
+        tables = step_table.read_step_tables(path, receipt)
+        step_table.require_rows_match_trees(tables)
     beside.write_bytes(raw[:-1])
     with pytest.raises(SamerunError, match="bytes"):
-        step_table.read_tables(path, receipt)
+        step_table.read_step_tables(path, receipt)
     written(path)
     assert os.listdir(tmp_path) == ["run.json"], "what lay beside the earlier receipt goes with it"
 
@@ -86,7 +86,7 @@ def test_a_failure_at_any_moment_leaves_the_earlier_receipt(
     with pytest.raises(SamerunError, match="No space left"):
         receipt_file.write(path, made(section(steps=9)))
     monkeypatch.undo()
-    assert receipt_file.read(path) == before
+    assert receipt_file.read_and_verify(path) == before
     assert os.listdir(tmp_path) == ["run.json"]
 
 
@@ -106,17 +106,17 @@ def test_a_change_by_hand_is_noticed_but_not_in_the_circumstances(tmp_path: Path
     path = tmp_path / "run.json"
     receipt = written(path)
     path.write_text(receipt_json.encode_canonical({**receipt, "circumstances": {"began": "never"}}))
-    receipt_file.read(path)
+    receipt_file.read_and_verify(path)
     path.write_text(receipt_json.encode_canonical({**receipt, "seed": 8}))
     with pytest.raises(SamerunError, match="changed"):
-        receipt_file.read(path)
+        receipt_file.read_and_verify(path)
 
 
 def refused(tmp_path: Path, raw: bytes) -> str:
     path = tmp_path / "hostile.json"
     path.write_bytes(raw)
     with pytest.raises(SamerunError) as caught:
-        step_table.read_tables(path, receipt_file.read(path))
+        step_table.read_step_tables(path, receipt_file.read_and_verify(path))
     return str(caught.value)
 
 
@@ -144,15 +144,15 @@ def test_what_is_no_receipt_is_refused(raw: bytes, said: str, tmp_path: Path) ->
 def test_a_pipe_is_not_waited_for_and_a_giant_is_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(SamerunError, match="regular file"):
-        receipt_file.read(tmp_path / "pipe")
+        receipt_file.read_and_verify(tmp_path / "pipe")
     with open(tmp_path / "giant", "wb") as file:
         file.truncate(receipt_json.MAX_BYTES + 1)
     with pytest.raises(SamerunError, match="at most"):
-        receipt_file.read(tmp_path / "giant")
+        receipt_file.read_and_verify(tmp_path / "giant")
     with pytest.raises(SamerunError, match="cannot be read"):
-        receipt_file.read(tmp_path / "nothing")
+        receipt_file.read_and_verify(tmp_path / "nothing")
     with pytest.raises(SamerunError, match="cannot be read"):
-        receipt_file.read(Path("nul\0"))
+        receipt_file.read_and_verify(Path("nul\0"))
 
 
 JSON = st.recursive(
@@ -199,7 +199,7 @@ def test_a_receipt_with_anything_in_it_is_read_or_refused(
     else:
         receipt = value
     if seal and isinstance(receipt, dict):
-        receipt = add_digest(receipt)
+        receipt = with_reproducible_digest(receipt)
     good, path = tmp_path / "good.json", tmp_path / "hostile.json"
     if not good.exists():
         good.write_text(receipt_json.encode_canonical(RECEIPT))
@@ -228,8 +228,8 @@ def test_what_the_fuzzer_makes_is_read_or_refused() -> None:
 @settings(deadline=None)
 def test_canonical_text_gives_the_value_back_and_has_one_form(value: Any) -> None:
     text = receipt_json.encode_canonical(value)
-    if receipt_json._nesting_depth(text.encode()) <= receipt_json.MAX_DEPTH and not _long_number(value):
-        assert receipt_json.parse_untrusted(text.encode(), "x") == value
+    if receipt_json._nesting_depth_up_to_limit(text.encode()) <= receipt_json.MAX_DEPTH and not _long_number(value):
+        assert receipt_json.parse_untrusted_json(text.encode(), "x") == value
     assert text.isascii()
     if isinstance(value, dict):
         assert receipt_json.encode_canonical(dict(reversed(value.items()))) == text

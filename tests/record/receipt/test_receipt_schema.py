@@ -68,7 +68,7 @@ def test_what_is_large_and_wrong_is_refused_at_once(raw: bytes, tmp_path: Path) 
     (tmp_path / "large.json").write_bytes(raw)
     begin = time.process_time()
     with pytest.raises(SamerunError):
-        receipt_file.read(tmp_path / "large.json")
+        receipt_file.read_and_verify(tmp_path / "large.json")
     assert time.process_time() - begin < 3
 
 
@@ -77,4 +77,4 @@ def test_the_digest_of_what_is_written_in_parts() -> None:
 
     value = {"b": list(range(20_000)), "a": {"é": [None, True, 1.5, "x"]}}
     expected = blake2b(receipt_json.encode_canonical(value).encode(), digest_size=32).hexdigest()
-    assert receipt_json.digest_value(value) == expected
+    assert receipt_json.digest_canonical_json(value) == expected

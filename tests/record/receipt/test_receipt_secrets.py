@@ -27,7 +27,7 @@ SAMERUN = str(Path(sys.executable).with_name("samerun"))
      "WANDB_APIKEY", "password", "CUDA_CREDENTIALS", "accessToken", "--hub_token"],
 )  # fmt: skip
 def test_names_that_look_secret(name: str) -> None:
-    assert redact.is_secret(name)
+    assert redact.is_secret_name(name)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_names_that_look_secret(name: str) -> None:
      "PYTORCH_CUDA_ALLOC_CONF", "--monkey", "--max_token", "PYTHONHASHSEED"],
 )  # fmt: skip
 def test_names_that_do_not(name: str) -> None:
-    assert not redact.is_secret(name)
+    assert not redact.is_secret_name(name)
 
 
 def test_words_of_commands() -> None:
@@ -53,10 +53,10 @@ def test_words_of_commands() -> None:
         "--epochs",
         "3",
     ]
-    told = redact.redact_words(words)
+    told = redact.redact_command_words(words)
     assert "X" not in " ".join(told)
     assert told[3] == "--api-key=<redacted>" and told[4:6] == ["--lr", "0.1"] and told[-2:] == ["--epochs", "3"]
-    assert redact.redact_words(["--user", "me"], ["user"]) == ["--user", "<redacted>"]
+    assert redact.redact_command_words(["--user", "me"], ["user"]) == ["--user", "<redacted>"]
 
 
 def test_a_run_discloses_no_secret(tmp_path: Path) -> None:
@@ -128,4 +128,4 @@ def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
     (tmp_path / "key.pem").write_bytes(b"x")
     (tmp_path / "key.pem").chmod(0o640)
     with pytest.raises(SamerunError, match="0640"):
-        receipt_file.load_private_key(tmp_path / "key.pem")
+        receipt_file.load_ed25519_private_key(tmp_path / "key.pem")

@@ -56,4 +56,4 @@ def test_what_is_no_key_is_refused(tmp_path: Path) -> None:
             (tmp_path / name).write_bytes(content)
             (tmp_path / name).chmod(0o600)
         with pytest.raises(SamerunError, match=said):
-            receipt_file.load_private_key(tmp_path / name)
+            receipt_file.load_ed25519_private_key(tmp_path / name)

@@ -92,7 +92,7 @@ def assert_alike(path: Path) -> Page:
     assert page.places == trace.locations
     assert len(page.events) == trace.count
     raw = b"".join(struct.pack("<BBHIIIQ16s", *event) for event in page.events)
-    assert raw == trace.events().tobytes()
+    assert raw == trace.read_all_events().tobytes()
     for kind, flags, thread, name, place, aux, inputs, outputs in page.events:
         assert name < len(page.strings) and place < len(page.places)
         assert 1 <= kind <= max(f.KIND_NAMES) and flags & f.PHASE_MASK < len(f.PHASES)
@@ -182,7 +182,7 @@ def test_a_failure_stands_in_the_header(tmp_path: Path) -> None:
     writer = TraceWriter(str(path), "main")
     write_events(writer, 1)
     writer.flush()
-    writer.fail("the trace could not be written: No space left on device")
+    writer.close_as_failed("the trace could not be written: No space left on device")
     page = assert_alike(path)
     assert page.status.endswith("No space left on device") and not page.complete and page.events
 

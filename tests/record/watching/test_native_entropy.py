@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from check_command import check
 
-from samerun.record.watching.native_entropy import preload_library_path, preload_variables, write_pinned_stream
+from samerun.record.watching.native_entropy import find_preload_library, make_preload_environment, write_pinned_stream
 
-pytestmark = pytest.mark.skipif(preload_library_path() is None, reason="the library to preload was not built here")
+pytestmark = pytest.mark.skipif(find_preload_library() is None, reason="the library to preload was not built here")
 
 DRAW = """
 import ctypes, os
@@ -58,9 +58,9 @@ for _ in range(3):
 
 
 def drawn(folder: Path, stream: Path | None) -> str:
-    preload = preload_library_path()
+    preload = find_preload_library()
     assert preload is not None
-    environment = {**os.environ, **preload_variables(preload, os.environ, stream)}
+    environment = {**os.environ, **make_preload_environment(preload, os.environ, stream)}
     done = subprocess.run(
         [sys.executable, "-c", DRAW], cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
@@ -84,9 +84,12 @@ def test_counted_nothing_is_changed(tmp_path: Path) -> None:
 
 
 def test_other_libraries_stay_preloaded() -> None:
-    preload = preload_library_path()
+    preload = find_preload_library()
     assert preload is not None
-    assert preload_variables(preload, {"LD_PRELOAD": "/lib/other.so"}, None)["LD_PRELOAD"] == f"{preload}:/lib/other.so"
+    assert (
+        make_preload_environment(preload, {"LD_PRELOAD": "/lib/other.so"}, None)["LD_PRELOAD"]
+        == f"{preload}:/lib/other.so"
+    )
 
 
 def test_a_seed_from_native_code_is_named_with_its_line(tmp_path: Path) -> None:

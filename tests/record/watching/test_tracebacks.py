@@ -11,8 +11,8 @@ import pytest
 from samerun.record.watching.stack_frames import (
     HIDDEN_SUFFIX,
     hide_frame_from_warnings,
-    strip_error_tracebacks,
-    strip_recorder_frames,
+    strip_recorder_frames_from_error_chain,
+    without_recorder_frames,
 )
 
 
@@ -45,7 +45,7 @@ def fails() -> None:
 def test_only_ours_are_left_out(name: str, left: bool) -> None:
     with pytest.raises(ValueError, match="second") as caught:
         handing_on(fails, name)()  # type: ignore[operator]
-    strip_error_tracebacks(caught.value)
+    strip_recorder_frames_from_error_chain(caught.value)
     assert ("call" in names(caught.value)) == left
     assert names(caught.value)[-1] == "fails" and names(caught.value.__cause__ or caught.value) == ["fails"]
 
@@ -54,7 +54,7 @@ def test_only_ours_are_left_out(name: str, left: bool) -> None:
 def test_an_error_of_ours_is_shown_whole(name: str, left: bool) -> None:
     with pytest.raises(ZeroDivisionError) as caught:
         handing_on(divmod, name)(1, 0)  # type: ignore[operator]
-    kept = strip_recorder_frames(caught.value.__traceback__)
+    kept = without_recorder_frames(caught.value.__traceback__)
     shown = []
     while kept is not None:
         shown.append(kept.tb_frame.f_code.co_name)
@@ -65,7 +65,7 @@ def test_an_error_of_ours_is_shown_whole(name: str, left: bool) -> None:
 def test_errors_that_refer_to_each_other() -> None:
     one, other = ValueError(), KeyError()
     one.__cause__, other.__context__ = other, one
-    strip_error_tracebacks(one)
+    strip_recorder_frames_from_error_chain(one)
 
 
 def test_unseen_takes_anything() -> None:

@@ -13,7 +13,7 @@ import torch
 
 from samerun.control.rng.isolation import isolate_rng
 from samerun.record.watching.replay import collect_batch_tensors, replace_batch_tensors
-from samerun.record.watching.training_states import PARTS, TrainingObjects
+from samerun.record.watching.training_states import PARTS, NonParameterStates
 
 GENERATORS: dict[str, Any] = {
     "python": lambda: random.Random(3),
@@ -41,18 +41,18 @@ def through_a_file(states: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("name", GENERATORS)
 def test_a_generator_of_the_programs_own_goes_on(name: str) -> None:
     generator = GENERATORS[name]()
-    held = TrainingObjects(torch, [generator])
+    held = NonParameterStates(torch, [generator])
     drawn(generator)
     states = through_a_file(held.read_states())
     expected = drawn(generator)
     other = GENERATORS[name]()
-    assert TrainingObjects(torch, [other]).restore(states, ("own",)) == ["own"]
+    assert NonParameterStates(torch, [other]).try_restore_parts(states, ("own",)) == ["own"]
     assert drawn(other) == expected != drawn(GENERATORS[name]())
 
 
 def test_the_global_generators_go_on_each_by_itself() -> None:
     with isolate_rng():
-        held = TrainingObjects(torch, [])
+        held = NonParameterStates(torch, [])
         states = through_a_file(held.read_states())
 
         def draw() -> list[float]:
@@ -60,17 +60,17 @@ def test_the_global_generators_go_on_each_by_itself() -> None:
 
         first = draw()
         for at, part in enumerate(("torch", "numpy", "python")):
-            assert held.restore(states, (part,)) == [part]
+            assert held.try_restore_parts(states, (part,)) == [part]
             again = draw()
             assert [one == other for one, other in zip(again, first, strict=True)] == [n == at for n in range(3)]
 
 
-def training() -> tuple[TrainingObjects, Any, Any, Any]:
+def training() -> tuple[NonParameterStates, Any, Any, Any]:
     weight = torch.nn.Parameter(torch.ones(3))
     optimizer = torch.optim.SGD([weight], lr=0.1, momentum=0.9)
     scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, [2, 4])
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=1)
-    held = TrainingObjects(torch, [])
+    held = NonParameterStates(torch, [])
     held.optimizers, held.schedulers, held.scalers = [optimizer], [scheduler], [scaler]
     return held, optimizer, scheduler, scaler
 
@@ -94,7 +94,7 @@ def test_what_goes_on_from_step_to_step(part: str) -> None:
     assert list(states) == list(PARTS)
     other, *others = training()
     fresh = steps(*others, 0)
-    assert other.restore(states, (part,)) == [part]
+    assert other.try_restore_parts(states, (part,)) == [part]
     taken = {"optimizer": (0, 2), "scheduler": (1, 2), "scaler": (3,)}[part]  # a learning rate belongs to two
     assert steps(*others, 0) == [before[n] if n in taken else fresh[n] for n in range(4)]
 
@@ -103,7 +103,7 @@ def test_a_part_that_does_not_fit_is_left_out() -> None:
     held, *_ = training()
     states = held.read_states()
     held.optimizers = [torch.optim.SGD([torch.nn.Parameter(torch.ones(2)) for _ in range(2)], lr=0.1)]
-    assert held.restore(states, ("optimizer", "own", "scaler", "nonsense")) == ["scaler"]
+    assert held.try_restore_parts(states, ("optimizer", "own", "scaler", "nonsense")) == ["scaler"]
 
 
 def test_batches_with_other_tensors() -> None:

@@ -126,7 +126,7 @@ class Experiment:
         if not kinds <= set(PINS_WITH_VALUES):
             return True
         for value in range(1, OTHER_PIN_VALUES + 1):
-            other = with_suspect_sources_pinned(self.plan.with_watch(pin_value=value), self.suspect, self.names)
+            other = with_suspect_sources_pinned(self.plan.with_watch(pin_variant=value), self.suspect, self.names)
             if self._runs_differ_early(self.first, self.run(other, f"-other{value}")):
                 return True
         return False

@@ -12,23 +12,25 @@ from samerun.record import pins
 from samerun.record.trace import format as f
 from samerun.record.trace.run import select_events
 from samerun.record.watching.line_follower import NATIVE_DRAW
-from samerun.record.watching.native_entropy import preload_library_path, preload_variables, write_pinned_stream
+from samerun.record.watching.native_entropy import find_preload_library, make_preload_environment, write_pinned_stream
 
 
 def write_stream_and_pin_native_draws(plan: Plan) -> Plan:
     """The plan (of a run that was made) with these bytes pinned; unchanged if the library is not available."""
-    preload = preload_library_path()
+    preload = find_preload_library()
     if preload is None:
         return plan
-    stream = Path(plan.watch.folder).parent / f"native-entropy-{plan.watch.pin_value}.bin"
-    write_pinned_stream(stream, plan.watch.pin_value)
-    return plan.with_environment(**preload_variables(preload, plan.environment, stream, plan.watch.pin_value))
+    stream = Path(plan.watch.folder).parent / f"native-entropy-{plan.watch.pin_variant}.bin"
+    write_pinned_stream(stream, plan.watch.pin_variant)
+    return plan.with_environment(**make_preload_environment(preload, plan.environment, stream, plan.watch.pin_variant))
 
 
 def with_native_draws_recorded(plan: Plan) -> Plan:
     """The plan with draws of such bytes recorded per line, for runs whose lines are traced."""
-    preload = preload_library_path()
-    return plan if preload is None else plan.with_environment(**preload_variables(preload, plan.environment, None))
+    preload = find_preload_library()
+    return (
+        plan if preload is None else plan.with_environment(**make_preload_environment(preload, plan.environment, None))
+    )
 
 
 def find_native_entropy_suspect(line_traced_run: Run, differing_variable: DifferingVariable | None) -> Suspect | None:

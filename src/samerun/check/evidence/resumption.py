@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from samerun.record.comparison.alignment import classify_difference
+from samerun.record.comparison.alignment import RunLabel, classify_value_difference
 from samerun.record.comparison.compare import Difference
 from samerun.record.comparison.streams import SOFT_LEAVES
 from samerun.record.trace import format as f
 from samerun.record.trace.reader import Trace
-from samerun.record.trace.run import Event, RunTraces, Step, final_model_digests, read_steps, select_events
+from samerun.record.trace.run import (
+    Event,
+    RunTraces,
+    Step,
+    read_final_digests_by_model_class,
+    read_steps,
+    select_events,
+)
 
 RNG_LEAVES = ("rng", "rng.numpy", "rng.python")
 """They count only if the uninterrupted run draws after the interruption: else their states do not matter."""
@@ -42,7 +49,7 @@ class ResumeDifference:
         """The leaves that differ there, values before evidence."""
         if self.step is None or self.resumed_step is None:
             return []
-        return sorted(self.step.differing_leaves(self.resumed_step), key=lambda name: name in SOFT_LEAVES)
+        return sorted(self.step.names_of_differing_leaves(self.resumed_step), key=lambda name: name in SOFT_LEAVES)
 
     def list_equal_leaves(self) -> list[str]:
         return (
@@ -120,9 +127,9 @@ def _find_step_difference(
 ) -> ResumeDifference | None:
     behind = uninterrupted_steps[shift:]
     for step, resumed_step in zip(behind, resumed_steps, strict=False):
-        if not set(step.differing_leaves(resumed_step)) - SOFT_LEAVES:
+        if not set(step.names_of_differing_leaves(resumed_step)) - SOFT_LEAVES:
             continue
-        head = behind[0].differing_leaves(resumed_steps[0])
+        head = behind[0].names_of_differing_leaves(resumed_steps[0])
         lost = tuple(name for name in head if name in RNG_LEAVES and _leaf_varies_over_steps(name, behind))
         difference = _find_first_operator_difference(step, resumed_step) or _make_leaf_difference(step, resumed_step)
         own = _find_lost_own_draw(behind[0], resumed_steps[0])
@@ -132,7 +139,7 @@ def _find_step_difference(
     if ended_early or len(behind) == len(resumed_steps):
         return None
     ends = [steps[-1].select_events(f.STEP)[-1] if steps else None for steps in (uninterrupted_steps, resumed_steps)]
-    more = "a" if len(behind) > len(resumed_steps) else "b"
+    more: RunLabel = "a" if len(behind) > len(resumed_steps) else "b"
     role = uninterrupted_steps[0].trace.role
     return ResumeDifference(
         Difference("operator", role, "main", ends[0], ends[1], len(uninterrupted_steps), 0, more), shift
@@ -141,7 +148,7 @@ def _find_step_difference(
 
 def _find_final_difference(uninterrupted: Trace, resumed: Trace, shift: int) -> ResumeDifference | None:
     """A difference in the final contents of a model that both runs have."""
-    one, other = final_model_digests(uninterrupted), final_model_digests(resumed)
+    one, other = read_final_digests_by_model_class(uninterrupted), read_final_digests_by_model_class(resumed)
     for name, digests in one.items():
         if len(digests) == len(other.get(name, ())) and digests != other[name]:
             event = next(e for e in select_events(uninterrupted, (f.FINAL,)) if e.name == name)
@@ -166,7 +173,7 @@ def _find_first_operator_difference(step: Step, resumed_step: Step) -> Differenc
     for a, b in zip(one[len(one) - count :], other[len(other) - count :], strict=True):
         scalars = a.aux != b.aux and a.kind == f.OPERATOR  # of a draw it is the number of a string in its own trace
         if scalars or (a.inputs, a.outputs) != (b.inputs, b.outputs):
-            what = classify_difference(a, b)
+            what = classify_value_difference(a, b)
             return Difference(what, step.trace.role, "main", a, b, step.number, 0)
     return None
 
@@ -180,7 +187,7 @@ def _select_main_thread_torch_events(step: Step) -> list[Event]:
 
 
 def _make_leaf_difference(step: Step, resumed_step: Step) -> Difference:
-    name = next(name for name in step.differing_leaves(resumed_step) if name not in SOFT_LEAVES)
+    name = next(name for name in step.names_of_differing_leaves(resumed_step) if name not in SOFT_LEAVES)
     return Difference(
         "leaf", step.trace.role, "main", step.find_leaf_event(name), resumed_step.find_leaf_event(name), step.number, 0
     )

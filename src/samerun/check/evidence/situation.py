@@ -7,7 +7,7 @@ from functools import cached_property
 
 from samerun.check.evidence.resumption import ResumeDifference
 from samerun.check.execution.runner import Run
-from samerun.record.comparison.compare import Clue, Difference, find_clues, select_host_events
+from samerun.record.comparison.compare import Clue, Difference, find_differing_host_events, select_host_events
 from samerun.record.pins import CLOCK_TICK_SECONDS
 from samerun.record.trace import format as f
 from samerun.record.trace.run import Event, select_events
@@ -65,7 +65,7 @@ class Situation:
     def clues(self) -> list[Clue]:
         """Host events that differ, up to the first difference in its process, anywhere in the others."""
         before, before_b = (e.index if e is not None else None for e in (self.difference.a, self.difference.b))
-        return find_clues(self.a.traces, self.b.traces, self.difference.role, before, before_b)
+        return find_differing_host_events(self.a.traces, self.b.traces, self.difference.role, before, before_b)
 
     @cached_property
     def host_events(self) -> list[Event]:

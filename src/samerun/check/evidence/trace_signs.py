@@ -67,7 +67,7 @@ def threads_share_generator_or_tensor(trace: Trace) -> bool:
     """Whether several threads draw from one generator, or one writes into what another has written."""
     writes = np.array([n for n, text in enumerate(trace.strings) if is_inplace_operator_name(text)], dtype=np.uint32)
     drawing: dict[int, set[int]] = defaultdict(set)
-    for chunk in trace.chunks():
+    for chunk in trace.iter_event_chunks():
         foreign = (chunk["kind"] == f.OPERATOR) & ((chunk["flags"] & f.FOREIGN_WRITE) != 0)
         if foreign.any() and bool(np.isin(chunk["name"][foreign], writes).any()):
             return True

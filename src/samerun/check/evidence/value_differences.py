@@ -14,7 +14,7 @@ import numpy as np
 from samerun.base.records import Growth, Spread
 from samerun.check.execution.runner import Run
 from samerun.record.comparison.streams import SOFT_LEAVES
-from samerun.record.trace.run import final_model_digests, read_steps
+from samerun.record.trace.run import read_final_digests_by_model_class, read_steps
 from samerun.record.watching.kept_tensors import step_values_path
 
 # --- saved tensors, element by element
@@ -156,12 +156,12 @@ def measure_step_differences(a: Run, b: Run, shift: int = 0) -> Spread | None:
     differing: list[int] = []
     leaves: dict[str, int] = {}
     for left, right in pairs:
-        names = left.differing_leaves(right)
+        names = left.names_of_differing_leaves(right)
         if set(names) - SOFT_LEAVES:  # random states alone are not results
             differing.append(left.number)
         for name in names:
             leaves.setdefault(name, left.number)
-    ends = final_model_digests(one), final_model_digests(other)
+    ends = read_final_digests_by_model_class(one), read_final_digests_by_model_class(other)
     end = "unknown" if not all(ends) else "same" if ends[0] == ends[1] else "different"
     first_in = tuple(sorted(leaves.items(), key=lambda item: (item[1], item[0])))
     return Spread(steps=shift + len(pairs), different=to_step_ranges(differing), leaves=first_in, end=end)

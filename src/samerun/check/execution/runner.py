@@ -50,7 +50,7 @@ class Run:
 
     def __post_init__(self) -> None:
         self.traces = RunTraces(self.folder)
-        self.steps, self.events = self.traces.step_count(), self.traces.event_count()
+        self.steps, self.events = self.traces.max_step_count(), self.traces.event_count()
         self.operators = self.traces.operator_count()
         self.skipped = describe_skipped_operators(self.traces)
 

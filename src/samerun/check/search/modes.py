@@ -208,7 +208,7 @@ def add_finding_to_hazards(
         elements = compare_saved_tensors(pair[0], pair[1], event.line)
         if elements is None and what == double_findings.KERNEL and do_both_files_exist(pair):
             return
-    made_at, written_at = (trace.location(finding.get(name, 0))[:2] for name in ("made", "written"))
+    made_at, written_at = (trace.location_or_empty(finding.get(name, 0))[:2] for name in ("made", "written"))
     file, line = event.file, event.line
     if what in (double_findings.UNWRITTEN, double_findings.INSIDE) and made_at[1]:
         file, line = made_at
@@ -276,7 +276,7 @@ def describe_how_memory_became_shared(
 
 def describe_memory_change_outside_torch(trace: Trace, event: Event, finding: dict[str, Any]) -> str:
     """A note about memory that the program changes outside torch, between operators."""
-    made_at, written_at = (trace.location(finding.get(name, 0))[:2] for name in ("made", "written"))
+    made_at, written_at = (trace.location_or_empty(finding.get(name, 0))[:2] for name in ("made", "written"))
     return (
         f"{source_location(event.file, event.line)} ({event.name}) reads memory that was changed since torch last used"
         " it, and"

@@ -15,7 +15,7 @@ import numpy as np
 from samerun.record.comparison.streams import Array, ValueStream
 from samerun.record.trace import format as f
 from samerun.record.trace.reader import Trace
-from samerun.record.trace.run import Event, resolve_event
+from samerun.record.trace.run import Event, resolve_raw_event
 
 DifferenceKind = Literal[
     "outputs",  # same operator, same inputs
@@ -29,6 +29,10 @@ DifferenceKind = Literal[
     "rows",  # what is computed for single samples
     "process",  # only one run has this process
 ]
+
+
+RunLabel = Literal["a", "b", ""]
+"""Which of the two runs has something; "" for neither."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ class Difference:
     step: int
     ordinal: int
     """Number of the operator among those of its thread in run A, from 1; 0 if the event is not an operator."""
-    extra_in: str = ""
+    extra_in: RunLabel = ""
     """With "operator": the run ("a" or "b") that has the extra events, else ""."""
     extra: tuple[Event, ...] = ()
     ordinal_b: int = 0
@@ -57,7 +61,7 @@ class Difference:
         return self.a or self.b
 
 
-def classify_difference(a: Event, b: Event) -> DifferenceKind:
+def classify_value_difference(a: Event, b: Event) -> DifferenceKind:
     """What differs between two events of the same kind, name and source location."""
     if a.kind == f.DRAW:
         return "draw"
@@ -94,7 +98,7 @@ class StreamPosition:
     a: int | None
     b: int | None
     ordinal: int
-    extra_in: str
+    extra_in: RunLabel
     extra: tuple[int, ...]
 
 
@@ -113,31 +117,31 @@ class StreamComparison:
         left, right = self.left, self.right
         while left.buffer_at_least(1) | right.buffer_at_least(1):
             size = min(len(left.events), len(right.events))
-            equal = count_equal_events(left, right, size)
-            self._drop_compared(equal, equal)
+            equal = count_equal_head_events(left, right, size)
+            self._drop_and_count_operators(equal, equal)
             if equal == size and size:
                 continue
             left.buffer_at_least(RESYNC_WINDOW), right.buffer_at_least(RESYNC_WINDOW)
-            if size and is_same_call(left.head_bytes(1), right.head_bytes(1)):
-                return self._attribute_to_extra_draw(self._make_value_difference())
+            if size and has_same_kind_name_and_location(left.head_bytes(1), right.head_bytes(1)):
+                return self._blame_skipped_draw_if_possible(self._make_value_difference_at_heads())
             extra_in, count = find_extra_before_resync(left, right)
             if not count or not _RESULTS.isdisjoint((left if extra_in == "a" else right).kinds_of_first(count)):
                 extra_in, count = find_extra_ignoring_values(left.events, right.events)
-                return self._make_operator_difference(self._make_position(extra_in, count))
-            self._skip_extra(extra_in, count)
+                return self._make_operator_difference(self._make_position_at_heads(extra_in, count))
+            self._skip_unmatched_events(extra_in, count)
         return None
 
-    def _drop_compared(self, left_count: int, right_count: int) -> None:
+    def _drop_and_count_operators(self, left_count: int, right_count: int) -> None:
         for at, stream, count in ((0, self.left, left_count), (1, self.right, right_count)):
             self.operators[at] += stream.kinds_of_first(count).count(_OPERATOR)
             stream.drop_first(count)
 
-    def _skip_extra(self, extra_in: str, count: int) -> None:
-        if f.DRAW in (self.left if extra_in == "a" else self.right).kinds_of_first(count):
-            self.extra_draw = self._make_position(extra_in, count)
-        self._drop_compared(count if extra_in == "a" else 0, count if extra_in == "b" else 0)
+    def _skip_unmatched_events(self, only_in_run: RunLabel, count: int) -> None:
+        if f.DRAW in (self.left if only_in_run == "a" else self.right).kinds_of_first(count):
+            self.extra_draw = self._make_position_at_heads(only_in_run, count)
+        self._drop_and_count_operators(count if only_in_run == "a" else 0, count if only_in_run == "b" else 0)
 
-    def _attribute_to_extra_draw(self, difference: Difference) -> Difference:
+    def _blame_skipped_draw_if_possible(self, difference: Difference) -> Difference:
         """Report skipped draws as the difference if a later draw finds its generator in another state.
 
         The extra draws were skipped as harmless. A generator with the same seed in another state shows they were not.
@@ -147,14 +151,14 @@ class StreamComparison:
             return self._make_operator_difference(self.extra_draw)
         return difference
 
-    def _make_position(self, extra_in: str, count: int) -> StreamPosition:
+    def _make_position_at_heads(self, extra_in: RunLabel, count: int) -> StreamPosition:
         left, right = self.left, self.right
         heads = [int(stream.indices[0]) if len(stream.events) else None for stream in (left, right)]
         extra = (left if extra_in == "a" else right).indices[: min(count, MAX_EXTRA_REPORTED)].tolist()
         ordinal = self.operators[0] + 1 if left.kinds_of_first(1) == _OPERATOR else 0
         return StreamPosition(heads[0], heads[1], ordinal, extra_in, tuple(extra))
 
-    def _make_value_difference(self) -> Difference:
+    def _make_value_difference_at_heads(self) -> Difference:
         a, b = (
             read_event(trace, int(stream.indices[0]))
             for trace, stream in zip(self.traces, (self.left, self.right), strict=True)
@@ -162,37 +166,37 @@ class StreamComparison:
         ordinals = [n + 1 if a.kind in (f.OPERATOR, f.DRAW) else 0 for n in self.operators]
         step = self.traces[0].count_steps_before(a.index) + 1
         return Difference(
-            classify_difference(a, b), self.traces[0].role, self.role, a, b, step, ordinals[0],
+            classify_value_difference(a, b), self.traces[0].role, self.role, a, b, step, ordinals[0],
             ordinal_b=ordinals[1],
         )  # fmt: skip
 
-    def _make_operator_difference(self, at: StreamPosition) -> Difference:
+    def _make_operator_difference(self, position: StreamPosition) -> Difference:
         """The two runs continue with different operators."""
-        a = read_event(self.traces[0], at.a) if at.a is not None else None
-        b = read_event(self.traces[1], at.b) if at.b is not None else None
+        a = read_event(self.traces[0], position.a) if position.a is not None else None
+        b = read_event(self.traces[1], position.b) if position.b is not None else None
         first = a or b
         assert first is not None
         step = self.traces[0 if a else 1].count_steps_before(first.index) + 1
-        trace = self.traces[0 if at.extra_in == "a" else 1]
-        extra = tuple(read_event(trace, index) for index in at.extra)
+        trace = self.traces[0 if position.extra_in == "a" else 1]
+        extra = tuple(read_event(trace, index) for index in position.extra)
         role = self.traces[0].role
-        return Difference("operator", role, self.role, a, b, step, at.ordinal, at.extra_in, extra)
+        return Difference("operator", role, self.role, a, b, step, position.ordinal, position.extra_in, extra)
 
 
 def read_event(trace: Trace, index: int) -> Event:
     """The event at an index of a trace."""
-    return resolve_event(trace, index, trace.raw_event(index))
+    return resolve_raw_event(trace, index, trace.raw_event(index))
 
 
-def count_equal_events(a: ValueStream, b: ValueStream, limit: int) -> int:
+def count_equal_head_events(a: ValueStream, b: ValueStream, limit: int) -> int:
     """Number of equal events at the start of both buffers, at most `limit`."""
     at, step = 0, FIRST_WINDOW
     while at < limit:
         size = min(step, limit - at)
-        if a.bytes_at(at, size) != b.bytes_at(at, size):
+        if a.bytes_of_events(at, size) != b.bytes_of_events(at, size):
             while size > 1:  # bisect down to one event
                 half = size // 2
-                if a.bytes_at(at, half) == b.bytes_at(at, half):
+                if a.bytes_of_events(at, half) == b.bytes_of_events(at, half):
                     at, size = at + half, size - half
                 else:
                     size = half
@@ -201,15 +205,15 @@ def count_equal_events(a: ValueStream, b: ValueStream, limit: int) -> int:
     return limit
 
 
-def is_same_call(a: bytes, b: bytes) -> bool:
+def has_same_kind_name_and_location(packed_a: bytes, packed_b: bytes) -> bool:
     """Whether two events have the same kind, name and source location."""
-    return a[:1] == b[:1] and a[4:12] == b[4:12]
+    return packed_a[:1] == packed_b[:1] and packed_a[4:12] == packed_b[4:12]
 
 
 class ExtraEvents(NamedTuple):
     """The run ("a" or "b") that has extra events before the two resynchronise, and how many; ("", 0) for none."""
 
-    run: str
+    run: RunLabel
     event_count: int
 
 
@@ -222,7 +226,7 @@ def find_extra_before_resync(a: ValueStream, b: ValueStream) -> ExtraEvents:
         return ExtraEvents("b", len(b.events)) if not len(a.events) else ExtraEvents("a", len(a.events))
     window = FIRST_WINDOW
     while window <= RESYNC_WINDOW:
-        in_b, in_a = _search_ahead(a, b, window), _search_ahead(b, a, window)
+        in_b, in_a = _count_events_until_head_recurs(a, b, window), _count_events_until_head_recurs(b, a, window)
         if in_b and (not in_a or in_b <= in_a):
             return ExtraEvents("b", in_b)
         if in_a:
@@ -231,14 +235,14 @@ def find_extra_before_resync(a: ValueStream, b: ValueStream) -> ExtraEvents:
     return ExtraEvents("", 0)
 
 
-def _search_ahead(short: ValueStream, long: ValueStream, window: int) -> int:
-    """How many events ahead the next events of `short` occur in `long`; 0 if they do not."""
-    length = min(RESYNC_LENGTH, len(short.events))
-    wanted, begin = short.head_bytes(length), long.start * SIZE
-    end = min(begin + (window + length) * SIZE, len(long.raw))
-    at = long.raw.find(wanted, begin + SIZE, end)
+def _count_events_until_head_recurs(head_stream: ValueStream, searched_stream: ValueStream, window: int) -> int:
+    """How many events ahead the next events of `head_stream` occur in `searched_stream`; 0 if they do not."""
+    length = min(RESYNC_LENGTH, len(head_stream.events))
+    wanted, begin = head_stream.head_bytes(length), searched_stream.start * SIZE
+    end = min(begin + (window + length) * SIZE, len(searched_stream.raw))
+    at = searched_stream.raw.find(wanted, begin + SIZE, end)
     while at >= 0 and (at - begin) % SIZE:  # a match that does not start at an event
-        at = long.raw.find(wanted, at + 1, end)
+        at = searched_stream.raw.find(wanted, at + 1, end)
     return (at - begin) // SIZE if at >= 0 else 0
 
 
@@ -254,7 +258,7 @@ def find_extra_ignoring_values(a: Array, b: Array) -> ExtraEvents:
             return 0
         same = np.ones(candidates, dtype=bool)
         for i in range(head):
-            same &= _is_same_call_mask(long[i : i + candidates], short[i])
+            same &= _same_name_and_location_mask(long[i : i + candidates], short[i])
         hits = np.flatnonzero(same)
         return int(hits[0]) if len(hits) else 0
 
@@ -264,7 +268,7 @@ def find_extra_ignoring_values(a: Array, b: Array) -> ExtraEvents:
     return ExtraEvents("a", in_a) if in_a else ExtraEvents("", 0)
 
 
-def _is_same_call_mask(events: Array, event: Any) -> Array:
+def _same_name_and_location_mask(events: Array, event: Any) -> Array:
     """Mask of the events with the same name and source location as `event`."""
     mask: Array = (events["name"] == event["name"]) & (events["location"] == event["location"])
     return mask

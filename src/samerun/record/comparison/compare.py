@@ -2,8 +2,8 @@
 
 Only computed values are compared: operators, draws from torch's generators, the states after optimizer steps and the
 models at the end. Host events (clocks, entropy, listings, ...) may differ freely as long as no value does; they are
-evidence (`find_clues`). Operators that only one run has (periodic logging, say) are skipped if everything around
-them is equal: they become the difference only when another difference follows them.
+evidence (`find_differing_host_events`). Operators that only one run has (periodic logging, say) are skipped if
+everything around them is equal: they become the difference only when another difference follows them.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from samerun.record.comparison.alignment import Difference, StreamComparison, classify_difference, read_event
+from samerun.record.comparison.alignment import Difference, StreamComparison, classify_value_difference, read_event
 from samerun.record.comparison.streams import (
     ONLY_SAMPLE_ROWS,
     Array,
+    ComparisonScope,
+    IndexedEvents,
     SharedNumbering,
     ThreadStreams,
     is_process_compared,
@@ -29,7 +31,7 @@ MAX_THREAD_NUMBER = 0xFFFF
 """An event has 16 bits for its thread number."""
 
 
-def find_first_difference(a: RunTraces, b: RunTraces, scope: tuple[str, ...] = ()) -> Difference | None:
+def find_first_difference(a: RunTraces, b: RunTraces, scope: ComparisonScope = ()) -> Difference | None:
     """The first difference between two runs, or None if every compared value is equal.
 
     The main process comes first, then the others in the order of their roles. `scope`: what is not compared, see
@@ -43,23 +45,24 @@ def find_first_difference(a: RunTraces, b: RunTraces, scope: tuple[str, ...] = (
         if trace_a is None or trace_b is None:
             present = trace_a or trace_b
             assert present is not None
-            if missing is None and any((c["kind"] == f.OPERATOR).any() for c in present.chunks()):
+            if missing is None and any((c["kind"] == f.OPERATOR).any() for c in present.iter_event_chunks()):
                 missing = Difference("process", role, "main", None, None, 0, 0, "a" if trace_a else "b")
             continue
         difference = compare_traces(trace_a, trace_b, scope)
         if difference is not None:
             return difference
-    return missing or (None if scope else _compare_with_empty_run(a, b, roles))
+    return missing or (None if scope else _find_difference_from_empty_run(a, b, roles))
 
 
-def _compare_with_empty_run(a: RunTraces, b: RunTraces, roles: list[str]) -> Difference | None:
+def _find_difference_from_empty_run(a: RunTraces, b: RunTraces, roles: list[str]) -> Difference | None:
     """The first operator of one run if the other has no operators at all.
 
     Extra operators are normally skipped because everything around them is equal. Here nothing surrounds them, so two
     runs of which one computes nothing would count as the same.
     """
     first_a, first_b = (
-        next((first for role in roles if (first := _find_first_operator(run.traces.get(role)))), None) for run in (a, b)
+        next((first for role in roles if (first := _find_first_operator_with_role(run.traces.get(role)))), None)
+        for run in (a, b)
     )
     present = first_a or first_b
     if present is None or (first_a and first_b):
@@ -70,10 +73,10 @@ def _compare_with_empty_run(a: RunTraces, b: RunTraces, roles: list[str]) -> Dif
     return Difference("operator", role, "main", None, event, 1, 0, "b", (event,), 1)
 
 
-def _find_first_operator(trace: Trace | None) -> tuple[str, Event] | None:
+def _find_first_operator_with_role(trace: Trace | None) -> tuple[str, Event] | None:
     """(role, event) of the first operator in a trace."""
     at = 0
-    for chunk in trace.chunks() if trace is not None else ():
+    for chunk in trace.iter_event_chunks() if trace is not None else ():
         hits = np.flatnonzero(chunk["kind"] == f.OPERATOR)
         if trace is not None and len(hits):
             return trace.role, read_event(trace, at + int(hits[0]))
@@ -81,7 +84,7 @@ def _find_first_operator(trace: Trace | None) -> tuple[str, Event] | None:
     return None
 
 
-def compare_traces(a: Trace, b: Trace, scope: tuple[str, ...] = ()) -> Difference | None:
+def compare_traces(a: Trace, b: Trace, scope: ComparisonScope = ()) -> Difference | None:
     """The first difference between two processes: the earliest over all threads."""
     if ONLY_SAMPLE_ROWS in scope:
         return compare_sample_rows(a, b)
@@ -124,12 +127,9 @@ def read_thread_numbers_by_role(trace: Trace) -> dict[str, list[int]]:
 
 
 def compare_pool_threads(
-    traces: tuple[Trace, Trace], left: tuple[Array, Array], right: tuple[Array, Array], role: str
+    traces: tuple[Trace, Trace], left: IndexedEvents, right: IndexedEvents, thread_role: str
 ) -> Difference | None:
-    """Compare the events of pool threads as sets: which thread runs a task, and when, is a race.
-
-    `left`, `right`: events and their indices in the trace.
-    """
+    """Compare the events of pool threads as sets: which thread runs a task, and when, is a race."""
     (a, b), (ea, ia), (eb, ib) = traces, left, right
     keys_a, keys_b = hash_events(ea), hash_events(eb)
     sorted_a, sorted_b = np.sort(keys_a), np.sort(keys_b)
@@ -139,20 +139,20 @@ def compare_pool_threads(
     if not len(only_a):
         other = read_event(b, int(ib[only_b[0]])) if len(only_b) else None
         step = b.count_steps_before(other.index) + 1 if other is not None else 0
-        return Difference("operator", a.role, role, None, other, step, 0, "b")
+        return Difference("operator", a.role, thread_role, None, other, step, 0, "b")
     event = read_event(a, int(ia[only_a[0]]))
     step, first, rest = a.count_steps_before(event.index) + 1, ea[only_a[0]], eb[only_b]
     alike = (rest["kind"] == first["kind"]) & (rest["name"] == first["name"])
     alike &= rest["location"] == first["location"]
     if not alike.any():
-        return Difference("operator", a.role, role, event, None, step, 0, "a")
+        return Difference("operator", a.role, thread_role, event, None, step, 0, "a")
     other = read_event(b, int(ib[only_b[np.flatnonzero(alike)[0]]]))
-    return Difference(classify_difference(event, other), a.role, role, event, other, step, 0)
+    return Difference(classify_value_difference(event, other), a.role, thread_role, event, other, step, 0)
 
 
 def compare_sample_rows(a: Trace, b: Trace) -> Difference | None:
     """The first operator, of those that both runs have, whose results for single samples differ."""
-    rows_a, rows_b = read_sample_rows(a), read_sample_rows(b)
+    rows_a, rows_b = read_sample_row_events(a), read_sample_row_events(b)
     for key, event in rows_a.items():
         other = rows_b.get(key)
         if other is not None and event.outputs != other.outputs:
@@ -160,7 +160,7 @@ def compare_sample_rows(a: Trace, b: Trace) -> Difference | None:
     return None
 
 
-def read_sample_rows(trace: Trace) -> dict[tuple[object, ...], Event]:
+def read_sample_row_events(trace: Trace) -> dict[tuple[object, ...], Event]:
     """Operator, source location and number of the pass over the data -> event with the digest of its rows."""
     rows: dict[tuple[object, ...], Event] = {}
     for event in select_events(trace, (f.ROWS,)):
@@ -218,10 +218,12 @@ class Clue:
         return self.a.file, self.a.line
 
 
-def find_clues(a: RunTraces, b: RunTraces, role: str, before: int | None, before_b: int | None = None) -> list[Clue]:
-    """The host events that differ: those of process `role` up to event `before`, then those of the other processes.
+def find_differing_host_events(
+    a: RunTraces, b: RunTraces, role: str, end_event_a: int | None, end_event_b: int | None = None
+) -> list[Clue]:
+    """The host events that differ: those of process `role` before event `end_event_a`, then those of other processes.
 
-    `before_b`: index of the same event in the second run, where the two may be at different positions.
+    `end_event_b`: index of the same event in the second run, where the two may be at different positions.
 
     Events are paired in order within one thread, kind, name and source location. Of each such group only the first
     differing pair is a clue: what follows it is usually a consequence. Generators created without a seed count even
@@ -233,26 +235,26 @@ def find_clues(a: RunTraces, b: RunTraces, role: str, before: int | None, before
         trace_a, trace_b = a.traces.get(each), b.traces.get(each)
         if trace_a is None or trace_b is None:
             continue
-        limit = before if each == role else None
-        groups_a = group_events_by_source(select_events(trace_a, HOST_EVENT_KINDS, limit))
-        groups_b = group_events_by_source(select_events(trace_b, HOST_EVENT_KINDS))
+        limit = end_event_a if each == role else None
+        groups_a = group_events_by_name_and_location(select_events(trace_a, HOST_EVENT_KINDS, limit))
+        groups_b = group_events_by_name_and_location(select_events(trace_b, HOST_EVENT_KINDS))
         clues_of_process: list[Clue] = []
         for key, events in groups_a.items():
             others = groups_b.get(key, [])
             for number, event in enumerate(events):
                 pair = others[number] if number < len(others) else None
-                if pair is None or event.unseeded or is_evidence(event, pair):
+                if pair is None or event.unseeded or is_evidence_pair(event, pair):
                     clues_of_process.append(Clue(each, event, pair))
                     break
         for key, events in groups_b.items():
-            late = each == role and before_b is not None and events[0].index > before_b
+            late = each == role and end_event_b is not None and events[0].index > end_event_b
             if key not in groups_a and events[0].kind in READ_KINDS and not late:
                 clues_of_process.append(Clue(each, events[0], None, only_b=True))
         clues.extend(sorted(clues_of_process, key=lambda clue: clue.a.index))
     return clues
 
 
-def group_events_by_source(events: list[Event]) -> dict[tuple[object, ...], list[Event]]:
+def group_events_by_name_and_location(events: list[Event]) -> dict[tuple[object, ...], list[Event]]:
     """Events by thread, kind, name and source location; by their text too, unless it is a path that may differ."""
     groups: dict[tuple[object, ...], list[Event]] = defaultdict(list)
     for event in events:
@@ -261,7 +263,7 @@ def group_events_by_source(events: list[Event]) -> dict[tuple[object, ...], list
     return groups
 
 
-def is_evidence(a: Event, b: Event) -> bool:
+def is_evidence_pair(a: Event, b: Event) -> bool:
     """Whether two paired events are evidence: a file read under another path is not, nor are uninitialised bytes."""
     if a.kind in READ_KINDS:
         return a.outputs != b.outputs and a.text == b.text
@@ -270,7 +272,7 @@ def is_evidence(a: Event, b: Event) -> bool:
     return (a.inputs, a.outputs) != (b.inputs, b.outputs)
 
 
-def select_host_events(run: RunTraces, role: str, before: int | None = None) -> list[Event]:
-    """All host events of a process, up to event `before`."""
+def select_host_events(run: RunTraces, role: str, end_event: int | None = None) -> list[Event]:
+    """All host events of a process, up to event `end_event`."""
     trace = run.traces.get(role)
-    return select_events(trace, HOST_EVENT_KINDS, before) if trace is not None else []
+    return select_events(trace, HOST_EVENT_KINDS, end_event) if trace is not None else []

@@ -13,7 +13,7 @@ from typing import Any
 from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
 from samerun.base.user_code import is_library_or_generated_file
-from samerun.record.digests.pieces import LARGE, IncrementalDigest, buffer_class, digest_by_pieces
+from samerun.record.digests.pieces import LARGE, IncrementalDigest, ctypes_buffer_class, digest_by_pieces
 
 KIND_CPU = "xxh3-128"
 KIND_DEVICE = "weighted-sum-128"
@@ -49,12 +49,12 @@ def digest(tensor: Any) -> bytes:
     to read (see `is_readable`). None of the program's code is called, and what cannot be read at all counts by its
     type.
     """
-    from samerun.record.digests.torch_guards import HiddenFromProgram, is_plain, no_torch_function
+    from samerun.record.digests.torch_guards import HiddenFromProgram, is_plain_cpu_tensor, no_torch_function
 
     try:
         with no_torch_function():
-            if is_plain(tensor) and tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg()):
-                return digest_dense_tensor(tensor, shape_seed(tensor.dtype, tensor.shape))
+            if is_plain_cpu_tensor(tensor) and tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg()):
+                return digest_contiguous_cpu_tensor(tensor, shape_seed(tensor.dtype, tensor.shape))
         with HiddenFromProgram():
             return _digest_unusual_tensor(tensor)
     except Exception:
@@ -70,20 +70,20 @@ def _digest_unusual_tensor(tensor: Any) -> bytes:
     tensor = as_plain_tensor(tensor)
     seed = shape_seed(tensor.dtype, tensor.shape)
     if tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg()):
-        return digest_dense_tensor(tensor, seed) if tensor.is_cpu else digest_on_device(tensor, seed)
-    if not lies_in_storage(tensor):
+        return digest_contiguous_cpu_tensor(tensor, seed) if tensor.is_cpu else digest_on_device(tensor, seed)
+    if not fits_in_storage(tensor):
         return xxh3_128_digest(RELEASED, seed)
     size = tensor.numel() * tensor.element_size()
     if size > _REPEATED_BYTES and size > tensor.untyped_storage().nbytes():
-        return _digest_overlapping(tensor, seed)
+        return _digest_overlapping_view(tensor, seed)
     if not tensor.is_cpu:
         return digest_on_device(tensor, seed)
     if size <= _CHUNK_BYTES or tensor.dim() == 0:
-        return digest_dense_tensor(tensor.resolve_conj().resolve_neg().contiguous(), seed)
-    return _digest_in_chunks(tensor, seed)
+        return digest_contiguous_cpu_tensor(tensor.resolve_conj().resolve_neg().contiguous(), seed)
+    return _digest_noncontiguous_in_chunks(tensor, seed)
 
 
-def has_own_dispatch(tensor: Any) -> bool:
+def has_own_torch_dispatch(tensor: Any) -> bool:
     """True for subclasses with a `__torch_dispatch__` of their own."""
     import torch
 
@@ -103,21 +103,21 @@ def is_readable(tensor: Any) -> bool:
     """True if the elements lie in memory that this process can read. Calls none of the program's code."""
     import torch
 
-    from samerun.record.digests.torch_guards import has_values, no_torch_function
+    from samerun.record.digests.torch_guards import has_real_values, no_torch_function
 
     base = torch.Tensor
-    if has_own_dispatch(tensor):
+    if has_own_torch_dispatch(tensor):
         return False
     with no_torch_function():
         return (
             base.layout.__get__(tensor) is torch.strided  # type: ignore[attr-defined]
-            and has_values(tensor)
+            and has_real_values(tensor)
             and not base.is_quantized.__get__(tensor)  # type: ignore[attr-defined]
             and not base.is_nested.__get__(tensor)  # type: ignore[attr-defined]
         )
 
 
-def lies_in_storage(tensor: Any) -> bool:
+def fits_in_storage(tensor: Any) -> bool:
     """False if `untyped_storage().resize_` left less memory than the tensor has elements: reading it would crash."""
     end = (tensor.storage_offset() + _element_span(tensor)) * tensor.element_size()
     return tensor.numel() == 0 or bool(end <= tensor.untyped_storage().nbytes())
@@ -131,7 +131,7 @@ def _element_span(tensor: Any) -> int:
     return int(1 + sum((size - 1) * stride for size, stride in steps))
 
 
-def _digest_overlapping(tensor: Any, seed: int) -> bytes:
+def _digest_overlapping_view(tensor: Any, seed: int) -> bytes:
     """Digest of a view with more elements than its memory holds, such as an expanded one: that memory and the geometry.
 
     Element by element, it might be 10^12 copies of one number.
@@ -144,21 +144,21 @@ def _digest_overlapping(tensor: Any, seed: int) -> bytes:
     return xxh3_128_digest(digest(held) + geometry.encode(), seed)
 
 
-def buffer_at(address: int, size: int) -> Any:
+def buffer_at_address(address: int, byte_count: int) -> Any:
     """The bytes at an address as a buffer, without a copy."""
-    return buffer_class(size).from_address(address)
+    return ctypes_buffer_class(byte_count).from_address(address)
 
 
-def digest_dense_tensor(tensor: Any, seed: int) -> bytes:
+def digest_contiguous_cpu_tensor(tensor: Any, seed: int) -> bytes:
     """Digest of a contiguous CPU tensor, without a copy."""
-    if not lies_in_storage(tensor):
+    if not fits_in_storage(tensor):
         return xxh3_128_digest(RELEASED, seed)
     size = tensor.nbytes
     if size >= LARGE:
         return digest_by_pieces(tensor.data_ptr(), size, seed)
     if size == 0:
         return xxh3_128_digest(b"", seed)
-    return xxh3_128_digest(buffer_at(tensor.data_ptr(), size), seed)
+    return xxh3_128_digest(buffer_at_address(tensor.data_ptr(), size), seed)
 
 
 def digest_on_device(tensor: Any, seed: int) -> bytes:
@@ -170,7 +170,7 @@ def digest_on_device(tensor: Any, seed: int) -> bytes:
     """
     import torch
 
-    if not lies_in_storage(tensor):
+    if not fits_in_storage(tensor):
         return xxh3_128_digest(RELEASED, seed)
     dense = tensor.detach().resolve_conj().resolve_neg().contiguous()
     if dense.numel() == 0:
@@ -193,14 +193,14 @@ def digest_on_device(tensor: Any, seed: int) -> bytes:
 _MASK = (1 << 64) - 1
 
 
-def _to_int64(value: int) -> int:
+def _wrap_to_int64(value: int) -> int:
     return value - (1 << 64) if value >> 63 else value
 
 
-_GOLDEN = _to_int64(0x9E3779B97F4A7C15)
-_GOLDEN_2 = _to_int64(0xD1B54A32D192ED03)
-_M1 = _to_int64(0xBF58476D1CE4E5B9)
-_M2 = _to_int64(0x94D049BB133111EB)
+_GOLDEN = _wrap_to_int64(0x9E3779B97F4A7C15)
+_GOLDEN_2 = _wrap_to_int64(0xD1B54A32D192ED03)
+_M1 = _wrap_to_int64(0xBF58476D1CE4E5B9)
+_M2 = _wrap_to_int64(0x94D049BB133111EB)
 
 
 def _splitmix64_finalize(x: Any) -> Any:
@@ -214,7 +214,7 @@ def _digest_components(tensor: Any) -> bytes:
     """Digest of a tensor made of other tensors."""
     import torch
 
-    if has_own_dispatch(tensor):
+    if has_own_torch_dispatch(tensor):
         return _digest_subclass_with_dispatch(tensor)
     tag = f"{tensor.layout}{tensor.device.type}{type(tensor).__qualname__}".encode()
     seed = shape_seed(tensor.dtype, () if tensor.is_nested else tensor.shape)
@@ -249,7 +249,7 @@ def _digest_subclass_with_dispatch(tensor: Any) -> bytes:
     """
     import torch
 
-    from samerun.record.digests.torch_guards import has_values
+    from samerun.record.digests.torch_guards import has_real_values
 
     kind, base = type(tensor), torch.Tensor
     layout, device, dtype, shape = (
@@ -258,7 +258,7 @@ def _digest_subclass_with_dispatch(tensor: Any) -> bytes:
     parts: list[Any] = []
     take_apart: Any = getattr(kind, "__tensor_flatten__", None)
     file = getattr(getattr(take_apart, "__code__", None), "co_filename", "")
-    if is_library_or_generated_file(file) and kind.__name__ not in _UNFINISHED and has_values(tensor):
+    if is_library_or_generated_file(file) and kind.__name__ not in _UNFINISHED and has_real_values(tensor):
         parts = [getattr(tensor, name) for name in take_apart(tensor)[0]]
     tag = f"{layout}{device.type}{kind.__qualname__}".encode()
     return xxh3_128_digest(tag + b"".join(map(digest, parts)), shape_seed(dtype, shape))
@@ -268,7 +268,7 @@ _UNFINISHED = frozenset(("AsyncCollectiveTensor",))
 """Their values may not have arrived yet."""
 
 
-def _digest_in_chunks(tensor: Any, seed: int) -> bytes:
+def _digest_noncontiguous_in_chunks(tensor: Any, seed: int) -> bytes:
     """The digest of the contiguous copy, without making more of it than a chunk at a time."""
     running = IncrementalDigest(tensor.nbytes, seed)
     stack = [tensor]
@@ -278,7 +278,7 @@ def _digest_in_chunks(tensor: Any, seed: int) -> bytes:
             dense = part.resolve_conj().resolve_neg().contiguous()
             size = dense.numel() * dense.element_size()
             if size:
-                running.update(memoryview(buffer_at(dense.data_ptr(), size)).cast("B"))
+                running.update(memoryview(buffer_at_address(dense.data_ptr(), size)).cast("B"))
         else:
             stack.extend(reversed(part.unbind(0)))
     return running.digest()

@@ -24,37 +24,37 @@ _classes: dict[int, Any] = {}
 _in_child = False
 
 
-def buffer_class(size: int) -> Any:
+def ctypes_buffer_class(byte_count: int) -> Any:
     """The ctypes class for so many bytes. Kept: making one takes 20 us and leaves a reference cycle to collect."""
-    found = _classes.get(size)
+    found = _classes.get(byte_count)
     if found is None:
         if len(_classes) > 1 << 14:
             _classes.clear()
-        found = _classes[size] = ctypes.c_char * size
+        found = _classes[byte_count] = ctypes.c_char * byte_count
     return found
 
 
-def digest_by_pieces(address: int, size: int, seed: int) -> bytes:
-    """XXH3-128 with `seed` over the XXH3-128 of the pieces; 16 bytes. `size` is at least `LARGE`."""
-    return xxh3_128_digest(digest_each_piece(address, size), seed)
+def digest_by_pieces(address: int, byte_count: int, seed: int) -> bytes:
+    """XXH3-128 with `seed` over the XXH3-128 of the pieces; 16 bytes. `byte_count` is at least `LARGE`."""
+    return xxh3_128_digest(digest_each_piece(address, byte_count), seed)
 
 
-def digest_each_piece(address: int, size: int) -> bytes:
+def digest_each_piece(address: int, byte_count: int) -> bytes:
     """16 bytes for each piece. They do not depend on the seed: any view of the same memory may use them again."""
     if _library_function is None:
-        return digest_each_piece_in_python(address, size)
-    out = buffer_class(size // PIECE * 16)()
-    team, threads = _borrow_openmp_team()
-    _library_function(address, size, PIECE, 0, out, team, threads)
+        return digest_each_piece_in_python(address, byte_count)
+    out = ctypes_buffer_class(byte_count // PIECE * 16)()
+    team, threads = _find_borrowable_openmp_team()
+    _library_function(address, byte_count, PIECE, 0, out, team, threads)
     return bytes(out)
 
 
-def digest_each_piece_in_python(address: int, size: int) -> bytes:
+def digest_each_piece_in_python(address: int, byte_count: int) -> bytes:
     """The same, by the xxhash package alone."""
-    starts = range(0, size - PIECE + 1, PIECE)
-    ends = [*starts[1:], size]
+    starts = range(0, byte_count - PIECE + 1, PIECE)
+    ends = [*starts[1:], byte_count]
     parts = [
-        xxh3_128_digest(buffer_class(end - start).from_address(address + start))
+        xxh3_128_digest(ctypes_buffer_class(end - start).from_address(address + start))
         for start, end in zip(starts, ends, strict=True)
     ]
     return b"".join(parts)
@@ -90,7 +90,7 @@ class IncrementalDigest:
         return xxh3_128_digest(b"".join([*self._digests, self._piece.digest()]), self._seed)
 
 
-def load_piece_digest_function() -> Any:
+def try_load_piece_digest_function() -> Any:
     """The C function that digests pieces; None if it was not built."""
     library = try_load_built_library(__file__, "_digest")
     try:
@@ -106,21 +106,21 @@ def load_piece_digest_function() -> Any:
     return function
 
 
-_library_function = load_piece_digest_function()
+_library_function = try_load_piece_digest_function()
 
 
-def _borrow_openmp_team() -> tuple[Any, int]:
+def _find_borrowable_openmp_team() -> tuple[Any, int]:
     """torch's OpenMP threads and their number, if they may be borrowed; else (None, 1)."""
     torch = sys.modules.get("torch")
     if torch is None or not native.may_use_torch_openmp_threads():
         return None, 1
-    team = _find_gomp_parallel()
+    team = _find_gomp_and_set_thread_numbering()
     return (None, 1) if team is None else (team, torch.get_num_threads())
 
 
-def native_function_addresses() -> tuple[int, int]:
+def piece_digest_and_gomp_addresses() -> tuple[int, int]:
     """Where the C function and torch's `GOMP_parallel` lie, for other C code; 0 for what there is not."""
-    team = _find_gomp_parallel()
+    team = _find_gomp_and_set_thread_numbering()
     return (
         ctypes.cast(_library_function, ctypes.c_void_p).value or 0 if _library_function is not None else 0,
         team.value or 0 if team is not None else 0,
@@ -128,7 +128,7 @@ def native_function_addresses() -> tuple[int, int]:
 
 
 @cache
-def _find_gomp_parallel() -> Any:
+def _find_gomp_and_set_thread_numbering() -> Any:
     """torch's `GOMP_parallel`, once the C library was told how the threads of such a team are numbered."""
     number = native.omp_get_thread_num_address()
     if number is None:

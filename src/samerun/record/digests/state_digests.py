@@ -18,7 +18,7 @@ from samerun.record.digests.digest import digest
 Named = Iterator[tuple[str, Any]]
 
 
-def dict_items(mapping: Any) -> list[tuple[Any, Any]]:
+def dict_items_bypassing_overrides(mapping: Any) -> list[tuple[Any, Any]]:
     """The items of a dict of whatever class, without calling a method of that class."""
     kind = type(mapping)
     if kind is dict:
@@ -42,7 +42,7 @@ def named_modules(root: Any) -> Named:
             continue
         seen[id(module)] = module
         yield name, module
-        inner = dict_items(vars(module).get("_modules"))
+        inner = dict_items_bypassing_overrides(vars(module).get("_modules"))
         waiting += [(f"{name}.{key}" if name else str(key), each) for key, each in reversed(inner)]
 
 
@@ -59,7 +59,7 @@ def named_buffers(root: Any) -> Named:
 def _named_members(root: Any, dict_name: str) -> Named:
     seen: dict[int, Any] = {}
     for prefix, module in named_modules(root):
-        for key, tensor in dict_items(vars(module).get(dict_name)):
+        for key, tensor in dict_items_bypassing_overrides(vars(module).get(dict_name)):
             if tensor is not None and id(tensor) not in seen:
                 seen[id(tensor)] = tensor
                 yield f"{prefix}.{key}" if prefix else str(key), tensor
@@ -86,7 +86,7 @@ def digest_tree(value: Any, tensor_type: type, depth: int = 0) -> bytes:
     if issubclass(kind, dict):
         parts = [
             digest_tree(k, tensor_type, depth + 1) + digest_tree(v, tensor_type, depth + 1)
-            for k, v in dict_items(value)
+            for k, v in dict_items_bypassing_overrides(value)
         ]
         return xxh3_128_digest(b"dict" + b"".join(parts))
     if issubclass(kind, (list, tuple)):
@@ -101,7 +101,7 @@ def digest_tree(value: Any, tensor_type: type, depth: int = 0) -> bytes:
         return xxh3_128_digest(f"{value.dtype}{value.shape}".encode() + value.tobytes())
     fields = getattr(kind, "__dataclass_fields__", None)
     if fields is not None:
-        return digest_tree([_read_dataclass_field(value, name) for name in fields], tensor_type, depth + 1)
+        return digest_tree([_read_dataclass_field_or_none(value, name) for name in fields], tensor_type, depth + 1)
     return xxh3_128_digest(kind.__qualname__.encode())
 
 
@@ -111,7 +111,7 @@ def _builtin_repr(value: Any) -> str:
     return str(next(kind for kind in kinds if issubclass(type(value), kind)).__repr__(value))
 
 
-def _read_dataclass_field(value: Any, name: str) -> Any:
+def _read_dataclass_field_or_none(value: Any, name: str) -> Any:
     try:
         return object.__getattribute__(value, name)
     except AttributeError:
@@ -122,13 +122,13 @@ OBJECT_HEADER = object.__basicsize__
 """Bytes in front of an object's own fields: the reference count changes without the state."""
 
 
-def digest_python_state(state: Any) -> bytes:
+def digest_python_random_state(state: Any) -> bytes:
     """Of what `random.getstate()` gives. `hash` of whole numbers does not depend on the hash seed."""
     version, words, gauss = state
     return xxh3_128_digest(f"{version}{hash(words)}{gauss}".encode())
 
 
-def digest_numpy_state(state: dict[str, Any]) -> bytes:
+def digest_numpy_random_state(state: dict[str, Any]) -> bytes:
     """Of what `numpy.random.get_state(legacy=False)` gives."""
     held = state["state"]
     key = held["key"].tobytes() if "key" in held else repr(held).encode()
@@ -153,32 +153,32 @@ class MemoryCachedDigest:
         self.digest = b""
 
     def read_or_recompute(self) -> bytes:
-        seen = self.copy_memory()
+        seen = self.copy_regions()
         if seen != self.seen:
             self.digest = self.compute()
             # Another thread may have drawn in between: then the bytes do not belong to the digest.
-            self.seen = seen if seen == self.copy_memory() else []
+            self.seen = seen if seen == self.copy_regions() else []
         return self.digest
 
-    def copy_memory(self) -> list[bytes]:
+    def copy_regions(self) -> list[bytes]:
         return [ctypes.string_at(address, size) for address, size in self.regions]
 
 
-def c_fields_region(instance: Any) -> tuple[int, int]:
+def object_fields_region(instance: Any) -> tuple[int, int]:
     """(address, bytes) of the fields that an object of a type in C holds; CPython only."""
     return id(instance) + OBJECT_HEADER, type(instance).__basicsize__ - OBJECT_HEADER
 
 
-def make_python_state_reader(module: Any) -> Callable[[], bytes]:
+def make_python_random_state_digester(module: Any) -> Callable[[], bytes]:
     """What digests the state of the `random` module's generator."""
 
     def compute() -> bytes:
-        return digest_python_state(module.getstate())
+        return digest_python_random_state(module.getstate())
 
     instance: Any = getattr(module, "_inst", None)
     if type(instance) is not module.Random or not hasattr(instance, "gauss_next"):
         return compute
-    words = MemoryCachedDigest([instance], [c_fields_region(instance)], compute)
+    words = MemoryCachedDigest([instance], [object_fields_region(instance)], compute)
     gauss: Any = None
 
     def read() -> bytes:
@@ -190,13 +190,13 @@ def make_python_state_reader(module: Any) -> Callable[[], bytes]:
     return read
 
 
-def make_numpy_state_reader(module: Any) -> Callable[[], bytes]:
+def make_numpy_random_state_digester(module: Any) -> Callable[[], bytes]:
     """What digests the state of `numpy.random`'s generator."""
 
     def compute() -> bytes:
-        return digest_numpy_state(module.get_state(legacy=False))
+        return digest_numpy_random_state(module.get_state(legacy=False))
 
-    legacy = numpy_global_generator()
+    legacy = find_numpy_global_generator()
     twister = module.MT19937
     cached: MemoryCachedDigest | None = None
 
@@ -207,12 +207,12 @@ def make_numpy_state_reader(module: Any) -> Callable[[], bytes]:
             return compute()
         if cached is None or cached.held[1] is not bits:
             state = bits.ctypes.state_address, 624 * 4 + 4  # the words and the position among them
-            cached = MemoryCachedDigest([legacy, bits], [c_fields_region(legacy), state], compute)
+            cached = MemoryCachedDigest([legacy, bits], [object_fields_region(legacy), state], compute)
         return cached.read_or_recompute()
 
     return read if hasattr(legacy, "_bit_generator") else compute
 
 
-def numpy_global_generator() -> Any:
+def find_numpy_global_generator() -> Any:
     """The object whose methods the functions of `numpy.random` are; None where it is not found."""
     return getattr(sys.modules.get("numpy.random.mtrand"), "_rand", None)

@@ -51,7 +51,7 @@ class StorageRecord:
         """Number of the thread that wrote last, or `COLLECTIVE`."""
         self.read_epoch = -1
 
-    def forget_values(self) -> None:
+    def drop_known_digests(self) -> None:
         """Drop all digests: something may have written to the memory."""
         self.view_digests.clear()
         self.content_digest, self.read_epoch = None, -1
@@ -85,14 +85,14 @@ class StorageDigests:
             self.drop_expired()
         return record
 
-    def digest_output(self, tensor: Any, thread: int) -> bytes:
+    def digest_output(self, tensor: Any, thread_number: int) -> bytes:
         """Digest an operator's output: new memory, or a view that its schema does not declare."""
         storage = tensor.untyped_storage()
         key = storage._cdata
         record = self.records.get(key)
         if record is not None:
             return UNDEFINED if record.uninitialised else self.digest_input(tensor, record)
-        return self.digest_new_memory(tensor, self._add_record(storage, key, True, tensor.is_cpu), thread)
+        return self.digest_new_memory(tensor, self._add_record(storage, key, True, tensor.is_cpu), thread_number)
 
     def drop_expired(self) -> None:
         """Drop the records of storages that were freed."""
@@ -102,7 +102,7 @@ class StorageDigests:
                 free(record.weak_ref)
         self._drop_above = max(128, 2 * len(self.records))
 
-    def note_collective_write(self, tensor: Any, may_return_early: bool) -> None:
+    def mark_written_by_collective(self, tensor: Any, may_return_early: bool) -> None:
         """A collective writes to a tensor, and may go on doing so after it has returned.
 
         Work.wait() calls no operator, so nobody knows when the value is complete: the memory counts as undefined until
@@ -111,14 +111,14 @@ class StorageDigests:
         record = self.find_or_add_record(tensor)
         partial = record.uninitialised and tensor.nbytes < tensor.untyped_storage().nbytes()
         record.trusted, record.uninitialised = False, may_return_early or partial
-        record.forget_values()
+        record.drop_known_digests()
         record.last_writer = COLLECTIVE if may_return_early else -1
 
-    def note_unwritten_copy(self, tensor: Any, place: int, thread: int) -> bytes:
+    def mark_copy_of_uninitialized(self, tensor: Any, location_id: int, thread_number: int) -> bytes:
         """Note a copy of memory that was not completely written: the copy is as undefined as its source."""
         record = self.find_or_add_record(tensor, True)
-        record.uninitialised, record.made_at, record.last_writer = True, place, thread
-        record.forget_values()
+        record.uninitialised, record.made_at, record.last_writer = True, location_id, thread_number
+        record.drop_known_digests()
         return UNDEFINED
 
     def distrust(self, storage: Any) -> None:
@@ -127,18 +127,18 @@ class StorageDigests:
         if record is not None:
             record.trusted = False
 
-    def distrust_and_forget(self, storage: Any) -> None:
+    def distrust_and_drop_digests(self, storage: Any) -> None:
         """Something other than an operator changes size or values of the memory, now or while it holds it."""
         record = self.records.get(storage._cdata)
         if record is not None:
             record.trusted = False
-            record.forget_values()
+            record.drop_known_digests()
 
-    def forget_values(self, tensors: list[Any]) -> None:
+    def drop_known_digests(self, tensors: list[Any]) -> None:
         """Something other than an operator (a compiled graph) may have written to these: drop their digests."""
         for tensor in tensors:
             if d.is_readable(tensor):
-                self.find_or_add_record(tensor).forget_values()
+                self.find_or_add_record(tensor).drop_known_digests()
 
     def digest_input(self, tensor: Any, record: StorageRecord) -> bytes:
         """16 bytes that stand for an input's value.
@@ -150,12 +150,12 @@ class StorageDigests:
             return d.digest(tensor)
         contiguous = tensor.is_contiguous()
         if not record.trusted:
-            return self._digest_untrusted(tensor, record, contiguous)
+            return self._digest_untrusted_memory(tensor, record, contiguous)
         if contiguous:
             key = (tensor.storage_offset(), tensor.shape, tensor.dtype)
             found = record.view_digests.get(key)
             if found is None:
-                found = record.view_digests[key] = digest_dense_view(tensor, record)
+                found = record.view_digests[key] = digest_contiguous_view(tensor, record)
             return found
         if record.content_digest is None or record.uninitialised:
             return d.digest(tensor)
@@ -165,10 +165,10 @@ class StorageDigests:
             found = record.view_digests[view] = xxh3_128_digest(record.content_digest + str(view).encode())
         return found
 
-    def _digest_untrusted(self, tensor: Any, record: StorageRecord, contiguous: bool) -> bytes:
+    def _digest_untrusted_memory(self, tensor: Any, record: StorageRecord, contiguous: bool) -> bytes:
         size = tensor.numel() * tensor.element_size()
         if size <= SMALL_BYTES:
-            return digest_dense_view(tensor, record) if contiguous else d.digest(tensor)
+            return digest_contiguous_view(tensor, record) if contiguous else d.digest(tensor)
         if record.read_epoch != self.epoch:
             record.read_epoch = self.epoch
             record.view_digests.clear()
@@ -178,11 +178,11 @@ class StorageDigests:
             found = record.view_digests[key] = d.digest(tensor)
         return found
 
-    def digest_new_memory(self, tensor: Any, record: StorageRecord, thread: int) -> bytes:
+    def digest_new_memory(self, tensor: Any, record: StorageRecord, thread_number: int) -> bytes:
         """Digest an operator's output in new memory, and keep the digest."""
-        record.last_writer = thread
+        record.last_writer = thread_number
         if tensor.is_contiguous() and not (tensor.is_neg() or tensor.is_conj()):
-            found = digest_dense_view(tensor, record)
+            found = digest_contiguous_view(tensor, record)
             record.view_digests[(tensor.storage_offset(), tensor.shape, tensor.dtype)] = found
             record.content_digest = found
         else:
@@ -191,19 +191,19 @@ class StorageDigests:
             record.content_digest = xxh3_128_digest(found + str(tensor.stride()).encode())
         return found
 
-    def note_scratch_output(self, tensor: Any) -> None:
+    def mark_scratch_as_always_equal(self, tensor: Any) -> None:
         """Note scratch space: its unused bytes are never written, so it counts as equal whatever it holds."""
         record = self.find_or_add_record(tensor, True)
         if d.is_readable(tensor) and tensor.is_contiguous():
             record.view_digests[(tensor.storage_offset(), tensor.shape, tensor.dtype)] = b"opaque".ljust(16, b"\0")
         record.content_digest = b"opaque".ljust(16, b"\0")
 
-    def digest_written(self, tensor: Any, record: StorageRecord, thread: int) -> bytes:
+    def digest_written(self, tensor: Any, record: StorageRecord, thread_number: int) -> bytes:
         """Digest a tensor that an operator wrote into, and drop the digests of all other views of its memory."""
         plain = tensor.is_contiguous() and not (tensor.is_neg() or tensor.is_conj())
         record.view_digests.clear()
-        found = digest_dense_view(tensor, record) if plain else d.digest(tensor)
-        record.last_writer = thread
+        found = digest_contiguous_view(tensor, record) if plain else d.digest(tensor)
+        record.last_writer = thread_number
         whole = tensor.nbytes == tensor.untyped_storage().nbytes()
         key: tuple[Any, ...] = (tensor.storage_offset(), tensor.shape, tensor.dtype)
         if plain:
@@ -218,13 +218,13 @@ class StorageDigests:
         return found
 
 
-def digest_dense_view(tensor: Any, record: StorageRecord) -> bytes:
+def digest_contiguous_view(tensor: Any, record: StorageRecord) -> bytes:
     """Digest of a contiguous tensor that is no lazy conjugate or negative. Pieces of large memory are kept (0010)."""
-    if not record.on_cpu or not d.lies_in_storage(tensor):
+    if not record.on_cpu or not d.fits_in_storage(tensor):
         return d.digest(tensor)
     seed, size = d.shape_seed(tensor.dtype, tensor.shape), tensor.nbytes
     if size < LARGE or not record.trusted:
-        return d.digest_dense_tensor(tensor, seed)
+        return d.digest_contiguous_cpu_tensor(tensor, seed)
     at = (tensor.data_ptr(), size)
     pieces = record.view_digests.get(at)
     if pieces is None:

@@ -15,7 +15,7 @@ _KEYS = (
 )  # fmt: skip
 
 
-def _build_excluded_key_set() -> Any:
+def _build_excluded_dispatch_keys() -> Any:
     """The dispatch keys whose kernels trace, transform, or call Python."""
     parse: Any = torch._C._parse_dispatch_key
     sets: list[Any] = [torch._C.DispatchKeySet(parse(name)) for name in _KEYS]
@@ -28,7 +28,7 @@ no_torch_function: Any = torch._C.DisableTorchFunction
 Reading `tensor.shape` calls `__torch_function__` of the program's modes and subclasses. A mode that counts or logs
 would see the recorder, a subclass could answer with a value of its own, and either may raise or recurse.
 """
-_keys = _build_excluded_key_set()
+_keys = _build_excluded_dispatch_keys()
 
 
 PLAIN_TYPES = frozenset((torch.Tensor, torch.nn.Parameter))
@@ -36,7 +36,7 @@ _strided = torch.strided
 ODD_DTYPES = frozenset((torch.quint8, torch.qint8, torch.qint32, torch.quint4x2, torch.quint2x4))
 
 
-def is_plain(tensor: Any) -> bool:
+def is_plain_cpu_tensor(tensor: Any) -> bool:
     """True for nearly every tensor: its elements are plain memory of this machine.
 
     Reads attributes: call it only inside `no_torch_function`.
@@ -71,7 +71,7 @@ class HiddenFromProgram:
         self._functions.__exit__(None, None, None)
 
 
-def has_values(tensor: Any) -> bool:
+def has_real_values(tensor: Any) -> bool:
     """False for tensors that stand for shapes or for other tensors: fake and meta tensors, those of a transform."""
     kind = type(tensor)
     if kind.__module__ in _SYMBOLIC_MODULES:

@@ -11,20 +11,20 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from samerun.base.errors import SamerunError
 from samerun.base.user_code import relative_to_working_folder
 from samerun.record.receipt import step_table
-from samerun.record.receipt.receipt_json import SCHEMA, digest_value
+from samerun.record.receipt.receipt_json import SCHEMA, digest_canonical_json
 from samerun.record.receipt.redact import (
-    key_fingerprint,
+    environment_key_fingerprint,
     keyed_digest,
-    redact_circumstances,
-    redact_values,
-    redact_words,
+    redact_command_words,
+    redact_environment,
+    redact_host_and_folder,
 )
-from samerun.record.receipt.step_table import StepTable, build_table, build_tables, find_first_differing_step
+from samerun.record.receipt.step_table import StepTable, build_step_table, build_step_tables, find_first_differing_step
 from samerun.record.trace import format as f
 from samerun.record.trace.reader import Trace
 from samerun.record.trace.run import Event, select_events
@@ -55,15 +55,15 @@ class ProcessSection:
         return bool(self.values.count or any(self.record[key] for key in ("final", "marks", "saved", "outputs")))
 
     @property
-    def is_principal(self) -> bool:
+    def is_program_or_rank(self) -> bool:
         """Whether it is the program itself, or a rank of it; not a worker or a child."""
         return self.role == "main" or (self.role.startswith("rank") and "/" not in self.role)
 
 
-def build_section(trace: Trace, first: int = 0, last: int | None = None) -> ProcessSection:
-    """The section of a process, from event `first` up to (not including) event `last`."""
-    events = [event for event in select_events(trace, RECORDED_KINDS, last) if event.index >= first]
-    before = len(select_events(trace, (f.STEP,), first)) if first else 0
+def build_process_section(trace: Trace, first_event: int = 0, end_event: int | None = None) -> ProcessSection:
+    """The section of a process, from event `first_event` up to (not including) event `end_event`."""
+    events = [event for event in select_events(trace, RECORDED_KINDS, end_event) if event.index >= first_event]
+    before = len(select_events(trace, (f.STEP,), first_event)) if first_event else 0
     by_kind = {kind: [event for event in events if event.kind == kind] for kind in RECORDED_KINDS}
     record: dict[str, Any] = {
         "seeds": _limit_entries(_seed_entries([*by_kind[f.SEED], *by_kind[f.CREATE]])),
@@ -79,7 +79,7 @@ def build_section(trace: Trace, first: int = 0, last: int | None = None) -> Proc
             {"name": e.name, "step": e.inputs - before, "digest": _hex_digest(e)} for e in by_kind[f.MARK]
         ),
     }
-    values, evidence = build_tables(trace, first, last)
+    values, evidence = build_step_tables(trace, first_event, end_event)
     return ProcessSection(trace.role, trace.pid, trace.complete, trace.failure, record, values, evidence)
 
 
@@ -96,7 +96,7 @@ def _seed_entries(events: list[Event]) -> Iterator[dict[str, Any]]:
     seen: dict[tuple[Any, ...], dict[str, Any]] = {}
     for event in events:
         plain = event.kind == f.SEED and event.name.startswith("torch")
-        number = _to_signed_64(event.inputs) if plain else None
+        number = _wrap_to_int64(event.inputs) if plain else None
         key = (event.kind, event.name, event.file, event.line, event.inputs, event.unseeded)
         entry = seen.setdefault(key, {
             "generator": event.name,
@@ -111,7 +111,7 @@ def _seed_entries(events: list[Event]) -> Iterator[dict[str, Any]]:
     return iter(seen.values())
 
 
-def _to_signed_64(value: int) -> int:
+def _wrap_to_int64(value: int) -> int:
     return struct.unpack("<q", struct.pack("<Q", value))[0] if value >> 63 else value
 
 
@@ -131,18 +131,19 @@ def shown_path(path: str) -> str:
     return shown.encode("utf-8", "backslashreplace").decode()
 
 
-def compare_ranks(sections: list[ProcessSection]) -> dict[str, Any] | None:
+def compare_rank_parameters(sections: list[ProcessSection]) -> dict[str, Any] | None:
     """Compare the parameters of all ranks after every step; None for a program of one process.
 
     `drift`: None if all ranks agree after every step. Otherwise the first step (from 1) after which they do not, and
     the groups of ranks that agree there. `from_the_start`: they never agreed, so each rank holds a shard of the
     model, or they started from different models.
     """
-    ranks = [one for one in sections if one.is_principal and one.role != "main"]
+    ranks = [one for one in sections if one.is_program_or_rank and one.role != "main"]
     if len(ranks) < 2:
         return None
     tables = {
-        one.role: _params_column_table(one.values) for one in sorted(ranks, key=lambda one: _rank_number(one.role))
+        one.role: _select_params_column(one.values)
+        for one in sorted(ranks, key=lambda one: _parse_rank_from_role(one.role))
     }
     reference = next(iter(tables.values()))
     found = [find_first_differing_step(reference, table) for table in tables.values()]
@@ -154,19 +155,19 @@ def compare_ranks(sections: list[ProcessSection]) -> dict[str, Any] | None:
     groups: dict[bytes, list[str]] = {}
     for role, table in tables.items():
         if table.count > first:
-            groups.setdefault(table.row(first)["params"], []).append(role)
+            groups.setdefault(table.digests_of_row(first)["params"], []).append(role)
     return {**record, "drift": {"step": first + 1, "groups": list(groups.values()), "from_the_start": first == 0}}
 
 
-def _params_column_table(table: StepTable) -> StepTable:
+def _select_params_column(table: StepTable) -> StepTable:
     if "params" not in table.columns:
-        return build_table((), b"")
+        return build_step_table((), b"")
     at, size = table.columns.index("params") * 16, table.row_bytes
     rows = b"".join(bytes(table.rows[i * size + at : i * size + at + 16]) for i in range(table.count))
-    return build_table(("params",), rows)
+    return build_step_table(("params",), rows)
 
 
-def _rank_number(role: str) -> int:
+def _parse_rank_from_role(role: str) -> int:
     digits = "".join(c for c in role if c.isdigit())
     return int(digits) if digits else 0
 
@@ -190,15 +191,22 @@ class NewReceipt:
         return step_table.encode_steps_file(iter(self.tables)) if self.receipt["steps_in"] == "file" else None
 
 
-def build_sections_of_folder(folder: Path) -> tuple[list[ProcessSection], list[str]]:
+class SectionsOfTraces(NamedTuple):
+    """The sections of all traces in a folder, and the messages about those that cannot be read."""
+
+    sections: list[ProcessSection]
+    read_errors: list[str]
+
+
+def build_sections_of_traces(folder: Path) -> SectionsOfTraces:
     """The sections of all traces in a folder, and the errors of those that cannot be read."""
-    sections, errors = [], []
+    sections, errors = list[ProcessSection](), list[str]()
     for path in sorted(folder.glob("*.trace")):
         try:
-            sections.append(build_section(Trace(path)))
+            sections.append(build_process_section(Trace(path)))
         except SamerunError as error:
             errors.append(error.message.replace(str(path), path.name))
-    return sections, errors
+    return SectionsOfTraces(sections, errors)
 
 
 def read_facts_by_pid(folder: Path) -> dict[int, dict[str, Any]]:
@@ -234,13 +242,15 @@ def assemble_receipt(
     facts = {pid: _redact_facts(one, redact_patterns) for pid, one in facts.items()}
     fallback_facts = _redact_facts(fallback_facts, redact_patterns)
     recorded = [
-        one for one in sections if one.is_principal or one.has_results or (one.complete and one.record["files"])
+        one for one in sections if one.is_program_or_rank or one.has_results or (one.complete and one.record["files"])
     ]
     recorded.sort(key=lambda one: one.role)
     main = _select_main_facts(recorded, facts, fallback_facts)
     why = [*read_errors, *(f"{one.role}: {one.failure}" for one in recorded if one.failure)]
-    why += [f"{one.role}: its trace ends before its end" for one in recorded if one.is_principal and not one.complete]
-    if not any(one.is_principal for one in recorded) and ending["signal"] is not None:
+    why += [
+        f"{one.role}: its trace ends before its end" for one in recorded if one.is_program_or_rank and not one.complete
+    ]
+    if not any(one.is_program_or_rank for one in recorded) and ending["signal"] is not None:
         why.append("no process of the program left a trace")
     rows = sum(one.values.count for one in recorded)
     inline = rows <= step_table.MAX_INLINE_ROWS
@@ -248,51 +258,53 @@ def assemble_receipt(
         "schema": SCHEMA,
         "kind": KIND,
         "samerun": version,
-        "command": {**command, "words": redact_words(command["words"], redact_patterns)},
-        "environment_key": key_fingerprint(),
+        "command": {**command, "words": redact_command_words(command["words"], redact_patterns)},
+        "environment_key": environment_key_fingerprint(),
         "held": held_settings,
         "ended": {**ending, "complete": not why, "why": why},
         "code": {**code, "sources": main.get("sources", {})},
         "read_at": main["read_at"],
         "packages": main["packages"],
         **{key: main[key] for key in PER_PROCESS},
-        "others": _collect_rank_differences(recorded, facts, main),
+        "others": _collect_differing_rank_facts(recorded, facts, main),
         "processes": {one.role: _build_process_record(one, inline) for one in recorded},
-        "ranks": compare_ranks(sections),
+        "ranks": compare_rank_parameters(sections),
         "steps_in": "receipt" if inline else "file",
     }
-    receipt = add_digest(body)
+    receipt = with_reproducible_digest(body)
     numbers = {one.role: one.pid for one in sections}
-    receipt["circumstances"] = {**redact_circumstances(circumstances, redact_patterns), "processes": numbers}
+    receipt["circumstances"] = {**redact_host_and_folder(circumstances, redact_patterns), "processes": numbers}
     tables = [table for one in recorded for table in (one.evidence, one.values)]
     return NewReceipt(receipt, tables)
 
 
 def _redact_facts(facts: dict[str, Any], patterns: tuple[str, ...]) -> dict[str, Any]:
-    return {**facts, "variables": redact_values(facts["variables"], patterns)}
+    return {**facts, "variables": redact_environment(facts["variables"], patterns)}
 
 
-def add_digest(receipt: dict[str, Any]) -> dict[str, Any]:
+def with_reproducible_digest(receipt: dict[str, Any]) -> dict[str, Any]:
     """The receipt with its digest."""
-    return {**receipt, "digest": digest_value({k: v for k, v in receipt.items() if k not in OUTSIDE_DIGEST})}
+    return {**receipt, "digest": digest_canonical_json({k: v for k, v in receipt.items() if k not in OUTSIDE_DIGEST})}
 
 
 def _select_main_facts(
     sections: list[ProcessSection], facts: dict[int, dict[str, Any]], fallback_facts: dict[str, Any]
 ) -> dict[str, Any]:
     """The facts of the process that made the steps: the program itself, or the first rank."""
-    order = sorted(sections, key=lambda one: (not one.is_principal, not one.values.count, len(one.role), one.role))
+    order = sorted(
+        sections, key=lambda one: (not one.is_program_or_rank, not one.values.count, len(one.role), one.role)
+    )
     return next((facts[one.pid] for one in order if one.pid in facts), fallback_facts)
 
 
-def _collect_rank_differences(
+def _collect_differing_rank_facts(
     sections: list[ProcessSection], facts: dict[int, dict[str, Any]], main: dict[str, Any]
 ) -> dict[str, Any]:
     """For each other rank the facts that differ from those of the first one."""
     found = {}
     for one in sections:
         mine = facts.get(one.pid)
-        if mine is None or mine is main or not one.is_principal or not one.values.count:
+        if mine is None or mine is main or not one.is_program_or_rank or not one.values.count:
             continue
         differing: dict[str, Any] = {}
         for key in PER_PROCESS:

@@ -47,7 +47,7 @@ class Repository:
     commit: str
 
 
-def find_repository(start: Path) -> Repository | None:
+def find_git_repository(start: Path) -> Repository | None:
     """The repository that contains a folder, with its current commit; None if there is none. Runs no program."""
     here = Path(os.path.realpath(start))
     for top in (here, *here.parents):
@@ -56,7 +56,7 @@ def find_repository(start: Path) -> Repository | None:
             if folder is None:
                 continue
             common = folder / "commondir"
-            shared = Path(os.path.realpath(folder / _read_text(common))) if common.exists() else folder
+            shared = Path(os.path.realpath(folder / _read_small_text(common))) if common.exists() else folder
             commit = _read_commit(folder, shared)
         except (OSError, ValueError):
             return None
@@ -64,43 +64,53 @@ def find_repository(start: Path) -> Repository | None:
     return None
 
 
-def _find_git_directory(path: Path) -> Path | None:
+def _find_git_directory(dot_git_path: Path) -> Path | None:
     """`.git` is the directory itself, or a file that names it (a linked working tree, a submodule)."""
-    if path.is_dir():
-        return path if (path / "HEAD").exists() else None
-    if not path.exists():
+    if dot_git_path.is_dir():
+        return dot_git_path if (dot_git_path / "HEAD").exists() else None
+    if not dot_git_path.exists():
         return None
-    text = _read_text(path)
-    return Path(os.path.realpath(path.parent / text.removeprefix("gitdir: "))) if text.startswith("gitdir: ") else None
+    text = _read_small_text(dot_git_path)
+    return (
+        Path(os.path.realpath(dot_git_path.parent / text.removeprefix("gitdir: ")))
+        if text.startswith("gitdir: ")
+        else None
+    )
 
 
-def _read_commit(folder: Path, common: Path) -> str | None:
-    name = _read_text(folder / "HEAD")
+def _read_commit(git_directory: Path, common_directory: Path) -> str | None:
+    name = _read_small_text(git_directory / "HEAD")
     for _ in range(5):  # a reference may name another reference
         if _COMMIT.fullmatch(name):
             return name
         if not name.startswith("ref: refs/") or ".." in name:
             return None
         reference = name.removeprefix("ref: ")
-        found = next((each for each in (folder / reference, common / reference) if each.is_file()), None)
-        name = _read_text(found) if found is not None else _read_packed_reference(common, reference)
+        found = next(
+            (each for each in (git_directory / reference, common_directory / reference) if each.is_file()), None
+        )
+        name = (
+            _read_small_text(found)
+            if found is not None
+            else _read_packed_reference_or_empty(common_directory, reference)
+        )
     return None
 
 
-def _read_packed_reference(common: Path, reference: str) -> str:
+def _read_packed_reference_or_empty(common_directory: Path, reference: str) -> str:
     try:
-        lines = read_regular_file(common / "packed-refs", 64 * _SMALL).decode("utf-8", "replace").splitlines()
+        lines = read_regular_file(common_directory / "packed-refs", 64 * _SMALL).decode("utf-8", "replace").splitlines()
     except FileNotFoundError:
         return ""
     return next((line.split(" ")[0] for line in lines if line.endswith(f" {reference}")), "")
 
 
-def _read_text(path: Path) -> str:
+def _read_small_text(path: Path) -> str:
     return os.fsdecode(read_regular_file(path, _SMALL)).strip()
 
 
 @contextmanager
-def borrow_repository(repository: Repository) -> Iterator[SandboxedGit]:
+def open_sandboxed_git(repository: Repository) -> Iterator[SandboxedGit]:
     """Git on the objects, the index and the files of a repository, with a configuration that runs no program.
 
     Raises GitError if git is not installed.
@@ -110,13 +120,13 @@ def borrow_repository(repository: Repository) -> Iterator[SandboxedGit]:
         raise GitError("git is not installed")
     with tempfile.TemporaryDirectory(prefix="samerun-", ignore_cleanup_errors=True) as name:
         try:
-            _create_borrowing_repository(Path(name), repository)
+            _create_sandbox_git_directory(Path(name), repository)
         except OSError as error:
             raise GitError(str(error)) from error
         yield SandboxedGit(program, Path(name), repository)
 
 
-def _create_borrowing_repository(folder: Path, repository: Repository) -> None:
+def _create_sandbox_git_directory(folder: Path, repository: Repository) -> None:
     sha256 = len(repository.commit) == 64
     lines = ["[core]", f"repositoryformatversion = {int(sha256)}", "bare = false", "bigFileThreshold = 16m"]
     lines += ["packedGitWindowSize = 32m", "packedGitLimit = 256m", "attributesFile =", "hooksPath = /dev/null"]
@@ -216,11 +226,11 @@ def read_code_version(folder: Path) -> dict[str, Any]:
     untracked Python files, by path from the repository's root.
     """
     nothing: dict[str, Any] = {"commit": None, "diff": None, "untracked": None}
-    repository = find_repository(folder)
+    repository = find_git_repository(folder)
     if repository is None:
         return nothing
     try:
-        with borrow_repository(repository) as git:
+        with open_sandboxed_git(repository) as git:
             diff = git.digest_output(*_DIFF)
             listed = b"".join(git.stream_output(*_UNTRACKED))
     except GitError:

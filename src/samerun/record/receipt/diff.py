@@ -18,18 +18,18 @@ from samerun.record.receipt.assemble import NewReceipt, shown_path
 from samerun.record.receipt.environment_diff import (
     EnvironmentDifference,
     find_environment_differences,
-    find_initial_state_differences,
+    iter_initial_state_differences,
 )  # fmt: skip
-from samerun.record.receipt.receipt_file import read, traces_path
+from samerun.record.receipt.receipt_file import read_and_verify, traces_path
 from samerun.record.receipt.step_table import (
     StepTable,
+    StepTablesOfReceipt,
     find_first_differing_step,
-    iter_tables_in_file_order,
-    read_tables,
+    iter_table_records_in_file_order,
+    read_step_tables,
 )
 from samerun.record.trace.run import Event, RunTraces
 
-Tables = dict[tuple[str, str], StepTable]
 AT_END = 1 << 60
 
 
@@ -64,7 +64,9 @@ class ResultComparison:
     """Further differences, after the first."""
 
 
-def compare_results(a: dict[str, Any], b: dict[str, Any], tables_a: Tables, tables_b: Tables) -> ResultComparison:
+def compare_results(
+    a: dict[str, Any], b: dict[str, Any], tables_a: StepTablesOfReceipt, tables_b: StepTablesOfReceipt
+) -> ResultComparison:
     """Compare the results of two receipts. Processes without results, which only read files, are not compared."""
     found: list[ResultDifference] = []
     steps = 0
@@ -77,9 +79,10 @@ def compare_results(a: dict[str, Any], b: dict[str, Any], tables_a: Tables, tabl
             continue
         left, right = tables_a[role, "values"], tables_b[role, "values"]
         steps += min(left.count, right.count)
-        found += _compare_steps(role, left, right)
-        found += _compare_marks(role, one["marks"], other["marks"])
-        found += _compare_final_results(role, one, other)
+        step_difference = _find_first_step_difference(role, left, right)
+        mark_difference = _find_first_mark_difference(role, one["marks"], other["marks"])
+        found += [each for each in (step_difference, mark_difference) if each is not None]
+        found += _find_final_result_differences(role, one, other)
         at = find_first_differing_step(tables_a[role, "evidence"], tables_b[role, "evidence"])
         if at is not None:
             earlier.append((role, at[0] + 1, at[1]))
@@ -89,27 +92,27 @@ def compare_results(a: dict[str, Any], b: dict[str, Any], tables_a: Tables, tabl
     return ResultComparison(first, steps, min(before, key=lambda e: e[1]) if before else None, tuple(found[1:]))
 
 
-def _compare_steps(role: str, a: StepTable, b: StepTable) -> list[ResultDifference]:
+def _find_first_step_difference(role: str, a: StepTable, b: StepTable) -> ResultDifference | None:
     at = find_first_differing_step(a, b)
     if at is not None:
-        return [ResultDifference("steps", role, at[0] + 1, at[1], 2 * at[0] + 2)]
+        return ResultDifference("steps", role, at.row + 1, at.columns, 2 * at.row + 2)
     if a.count != b.count:
         fewer = min(a.count, b.count)
-        return [ResultDifference("count", role, fewer + 1, (f"{a.count} steps", f"{b.count} steps"), 2 * fewer + 2)]
-    return []
+        return ResultDifference("count", role, fewer + 1, (f"{a.count} steps", f"{b.count} steps"), 2 * fewer + 2)
+    return None
 
 
-def _compare_marks(role: str, a: list[dict[str, Any]], b: list[dict[str, Any]]) -> list[ResultDifference]:
+def _find_first_mark_difference(role: str, a: list[dict[str, Any]], b: list[dict[str, Any]]) -> ResultDifference | None:
     for number in range(max(len(a), len(b))):
         one = a[number] if number < len(a) else None
         other = b[number] if number < len(b) else None
         if one != other:
             present = one or other or {}
-            return [ResultDifference("mark", role, present["step"], (str(present["name"]),), 2 * present["step"] + 1)]
-    return []
+            return ResultDifference("mark", role, present["step"], (str(present["name"]),), 2 * present["step"] + 1)
+    return None
 
 
-def _compare_final_results(role: str, a: dict[str, Any], b: dict[str, Any]) -> list[ResultDifference]:
+def _find_final_result_differences(role: str, a: dict[str, Any], b: dict[str, Any]) -> list[ResultDifference]:
     found = []
     for what, key, by in (("saved", "saved", "name"), ("final", "final", "model"), ("output", "outputs", "path")):
         if a[key] == b[key]:
@@ -126,8 +129,14 @@ def has_any_result(receipt: dict[str, Any]) -> bool:
     return any(_has_process_results(one) for one in receipt["processes"].values())
 
 
-def _has_process_results(one: dict[str, Any]) -> bool:
-    return bool(one["steps"]["values"]["count"] or one["marks"] or one["saved"] or one["final"] or one["outputs"])
+def _has_process_results(process_record: dict[str, Any]) -> bool:
+    return bool(
+        process_record["steps"]["values"]["count"]
+        or process_record["marks"]
+        or process_record["saved"]
+        or process_record["final"]
+        or process_record["outputs"]
+    )
 
 
 SAME, DIFFERENT, TROUBLE = "same", "different", "trouble"
@@ -143,7 +152,7 @@ class ComparedRun:
 
     name: str
     receipt: dict[str, Any] | None
-    tables: Tables
+    tables: StepTablesOfReceipt
     traces: Path | None
 
 
@@ -154,19 +163,19 @@ def load_run(path: Path, name: str = "") -> ComparedRun:
         if not any(path.glob("*.trace")):
             raise SamerunError(f"{path} is a folder without traces.", hint="Name a receipt, or a folder of one run.")
         return ComparedRun(name, None, {}, path)
-    receipt = read(path)
+    receipt = read_and_verify(path)
     traces = traces_path(path, receipt["digest"])
-    return ComparedRun(name, receipt, read_tables(path, receipt), traces if traces.is_dir() else None)
+    return ComparedRun(name, receipt, read_step_tables(path, receipt), traces if traces.is_dir() else None)
 
 
-def wrap_new_run(name: str, made: NewReceipt) -> ComparedRun:
+def wrap_new_run(name: str, new_receipt: NewReceipt) -> ComparedRun:
     """A run that has just ended, whose receipt is still in memory."""
-    names = [(role, part) for role, part, _ in iter_tables_in_file_order(made.receipt["processes"])]
-    return ComparedRun(name, made.receipt, dict(zip(names, made.tables, strict=True)), None)
+    names = [(role, part) for role, part, _ in iter_table_records_in_file_order(new_receipt.receipt["processes"])]
+    return ComparedRun(name, new_receipt.receipt, dict(zip(names, new_receipt.tables, strict=True)), None)
 
 
-def diff_runs(a: ComparedRun, b: ComparedRun, ignore: Iterable[str] = ()) -> dict[str, Any]:
-    """The result of `samerun diff`. `ignore`: patterns of output files that are not compared."""
+def diff_runs(a: ComparedRun, b: ComparedRun, ignored_output_patterns: Iterable[str] = ()) -> dict[str, Any]:
+    """The result of `samerun diff`. `ignored_output_patterns`: patterns of output files that are not compared."""
     if a.receipt is None or b.receipt is None:
         if a.traces is None or b.traces is None:
             raise SamerunError(
@@ -174,7 +183,7 @@ def diff_runs(a: ComparedRun, b: ComparedRun, ignore: Iterable[str] = ()) -> dic
                 hint="Compare two receipts, or two folders of traces.",
             )
         return _diff_traces(a, b)
-    left, right = (_drop_ignored_outputs(side.receipt or {}, tuple(ignore)) for side in (a, b))
+    left, right = (_drop_ignored_outputs(side.receipt or {}, tuple(ignored_output_patterns)) for side in (a, b))
     compared = compare_results(left, right, a.tables, b.tables)
     first, notes = compared.first, _describe_rank_drifts(a, b)
     if first is None and _describe_ending(left) != _describe_ending(right):
@@ -192,14 +201,16 @@ def diff_runs(a: ComparedRun, b: ComparedRun, ignore: Iterable[str] = ()) -> dic
         notes.append(f"As far as both go nothing differs, but the record of {' and '.join(cut_off)} is not whole.")
     at_start: list[EnvironmentDifference] = []
     if verdict == DIFFERENT:
-        at_start = list(find_initial_state_differences(left, right, _generators_differing_at_step_1(compared)))
+        at_start = list(iter_initial_state_differences(left, right, _generators_differing_at_step_1(compared)))
     return {
         "verdict": verdict,
         "a": a.name,
         "b": b.name,
         "steps": compared.steps,
-        "first_difference": None if first is None or verdict == TROUBLE else _build_first_record(first, a, b),
-        "generators_differ_earlier": _build_earlier_record(compared) if verdict == DIFFERENT else None,
+        "first_difference": None
+        if first is None or verdict == TROUBLE
+        else _build_first_difference_record(first, a, b),
+        "generators_differ_earlier": _build_earlier_evidence_record(compared) if verdict == DIFFERENT else None,
         "others": [_build_result_record(each) for each in compared.others] if verdict == DIFFERENT else [],
         "surroundings": [asdict(each) for each in (*at_start, *find_environment_differences(left, right))],
         "notes": notes,
@@ -247,7 +258,7 @@ def _generators_differing_at_step_1(compared: ResultComparison) -> tuple[str, ..
     return compared.earlier[2] if compared.earlier is not None and compared.earlier[1] == 1 else ()
 
 
-def _build_earlier_record(compared: ResultComparison) -> dict[str, Any] | None:
+def _build_earlier_evidence_record(compared: ResultComparison) -> dict[str, Any] | None:
     if compared.earlier is None:
         return None
     process, step, columns = compared.earlier
@@ -258,7 +269,7 @@ def _build_result_record(first: ResultDifference) -> dict[str, Any]:
     return {"what": first.what, "process": first.process, "step": first.step, "names": list(first.names)}
 
 
-def _build_first_record(first: ResultDifference, a: ComparedRun, b: ComparedRun) -> dict[str, Any]:
+def _build_first_difference_record(first: ResultDifference, a: ComparedRun, b: ComparedRun) -> dict[str, Any]:
     return {**_build_result_record(first), "operator": _build_operator_record(_find_first_operator_difference(a, b))}
 
 
@@ -286,7 +297,7 @@ def _diff_traces(a: ComparedRun, b: ComparedRun) -> dict[str, Any]:
         "verdict": SAME if found is None else DIFFERENT,
         "a": a.name,
         "b": b.name,
-        "steps": min(run.step_count() for run in runs),
+        "steps": min(run.max_step_count() for run in runs),
         "first_difference": told,
         "generators_differ_earlier": None,
         "others": [],

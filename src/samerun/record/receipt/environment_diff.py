@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from samerun.record.receipt.code_version import digest_source_file, read_code_version
-from samerun.record.receipt.recorded_command import select_safe_variables
-from samerun.record.receipt.redact import redact_as_recorded
+from samerun.record.receipt.recorded_command import select_restorable_variables
+from samerun.record.receipt.redact import redact_like_recorded
 
 
 @dataclass(frozen=True)
@@ -87,9 +87,12 @@ RULES = (
 )  # fmt: skip
 
 
-def find_impact_rule(path: str) -> ImpactRule:
+def find_impact_rule(difference_path: str) -> ImpactRule:
     """The rule for a path; there is always one."""
-    return next((rule for rule in RULES if fnmatchcase(path, rule.pattern)), ImpactRule(path, 20, "not known"))
+    return next(
+        (rule for rule in RULES if fnmatchcase(difference_path, rule.pattern)),
+        ImpactRule(difference_path, 20, "not known"),
+    )
 
 
 IMPLIED_BY = {
@@ -125,30 +128,33 @@ def find_environment_differences(a: dict[str, Any], b: dict[str, Any]) -> list[E
     return sorted(keep, key=lambda one: (-one.rank, one.path))
 
 
-def _is_implied(path: str, found: dict[str, EnvironmentDifference]) -> bool:
+def _is_implied(path: str, differences_by_path: dict[str, EnvironmentDifference]) -> bool:
     parts = path.split("/")
     general = "/".join([parts[0], "*", *parts[2:]]) if len(parts) > 2 else path
-    return IMPLIED_BY.get(general, "") in found
+    return IMPLIED_BY.get(general, "") in differences_by_path
 
 
 def _iter_all_differences(a: dict[str, Any], b: dict[str, Any]) -> Iterator[EnvironmentDifference]:
     for key in ("samerun", "seed", "streams", "others", "command"):
         if a[key] != b[key]:
-            yield _make_difference(key, _join_words(a[key]), _join_words(b[key]))
+            yield _make_difference(key, _join_command_words(a[key]), _join_command_words(b[key]))
     for key in ("packages", "variables", "knobs"):
         yield from _iter_differing_entries(key, a[key], b[key])
     sources = a["code"]["sources"]
     rules = "repository" if sources and sources == b["code"]["sources"] else "code"
     for key in ("commit", "diff"):
         if a["code"][key] != b["code"][key]:
-            yield _make_difference(f"code.{key}", a["code"][key], b["code"][key], rules=rules)
+            yield _make_difference(f"code.{key}", a["code"][key], b["code"][key], rule_group=rules)
     for key in ("untracked", "sources"):
         left, right = a["code"][key] or {}, b["code"][key] or {}
         names = [name for name in sorted({*left, *right}) if left.get(name) != right.get(name)]
         if names:
             group = rules if key == "untracked" else "code"
             yield _make_difference(
-                f"code.{key}", _select_entries(left, names), _select_entries(right, names), rules=group
+                f"code.{key}",
+                _select_entries_or_missing(left, names),
+                _select_entries_or_missing(right, names),
+                rule_group=group,
             )
     held_a, held_b = a["held"], b["held"]
     if held_a is None or held_b is None:
@@ -167,31 +173,34 @@ def _iter_all_differences(a: dict[str, Any], b: dict[str, Any]) -> Iterator[Envi
         yield from _iter_process_differences(role, a["processes"][role], b["processes"][role], same_key)
 
 
-def _join_words(value: Any) -> Any:
+def _join_command_words(value: Any) -> Any:
     return " ".join(value["words"]) if isinstance(value, dict) and "words" in value else value
 
 
-def _iter_differing_entries(name: str, a: dict[str, Any], b: dict[str, Any]) -> Iterator[EnvironmentDifference]:
+def _iter_differing_entries(path_prefix: str, a: dict[str, Any], b: dict[str, Any]) -> Iterator[EnvironmentDifference]:
     for key in sorted(set(a) | set(b)):
         if a.get(key) != b.get(key):
-            yield _make_difference(f"{name}.{key}", a.get(key), b.get(key))
+            yield _make_difference(f"{path_prefix}.{key}", a.get(key), b.get(key))
 
 
 def _iter_process_differences(
-    role: str, a: dict[str, Any], b: dict[str, Any], same_key: bool
+    role: str, a: dict[str, Any], b: dict[str, Any], has_same_environment_key: bool
 ) -> Iterator[EnvironmentDifference]:
-    """`same_key`: the digests of environment values can be compared. Otherwise only the names of those read can."""
+    """`has_same_environment_key`: the digests of values can be compared, not only the names of those read."""
     for key, by in (("files", "path"), ("loaded", "name")):
         left, right = ({str(e[by]): e["digest"] for e in one[key]} for one in (a, b))
         names = [name for name in sorted(set(left) | set(right)) if left.get(name) != right.get(name)]
         if names:
-            yield _make_difference(f"processes/{role}/{key}", *(_select_entries(side, names) for side in (left, right)))
+            yield _make_difference(
+                f"processes/{role}/{key}", *(_select_entries_or_missing(side, names) for side in (left, right))
+            )
     names = [n for n in sorted(set(a["environment"]) | set(b["environment"]))
-             if (a["environment"].get(n) != b["environment"].get(n) if same_key
+             if (a["environment"].get(n) != b["environment"].get(n) if has_same_environment_key
                  else (n in a["environment"]) != (n in b["environment"]))]  # fmt: skip
     if names:
         yield _make_difference(
-            f"processes/{role}/environment", *(_select_entries(side["environment"], names) for side in (a, b))
+            f"processes/{role}/environment",
+            *(_select_entries_or_missing(side["environment"], names) for side in (a, b)),
         )
     if a["seeds"] != b["seeds"]:
         one, other = ([_describe_seed(e) for e in side["seeds"]] for side in (a, b))
@@ -203,7 +212,7 @@ def _iter_process_differences(
         )
 
 
-def _select_entries(entries: dict[str, str], names: list[str]) -> dict[str, str]:
+def _select_entries_or_missing(entries: dict[str, str], names: list[str]) -> dict[str, str]:
     return {name: entries.get(name, MISSING) for name in names}
 
 
@@ -212,16 +221,16 @@ def _describe_seed(entry: dict[str, Any]) -> str:
     return f"{entry['generator']} {value}" + (f" ({entry['at']})" if entry["at"] else "")
 
 
-def _make_difference(path: str, a: Any, b: Any, *, rules: str = "") -> EnvironmentDifference:
-    """`rules`: the group whose rule applies instead of that of the path."""
-    rule = find_impact_rule(f"{rules}.{path.partition('.')[2]}" if rules else path)
+def _make_difference(path: str, a: Any, b: Any, *, rule_group: str = "") -> EnvironmentDifference:
+    """`rule_group`: the group whose rule applies instead of that of the path."""
+    rule = find_impact_rule(f"{rule_group}.{path.partition('.')[2]}" if rule_group else path)
     return EnvironmentDifference(path, a, b, rule.rank, rule.changes)
 
 
-def find_initial_state_differences(
-    a: dict[str, Any], b: dict[str, Any], drawn_from: tuple[str, ...]
+def iter_initial_state_differences(
+    a: dict[str, Any], b: dict[str, Any], generator_names: tuple[str, ...]
 ) -> Iterator[EnvironmentDifference]:
-    """What already differed when the `samerun.receipt` blocks began: models, and the generators in `drawn_from`."""
+    """What already differed when the `samerun.receipt` blocks began: models, and the generators of these names."""
     starts = [one["circumstances"].get("start") for one in (a, b)]
     if any(start is None for start in starts):
         return
@@ -230,12 +239,13 @@ def find_initial_state_differences(
         only = [[one for one in side if one not in other] for side, other in (models, models[::-1])]
         yield _make_difference("start.models", *(", ".join(side) or MISSING for side in only))
     states = [start["generators"] for start in starts]
-    names = [name for name in drawn_from if states[0].get(name) != states[1].get(name)]
+    names = [name for name in generator_names if states[0].get(name) != states[1].get(name)]
     if names:
-        yield _make_difference("start.generators", *(_select_entries(side, names) for side in states))
+        yield _make_difference("start.generators", *(_select_entries_or_missing(side, names) for side in states))
 
 
-TIERS = {
+Tier = Literal["T0", "T1", "T2", "T3"]
+TIERS: dict[Tier, str] = {
     "T0": "rerun: same machine, same environment, same command",
     "T1": "environment: also another environment of the process",
     "T2": "shape of the run: also another number of threads or workers",
@@ -249,10 +259,11 @@ _SHAPE = ("knobs.threads", "held.threads", "machine.torch.threads", "machine.tor
 _ENVIRONMENT = ("variables.*", "knobs.hash_seed", "processes/*/environment", "packages.*")
 
 
-def find_tested_tier(surroundings: list[EnvironmentDifference]) -> str:
+def find_tested_tier(differences: list[EnvironmentDifference]) -> Tier:
     """The highest tier of the promise that a comparison of runs with these differences tests."""
-    paths = [one.path for one in surroundings]
-    for tier, patterns in (("T3", _ANYWHERE), ("T2", _SHAPE), ("T1", _ENVIRONMENT)):
+    paths = [one.path for one in differences]
+    tiers: tuple[tuple[Tier, tuple[str, ...]], ...] = (("T3", _ANYWHERE), ("T2", _SHAPE), ("T1", _ENVIRONMENT))
+    for tier, patterns in tiers:
         inner = ("machine.torch.threads", "machine.torch.interop_threads") if tier == "T3" else ()
         if any(fnmatchcase(path, pattern) for path in paths for pattern in patterns if path not in inner):
             return tier
@@ -266,8 +277,8 @@ def find_unmet_conditions(receipt: dict[str, Any], facts_here: dict[str, Any]) -
     working directory.
     """
     machine = {k: v for k, v in receipt["machine"].items() if k != "torch"}
-    variables = redact_as_recorded(
-        {**facts_here["variables"], **select_safe_variables(receipt["variables"])}, receipt["variables"]
+    variables = redact_like_recorded(
+        {**facts_here["variables"], **select_restorable_variables(receipt["variables"])}, receipt["variables"]
     )
     held = ("PYTHONHASHSEED", "CUBLAS_WORKSPACE_CONFIG", "TORCH_DISABLE_NATIVE_JIT") if receipt["held"] else ()
     here = {
@@ -276,20 +287,20 @@ def find_unmet_conditions(receipt: dict[str, Any], facts_here: dict[str, Any]) -
         "packages": facts_here["packages"],
         "variables": {**variables, **{n: receipt["variables"][n] for n in held if n in receipt["variables"]}},
         "code": {
-            **_read_code_as_recorded(receipt["code"]),
-            "sources": _digest_recorded_sources(receipt["code"]["sources"]),
+            **_read_recorded_code_parts_here(receipt["code"]),
+            "sources": _digest_recorded_sources_here(receipt["code"]["sources"]),
         },
     }
     return [asdict(one) for one in find_environment_differences({**receipt, "machine": machine}, here)]
 
 
-def _read_code_as_recorded(recorded: dict[str, Any]) -> dict[str, Any]:
+def _read_recorded_code_parts_here(recorded: dict[str, Any]) -> dict[str, Any]:
     """The code version here, for the parts that the receipt records."""
     found = read_code_version(Path.cwd())
     return {key: found[key] if recorded[key] is not None else None for key in ("commit", "diff", "untracked")}
 
 
-def _digest_recorded_sources(recorded: dict[str, str]) -> dict[str, str]:
+def _digest_recorded_sources_here(recorded: dict[str, str]) -> dict[str, str]:
     here = Path.cwd().resolve()
     found = {}
     for name, digest in recorded.items():

@@ -29,11 +29,11 @@ from contextlib import closing, contextmanager
 from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from samerun.base.errors import SamerunError
 from samerun.base.native import try_load_built_library
-from samerun.record.receipt.receipt_summary import ReceiptSummary, read_summaries, to_storable_text
+from samerun.record.receipt.receipt_summary import ReceiptSummary, read_summaries, to_sqlite_text
 
 SETTLED_NS = 2_000_000_000
 """A file changed this recently may change again without a new timestamp: the coarsest file systems have a resolution
@@ -47,17 +47,17 @@ Progress = Callable[[int, int], None]
 """Called with the number done and the total."""
 
 
-def scan_folder(folder: Path, progress: Progress | None = None) -> set[str]:
+def scan_file_states(folder: Path, progress: Progress | None = None) -> set[str]:
     """The states of the files of a folder that may be receipts. Raises SamerunError if the folder cannot be read."""
     try:
-        scan = _scan_folder_in_c if _load_folder_library() is not None else scan_folder_in_python
+        scan = _scan_file_states_in_c if _load_folder_library() is not None else scan_file_states_in_python
         return scan(folder, progress)
     except OSError as error:
         raise SamerunError(f"{folder} cannot be read: {error.strerror}.", hint="Name a folder of receipts.") from error
 
 
-def scan_folder_in_python(folder: Path, progress: Progress | None = None) -> set[str]:
-    """What `scan_folder` does if the C library was not built. Raises OSError."""
+def scan_file_states_in_python(folder: Path, progress: Progress | None = None) -> set[str]:
+    """What `scan_file_states` does if the C library was not built. Raises OSError."""
     found = set()
     with os.scandir(folder) as items:
         names = [item.name for item in items if item.name.endswith(".json") and item.name[0] != "."]
@@ -77,19 +77,19 @@ def scan_folder_in_python(folder: Path, progress: Progress | None = None) -> set
     return found
 
 
-def _scan_folder_in_c(folder: Path, progress: Progress | None) -> set[str]:
+def _scan_file_states_in_c(folder: Path, progress: Progress | None) -> set[str]:
     library: Any = _load_folder_library()
     found = set[str]()
     fd, names, used = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_size_t()
     results = ctypes.byref(fd), ctypes.byref(names), ctypes.byref(used)
-    _raise_errno(library.samerun_folder_open_and_list(os.fsencode(folder), *results))
+    _raise_if_errno(library.samerun_folder_open_and_list(os.fsencode(folder), *results))
     try:
         at, wrote, room = ctypes.c_size_t(), ctypes.c_size_t(), ctypes.create_string_buffer(BUFFER_BYTES)
         arguments = ctypes.byref(at), FILES_PER_CALL, room, ctypes.c_size_t(BUFFER_BYTES), ctypes.byref(wrote)
         count = ctypes.string_at(names, used.value).count(0) if used.value else 0
         done = 0
         while at.value < used.value:
-            _raise_errno(library.samerun_folder_stat_files(fd, names, used, *arguments))
+            _raise_if_errno(library.samerun_folder_stat_files(fd, names, used, *arguments))
             found.update(os.fsdecode(ctypes.string_at(room, wrote.value)).split("\0")[:-1])
             done = min(done + FILES_PER_CALL, count)
             if progress is not None:
@@ -99,9 +99,9 @@ def _scan_folder_in_c(folder: Path, progress: Progress | None) -> set[str]:
     return found
 
 
-def _raise_errno(error: int) -> None:
-    if error:
-        raise OSError(error, os.strerror(error))
+def _raise_if_errno(error_number: int) -> None:
+    if error_number:
+        raise OSError(error_number, os.strerror(error_number))
 
 
 @lru_cache(maxsize=1)
@@ -110,17 +110,26 @@ def _load_folder_library() -> ctypes.CDLL | None:
     return library if hasattr(library, "samerun_folder_stat_files") else None
 
 
-def split_state(state: str) -> tuple[str, int, int, int]:
-    """Name, mtime (ns), size (bytes) and ctime (ns)."""
-    name, written, size, changed = state.split("/")
-    return name, int(written), int(size), int(changed)
+class ScannedFile(NamedTuple):
+    """A file as it was when its folder was scanned."""
+
+    name: str
+    mtime_ns: int
+    size: int
+    ctime_ns: int
 
 
-def is_settled(state: str, looked_at_ns: int) -> bool:
-    """Whether any change after `looked_at_ns` (ns since 1970) is certain to give another state."""
-    _, written, _, changed = split_state(state)
+def parse_file_state(file_state: str) -> ScannedFile:
+    """The parts of one of the texts that `scan_file_states` returns."""
+    name, mtime_ns, size, ctime_ns = file_state.split("/")
+    return ScannedFile(name, int(mtime_ns), int(size), int(ctime_ns))
+
+
+def is_file_state_settled(file_state: str, scanned_at_ns: int) -> bool:
+    """Whether any change after `scanned_at_ns` (ns since 1970) is certain to give another state."""
+    scanned = parse_file_state(file_state)
     # on other systems ctime is the time of creation
-    return looked_at_ns - (changed if os.name == "posix" else written) > SETTLED_NS
+    return scanned_at_ns - (scanned.ctime_ns if os.name == "posix" else scanned.mtime_ns) > SETTLED_NS
 
 
 JOURNAL_SECONDS = 2.0
@@ -132,21 +141,21 @@ class ForeignIndexError(Exception):
     """Something other than our index lies at its path."""
 
 
-def create_index_folder(path: Path) -> bool:
+def ensure_index_folder(index_path: Path) -> bool:
     """Create the folder of the index; False if its path is not a directory. Raises OSError."""
     try:
-        path.parent.mkdir()
+        index_path.parent.mkdir()
     except FileExistsError:
         pass
-    return stat.S_ISDIR(os.lstat(path.parent).st_mode)
+    return stat.S_ISDIR(os.lstat(index_path.parent).st_mode)
 
 
-def require_own_index_file(path: Path) -> None:
+def require_own_index_file(index_path: Path) -> None:
     """Require that the database and SQLite's files beside it are regular files with a single hard link.
 
     Raises ForeignIndexError otherwise, and OSError.
     """
-    for each in (path, *_sqlite_sidecars(path)):
+    for each in (index_path, *_sqlite_sidecars(index_path)):
         try:
             info = os.lstat(each)
         except FileNotFoundError:
@@ -154,9 +163,9 @@ def require_own_index_file(path: Path) -> None:
         if not stat.S_ISREG(info.st_mode) or info.st_nlink > 1:
             raise ForeignIndexError(each)
     end = time.monotonic() + JOURNAL_SECONDS
-    while os.path.lexists(f"{path}-journal"):
+    while os.path.lexists(f"{index_path}-journal"):
         if time.monotonic() > end:
-            raise ForeignIndexError(f"{path}-journal")
+            raise ForeignIndexError(f"{index_path}-journal")
         time.sleep(0.01)
 
 
@@ -175,16 +184,16 @@ def require_own_schema(index: sqlite3.Connection, statements: Iterable[str]) -> 
         ours.close()
 
 
-def move_foreign_index_aside(path: Path) -> None:
+def move_foreign_index_aside(index_path: Path) -> None:
     """Rename what lies at the path, without following or opening it. Raises OSError."""
-    for each in _sqlite_sidecars(path):  # they would be played back into the next database
+    for each in _sqlite_sidecars(index_path):  # they would be played back into the next database
         each.unlink(missing_ok=True)
-    if os.path.lexists(path):
-        os.replace(path, path.with_name("damaged.sqlite"))
+    if os.path.lexists(index_path):
+        os.replace(index_path, index_path.with_name("damaged.sqlite"))
 
 
-def _sqlite_sidecars(path: Path) -> list[Path]:
-    return [path.with_name(path.name + each) for each in SIDECAR_SUFFIXES]
+def _sqlite_sidecars(index_path: Path) -> list[Path]:
+    return [index_path.with_name(index_path.name + each) for each in SIDECAR_SUFFIXES]
 
 
 INDEX_PATH = os.path.join(".samerun", "index.sqlite")
@@ -204,16 +213,16 @@ _SCHEMA = (_TABLE, _NEWEST, _STATES)
 _PUT = f"INSERT OR REPLACE INTO receipts VALUES ({', '.join('?' * (len(_COLUMNS) + 1))})"
 
 
-def new_receipt_path(folder: Path, command: tuple[str, ...]) -> Path:
+def prepare_receipt_path(folder: Path, command: tuple[str, ...]) -> Path:
     """The path of a new receipt in a folder. Creates the folder."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SamerunError(f"--receipt {folder}: {error.strerror}.", hint="Name a folder that can be made.") from error
-    return folder.resolve() / new_receipt_name(command)
+    return folder.resolve() / make_receipt_name(command)
 
 
-def new_receipt_name(command: tuple[str, ...]) -> str:
+def make_receipt_name(command: tuple[str, ...]) -> str:
     """A file name of time, program, host and process id. Containers that share a folder often share process ids."""
     program = next((word for word in command if not word.startswith("-")), "run")
     stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", os.path.basename(program).removesuffix(".py"))[:40] or "run"
@@ -221,34 +230,38 @@ def new_receipt_name(command: tuple[str, ...]) -> str:
     return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{stem}-{host}-{os.getpid()}.json"
 
 
-def list_receipts(
+def update_and_list_receipts(
     folder: Path,
-    command: str = "",
-    newest: int | None = None,
+    command_contains: str = "",
+    newest_count: int | None = None,
     progress: Progress | None = None,
     scan_progress: Progress | None = None,
 ) -> list[ReceiptSummary]:
     """Update the index of a folder and return its receipts, the newest last.
 
-    command: only those whose command contains this text. newest: at most this many. progress: called as new receipts
-    are read; scan_progress: called as files are looked at. Raises SamerunError if the folder cannot be read.
+    command_contains: only those whose command contains this text. newest_count: at most this many. progress: called as
+    new receipts are read; scan_progress: called as files are looked at. Raises SamerunError if the folder cannot be
+    read.
 
     If the folder cannot hold an index (read-only, disk full, not ours), one in memory serves this listing.
     """
     if not os.path.isdir(folder):
         raise SamerunError(f"Not a directory: {folder}", hint="Name a folder of receipts.")
-    order = "ORDER BY began DESC, file DESC" + (f" LIMIT {int(newest)}" if newest is not None else "")
+    order = "ORDER BY began DESC, file DESC" + (f" LIMIT {int(newest_count)}" if newest_count is not None else "")
     # instr, not LIKE: a % in the text has no special meaning
     query = f"SELECT {', '.join(_COLUMNS)} FROM receipts WHERE instr(command, ?) > 0 OR ? = '' {order}"
 
     def update_and_query(index: sqlite3.Connection) -> list[ReceiptSummary]:
         with closing(index):
             update_index(index, folder, progress, scan_progress)
-            return [ReceiptSummary(*row) for row in reversed(index.execute(query, (command, command)).fetchall())]
+            return [
+                ReceiptSummary(*row)
+                for row in reversed(index.execute(query, (command_contains, command_contains)).fetchall())
+            ]
 
     path = folder / INDEX_PATH
     try:
-        if create_index_folder(path):
+        if ensure_index_folder(path):
             try:
                 return update_and_query(_open_index(path))
             except sqlite3.OperationalError:
@@ -261,7 +274,7 @@ def list_receipts(
             raise SamerunError(f"{path} cannot be used: {error}.", hint="Is another program holding it?") from error
     except (sqlite3.DatabaseError, OSError, ForeignIndexError):
         pass
-    return update_and_query(_open_in_memory(path))
+    return update_and_query(_open_copy_in_memory(path))
 
 
 def update_index(
@@ -269,12 +282,12 @@ def update_index(
 ) -> None:
     """Look at every file of the folder, read those that are new or changed, delete the rows of those that are gone."""
     looked = time.time_ns()
-    present = scan_folder(folder, scan_progress)
+    present = scan_file_states(folder, scan_progress)
     indexed = _read_indexed_states(index)
-    fresh = {to_storable_text(split_state(state)[0]): state for state in sorted(present - indexed)}
-    _delete_rows(index, indexed - present, fresh)
+    fresh = {to_sqlite_text(parse_file_state(state)[0]): state for state in sorted(present - indexed)}
+    _delete_rows_of_gone_files(index, indexed - present, fresh)
     read = 0
-    for some in read_summaries(folder, [split_state(state)[:3] for state in fresh.values()]):
+    for some in read_summaries(folder, [parse_file_state(state)[:3] for state in fresh.values()]):
         rows = [(*vars(one).values(), _state_to_store(fresh[one.file], looked)) for one in some]
         with _immediate_transaction(
             index
@@ -285,16 +298,18 @@ def update_index(
             progress(read, len(fresh))
 
 
-def _state_to_store(state: str, looked: int) -> str:
-    return to_storable_text(state) if is_settled(state, looked) else MAY_CHANGE_UNNOTICED
+def _state_to_store(file_state: str, scanned_at_ns: int) -> str:
+    return to_sqlite_text(file_state) if is_file_state_settled(file_state, scanned_at_ns) else MAY_CHANGE_UNNOTICED
 
 
-def _delete_rows(index: sqlite3.Connection, states: set[str], fresh: Container[str]) -> None:
+def _delete_rows_of_gone_files(
+    index: sqlite3.Connection, outdated_states: set[str], names_to_replace: Container[str]
+) -> None:
     """Delete the rows of files that are gone. Rows of changed files are replaced when those have been read."""
-    gone = [(state.split("/")[0], state) for state in states - {MAY_CHANGE_UNNOTICED}]
-    if MAY_CHANGE_UNNOTICED in states:
+    gone = [(state.split("/")[0], state) for state in outdated_states - {MAY_CHANGE_UNNOTICED}]
+    if MAY_CHANGE_UNNOTICED in outdated_states:
         gone += index.execute("SELECT file, state FROM receipts WHERE state = ?", (MAY_CHANGE_UNNOTICED,)).fetchall()
-    gone = [each for each in gone if each[0] not in fresh]
+    gone = [each for each in gone if each[0] not in names_to_replace]
     if gone:
         with _immediate_transaction(index):
             index.executemany("DELETE FROM receipts WHERE file = ? AND state = ?", gone)
@@ -317,14 +332,14 @@ def _immediate_transaction(index: sqlite3.Connection) -> Iterator[None]:
     index.execute("COMMIT")
 
 
-def _open_in_memory(path: Path) -> sqlite3.Connection:
+def _open_copy_in_memory(index_path: Path) -> sqlite3.Connection:
     """An index in memory, filled from the one on disk if that can be read. Nothing is written."""
     found = sqlite3.connect(":memory:", isolation_level=None)
     try:
-        require_own_index_file(path)
-        if path.parent.is_symlink():
-            raise ForeignIndexError(path.parent)
-        uri = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
+        require_own_index_file(index_path)
+        if index_path.parent.is_symlink():
+            raise ForeignIndexError(index_path.parent)
+        uri = f"{index_path.resolve().as_uri()}?mode=ro&immutable=1"
         with closing(sqlite3.connect(uri, uri=True)) as there:
             there.backup(found)
         require_own_schema(found, _SCHEMA)
@@ -334,10 +349,10 @@ def _open_in_memory(path: Path) -> sqlite3.Connection:
     return _create_schema_if_needed(found)
 
 
-def _open_index(path: Path) -> sqlite3.Connection:
+def _open_index(index_path: Path) -> sqlite3.Connection:
     """Open the index. Raises ForeignIndexError, before anything is changed, if it is not ours."""
-    require_own_index_file(path)
-    return _create_schema_if_needed(sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None))
+    require_own_index_file(index_path)
+    return _create_schema_if_needed(sqlite3.connect(index_path, timeout=WAIT_SECONDS, isolation_level=None))
 
 
 def _create_schema_if_needed(index: sqlite3.Connection) -> sqlite3.Connection:

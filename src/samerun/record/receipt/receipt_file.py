@@ -16,59 +16,64 @@ from samerun.base.errors import SamerunError
 from samerun.base.files import fsync_folder, open_regular_file, write_file_atomically
 from samerun.base.text import escape_as_one_line
 from samerun.record.receipt import receipt_json, step_table
-from samerun.record.receipt.assemble import NewReceipt, add_digest
-from samerun.record.receipt.receipt_json import Check, compile_schema
+from samerun.record.receipt.assemble import NewReceipt, with_reproducible_digest
+from samerun.record.receipt.receipt_json import SchemaErrorFinder, compile_schema
 
 MODE = 0o600
 """Private by default: a receipt shows where its user works, and with what."""
 SCHEMA_FILE = Path(__file__).with_name("receipt.schema.json")
 
 
-def write(path: Path, made: NewReceipt, traces: Path | None = None) -> None:
-    """Write a receipt atomically, with its .steps file and, if `traces` names a folder, its traces.
+def write(receipt_path: Path, new_receipt: NewReceipt, traces_to_move: Path | None = None) -> None:
+    """Write a receipt atomically, with its .steps file and, if `traces_to_move` names a folder, its traces.
 
     The receipt is written last. The files beside it are named after its content, so an earlier receipt stays complete
     until the very moment it is replaced. Then the files of the earlier one are removed.
 
     Raises SamerunError if it cannot be written.
     """
-    path = Path(os.path.realpath(path))
-    digest = made.receipt["digest"]
+    receipt_path = Path(os.path.realpath(receipt_path))
+    digest = new_receipt.receipt["digest"]
     try:
-        if made.steps_file_content is not None:
-            write_file_atomically(step_table.steps_path(path, digest), made.steps_file_content, mode=MODE)
-        if traces is not None:
-            _move_traces(traces, traces_path(path, digest))
-        write_file_atomically(path, receipt_json.encode_canonical(made.receipt).encode("ascii"), mode=MODE)
+        if new_receipt.steps_file_content is not None:
+            write_file_atomically(
+                step_table.steps_file_path(receipt_path, digest), new_receipt.steps_file_content, mode=MODE
+            )
+        if traces_to_move is not None:
+            _move_traces(traces_to_move, traces_path(receipt_path, digest))
+        write_file_atomically(
+            receipt_path, receipt_json.encode_canonical(new_receipt.receipt).encode("ascii"), mode=MODE
+        )
     except OSError as error:
         raise SamerunError(
-            f"The receipt cannot be written: {path}: {error.strerror}.", hint="Name a file in a folder that can."
+            f"The receipt cannot be written: {receipt_path}: {error.strerror}.",
+            hint="Name a file in a folder that can.",
         ) from error
-    _remove_outdated_files(path, digest)
+    _remove_files_of_earlier_receipts(receipt_path, digest)
 
 
-def traces_path(receipt: Path, digest: str) -> Path:
+def traces_path(receipt_path: Path, digest: str) -> Path:
     """The folder beside a receipt for its traces by operator, if they were kept."""
-    return receipt.with_name(f"{receipt.name}.{digest[:16]}.traces")
+    return receipt_path.with_name(f"{receipt_path.name}.{digest[:16]}.traces")
 
 
-def read(path: Path) -> dict[str, Any]:
+def read_and_verify(path: Path) -> dict[str, Any]:
     """Read a receipt and verify its schema and digest.
 
     Raises SamerunError for anything else: missing, too large, nested too deeply, not a receipt, another schema, or
     modified. Nothing in it is executed, and no file that it names is opened.
     """
-    value = receipt_json.read_untrusted_file(path)
-    require_receipt(value, str(path))
+    value = receipt_json.read_untrusted_json(path)
+    require_valid_receipt(value, str(path))
     receipt: dict[str, Any] = value
-    if add_digest(receipt)["digest"] != receipt["digest"]:
+    if with_reproducible_digest(receipt)["digest"] != receipt["digest"]:
         raise SamerunError(
             f"{path} was changed after it was written: its digest is another one.", hint="Use the original."
         )
     return receipt
 
 
-def require_receipt(value: Any, name: str) -> None:
+def require_valid_receipt(value: Any, name: str) -> None:
     """Raises SamerunError unless the value is a receipt that conforms to the schema."""
     if not isinstance(value, dict) or value.get("kind") != "samerun receipt":
         raise SamerunError(f"{name} is not a samerun receipt.", hint="A receipt is written by samerun run --receipt.")
@@ -78,7 +83,7 @@ def require_receipt(value: Any, name: str) -> None:
             f"{name} has schema {schema}; this samerun reads schema {receipt_json.SCHEMA}.",
             hint="Read it with the samerun that wrote it.",
         )
-    said = _load_schema_check()(value)
+    said = _load_schema_error_finder()(value)
     if said:
         where, _, what = said.partition(": ")
         where = escape_as_one_line(where.lstrip("/") or "the top", 100)
@@ -101,29 +106,29 @@ def load_schema() -> dict[str, Any]:
 
 
 @functools.cache
-def _load_schema_check() -> Check:
+def _load_schema_error_finder() -> SchemaErrorFinder:
     return compile_schema(load_schema())
 
 
-def _move_traces(traces: Path, target: Path) -> None:
-    if target.exists():  # an equal run has left the same traces
+def _move_traces(source_folder: Path, target_folder: Path) -> None:
+    if target_folder.exists():  # an equal run has left the same traces
         return
-    part = traces / "kept"  # in the folder of the run, which is cleaned up even after a crash
+    part = source_folder / "kept"  # in the folder of the run, which is cleaned up even after a crash
     part.mkdir()
-    for each in sorted(traces.glob("*.trace")):
+    for each in sorted(source_folder.glob("*.trace")):
         shutil.move(str(each), part / each.name)
     try:
-        os.rename(part, target)
+        os.rename(part, target_folder)
     except OSError:
-        if not target.is_dir():  # another process was faster, with the same traces
+        if not target_folder.is_dir():  # another process was faster, with the same traces
             raise
-    fsync_folder(target.parent)
+    fsync_folder(target_folder.parent)
 
 
-def _remove_outdated_files(path: Path, digest: str) -> None:
+def _remove_files_of_earlier_receipts(receipt_path: Path, current_digest: str) -> None:
     """Remove the files of earlier receipts of this name. Only names of our own pattern are touched."""
-    for each in path.parent.glob(f"{_escape_glob(path.name)}.{'[0-9a-f]' * 16}.*"):
-        if each.name.split(".")[-2] == digest[:16]:
+    for each in receipt_path.parent.glob(f"{_escape_glob(receipt_path.name)}.{'[0-9a-f]' * 16}.*"):
+        if each.name.split(".")[-2] == current_digest[:16]:
             continue
         if each.suffix == ".steps":
             each.unlink(missing_ok=True)
@@ -139,7 +144,7 @@ SIGNATURE_CONTEXT = b"samerun receipt 1\n"
 """Domain separation: prefixed to the digest, so that the signature is valid for receipts only."""
 
 
-def _import_ed25519() -> Any:
+def _require_ed25519() -> Any:
     try:
         from cryptography.hazmat.primitives.asymmetric import ed25519
     except ImportError as error:
@@ -149,9 +154,9 @@ def _import_ed25519() -> Any:
     return ed25519
 
 
-def load_private_key(path: Path) -> Any:
+def load_ed25519_private_key(path: Path) -> Any:
     """Read an Ed25519 private key in PEM without a passphrase. Raises SamerunError for anything else."""
-    ed25519 = _import_ed25519()
+    ed25519 = _require_ed25519()
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     hint = "Make one: openssl genpkey -algorithm ed25519 -out key.pem"
@@ -176,7 +181,7 @@ def load_private_key(path: Path) -> Any:
 
 def sign_digest(digest: str, key_path: Path) -> dict[str, str]:
     """The signature of a receipt's digest, in the form of the receipt."""
-    key = load_private_key(key_path)
+    key = load_ed25519_private_key(key_path)
     return {
         "algorithm": "ed25519",
         "public_key": key.public_key().public_bytes_raw().hex(),
@@ -184,18 +189,18 @@ def sign_digest(digest: str, key_path: Path) -> dict[str, str]:
     }
 
 
-def verify_signature(receipt: dict[str, Any], required_key: str | None = None) -> str | None:
+def verify_signature(receipt: dict[str, Any], required_public_key: str | None = None) -> str | None:
     """Verify the signature of a receipt; returns the public key (64 hex digits), None if it is not signed.
 
-    `required_key`: a public key. Raises SamerunError if the signature is invalid, or, with `required_key`, if it is
-    missing or from another key.
+    Raises SamerunError if the signature is invalid, or, with `required_public_key`, if it is missing or from another
+    key.
     """
     signature = receipt.get("signature")
     if signature is None:
-        if required_key is not None:
-            raise SamerunError("The receipt is not signed.", hint=f"It has to be signed by {required_key}.")
+        if required_public_key is not None:
+            raise SamerunError("The receipt is not signed.", hint=f"It has to be signed by {required_public_key}.")
         return None
-    ed25519 = _import_ed25519()
+    ed25519 = _require_ed25519()
     from cryptography.exceptions import InvalidSignature
 
     public = signature["public_key"]
@@ -206,6 +211,6 @@ def verify_signature(receipt: dict[str, Any], required_key: str | None = None) -
         raise SamerunError(
             "The receipt's signature is wrong.", hint="It was changed, or signed by somebody who has not that key."
         ) from error
-    if required_key is not None and required_key.lower() != public:
-        raise SamerunError(f"The receipt is signed by {public}.", hint=f"It has to be signed by {required_key}.")
+    if required_public_key is not None and required_public_key.lower() != public:
+        raise SamerunError(f"The receipt is signed by {public}.", hint=f"It has to be signed by {required_public_key}.")
     return str(public)

@@ -38,7 +38,7 @@ def encode_canonical(value: Any) -> str:
 _ENCODER = json.JSONEncoder(sort_keys=True, indent=1, ensure_ascii=True, allow_nan=False)
 
 
-def digest_value(value: Any) -> str:
+def digest_canonical_json(value: Any) -> str:
     """64 hex digits: BLAKE2b-256 of the canonical text, which is encoded and hashed in pieces."""
     hasher, part, size = blake2b(digest_size=32), list[str](), 0
     for piece in _ENCODER.iterencode(value):
@@ -51,7 +51,7 @@ def digest_value(value: Any) -> str:
     return hasher.hexdigest()
 
 
-def read_untrusted_file(path: Path) -> Any:
+def read_untrusted_json(path: Path) -> Any:
     """The value in a file. Raises SamerunError for anything but plain JSON of bounded size and depth."""
     try:
         with open(path, "rb", opener=_open_nonblocking) as file:
@@ -66,7 +66,7 @@ def read_untrusted_file(path: Path) -> Any:
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise SamerunError(f"{path} cannot be read: {why}.", hint="Is the path right?") from error
-    return parse_untrusted(raw, str(path))
+    return parse_untrusted_json(raw, str(path))
 
 
 def _open_nonblocking(path: str, flags: int) -> int:
@@ -74,7 +74,7 @@ def _open_nonblocking(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
-def parse_untrusted(raw: bytes, name: str) -> Any:
+def parse_untrusted_json(raw: bytes, name: str) -> Any:
     """The value of a text. Raises SamerunError for bad JSON, duplicate keys, NaN, deep nesting, long numbers."""
 
     def refuse(why: str) -> SamerunError:
@@ -89,18 +89,19 @@ def parse_untrusted(raw: bytes, name: str) -> Any:
     values = raw.count(b",") + raw.count(b"[") + 4 * raw.count(b"{")
     if max(values, raw.count(b'"') // 2) > MAX_VALUES:
         raise refuse(f"it has more than {MAX_VALUES} values")
-    if _nesting_depth(raw) > MAX_DEPTH:
+    if _nesting_depth_up_to_limit(raw) > MAX_DEPTH:
         raise refuse(f"it is nested deeper than {MAX_DEPTH}")
     try:
         return json.loads(
-            raw.decode("utf-8"), object_pairs_hook=_refuse_duplicate_keys, parse_constant=_refuse_constant,
-            parse_int=_parse_int, parse_float=_parse_float,
+            raw.decode("utf-8"), object_pairs_hook=_make_dict_refusing_duplicates,
+            parse_constant=_raise_for_nan_or_infinity, parse_int=_parse_bounded_int,
+            parse_float=_parse_bounded_finite_float,
         )  # fmt: skip
     except (ValueError, RecursionError) as error:
         raise refuse(str(error)[:200]) from error
 
 
-def _nesting_depth(raw: bytes) -> int:
+def _nesting_depth_up_to_limit(raw: bytes) -> int:
     """How deep brackets are nested, without parsing: json's own limit is the interpreter's stack.
 
     Any result above MAX_DEPTH means "too deep". Each iteration removes the innermost pairs of brackets. Brackets
@@ -123,24 +124,24 @@ _ONE_KIND = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS = bytes(set(range(256)) - set(b'[]{}"'))
 
 
-def _refuse_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _make_dict_refusing_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("a key stands twice in one object")
     return found
 
 
-def _refuse_constant(name: str) -> Any:
+def _raise_for_nan_or_infinity(name: str) -> Any:
     raise ValueError(f"{name} is no JSON number")
 
 
-def _parse_int(text: str) -> int:
+def _parse_bounded_int(text: str) -> int:
     if len(text) > MAX_NUMBER_LENGTH:
         raise ValueError(f"a number has {len(text)} digits")
     return int(text)
 
 
-def _parse_float(text: str) -> float:
+def _parse_bounded_finite_float(text: str) -> float:
     if len(text) > 10 * MAX_NUMBER_LENGTH:
         raise ValueError(f"a number has {len(text)} digits")
     value = float(text)
@@ -149,7 +150,7 @@ def _parse_float(text: str) -> float:
     return value
 
 
-Check = Callable[[Any], str]
+SchemaErrorFinder = Callable[[Any], str]
 """Returns "" for a valid value, else the path of the error and a description: "processes/main/steps: ..."."""
 _KINDS: dict[str, tuple[type, ...]] = {
     "object": (dict,), "array": (list,), "string": (str,), "integer": (int,), "boolean": (bool,),
@@ -158,19 +159,19 @@ _KINDS: dict[str, tuple[type, ...]] = {
 _IGNORED_KEYWORDS = {"$schema", "$defs", "title", "description"}
 
 
-def compile_schema(schema: dict[str, Any]) -> Check:
+def compile_schema(schema: dict[str, Any]) -> SchemaErrorFinder:
     """Compile a schema to a function. Raises ValueError for an unsupported keyword."""
     return _compile(schema, schema.get("$defs", {}))
 
 
-def _compile(schema: dict[str, Any], definitions: dict[str, Any]) -> Check:
+def _compile(schema: dict[str, Any], definitions: dict[str, Any]) -> SchemaErrorFinder:
     keywords = {key: value for key, value in schema.items() if key not in _IGNORED_KEYWORDS}
     if "$ref" in keywords:
         return _compile(definitions[keywords["$ref"].removeprefix("#/$defs/")], definitions)
     if "anyOf" in keywords:
-        return _make_any_of_check([_compile(each, definitions) for each in keywords["anyOf"]])
+        return _make_any_of_error_finder([_compile(each, definitions) for each in keywords["anyOf"]])
     if "const" in keywords or "enum" in keywords:
-        return _make_one_of_check(keywords["enum"] if "enum" in keywords else [keywords["const"]])
+        return _make_one_of_error_finder(keywords["enum"] if "enum" in keywords else [keywords["const"]])
     if not keywords:
         return lambda value: ""
     kind = keywords.pop("type")
@@ -185,35 +186,35 @@ def _compile(schema: dict[str, Any], definitions: dict[str, Any]) -> Check:
         raise ValueError(f"the schema says {', '.join(keywords)} of {kind}, which is not known here")
     kinds = _KINDS[kind]
 
-    def check(value: Any) -> str:
+    def find_error(value: Any) -> str:
         if type(value) not in kinds:  # not isinstance: True is not a number here
             return f": {_json_type_name(value)} instead of {kind}"
         return inner(value)
 
-    return check
+    return find_error
 
 
-def _make_any_of_check(checks: list[Check]) -> Check:
-    def check(value: Any) -> str:
-        errors = [check_one(value) for check_one in checks]
+def _make_any_of_error_finder(alternatives: list[SchemaErrorFinder]) -> SchemaErrorFinder:
+    def find_error(value: Any) -> str:
+        errors = [find_error_of_alternative(value) for find_error_of_alternative in alternatives]
         return "" if "" in errors else max(errors, key=lambda error: error.find(": "))  # the one that got furthest
 
-    return check
+    return find_error
 
 
-def _make_one_of_check(values: list[Any]) -> Check:
+def _make_one_of_error_finder(values: list[Any]) -> SchemaErrorFinder:
     known = [(type(value), value) for value in values]
     return lambda value: "" if (type(value), value) in known else f": not one of {', '.join(map(repr, values))}"
 
 
-def _compile_object(keywords: dict[str, Any], definitions: dict[str, Any]) -> Check:
+def _compile_object(keywords: dict[str, Any], definitions: dict[str, Any]) -> SchemaErrorFinder:
     members = {name: _compile(each, definitions) for name, each in keywords.pop("properties", {}).items()}
     required = keywords.pop("required", [])
     rest = keywords.pop("additionalProperties", True)
     others = _compile(rest, definitions) if isinstance(rest, dict) else None
     most, longest = keywords.pop("maxProperties", None), keywords.pop("propertyNames", {}).get("maxLength")
 
-    def check(value: dict[str, Any]) -> str:
+    def find_error(value: dict[str, Any]) -> str:
         for name in required:
             if name not in value:
                 return f": {name} is required and missing"
@@ -230,14 +231,14 @@ def _compile_object(keywords: dict[str, Any], definitions: dict[str, Any]) -> Ch
                 return f"/{name}{error}"
         return ""
 
-    return check
+    return find_error
 
 
-def _compile_array(keywords: dict[str, Any], definitions: dict[str, Any]) -> Check:
+def _compile_array(keywords: dict[str, Any], definitions: dict[str, Any]) -> SchemaErrorFinder:
     items = _compile(keywords.pop("items", {}), definitions)
     most, unique = keywords.pop("maxItems", None), keywords.pop("uniqueItems", False)
 
-    def check(value: list[Any]) -> str:
+    def find_error(value: list[Any]) -> str:
         if most is not None and len(value) > most:
             return f": {len(value)} entries, at most {most} may be there"
         for at, inner in enumerate(value):
@@ -245,30 +246,30 @@ def _compile_array(keywords: dict[str, Any], definitions: dict[str, Any]) -> Che
                 return f"/{at}{error}"
         return ": something stands there twice" if unique and len(set(value)) < len(value) else ""
 
-    return check
+    return find_error
 
 
-def _compile_string(keywords: dict[str, Any], definitions: dict[str, Any]) -> Check:
+def _compile_string(keywords: dict[str, Any], definitions: dict[str, Any]) -> SchemaErrorFinder:
     longest, text = keywords.pop("maxLength", None), keywords.pop("pattern", None)
     pattern = re.compile(text) if text is not None else None
 
-    def check(value: str) -> str:
+    def find_error(value: str) -> str:
         if longest is not None and len(value) > longest:
             return f": {len(value)} characters, at most {longest}"
         # fullmatch, because `$` also matches before a final line break.
         return f": not of the form {text}" if pattern is not None and pattern.fullmatch(value) is None else ""
 
-    return check
+    return find_error
 
 
-def _compile_integer(keywords: dict[str, Any], definitions: dict[str, Any]) -> Check:
+def _compile_integer(keywords: dict[str, Any], definitions: dict[str, Any]) -> SchemaErrorFinder:
     low, high = keywords.pop("minimum", None), keywords.pop("maximum", None)
 
-    def check(value: int) -> str:
+    def find_error(value: int) -> str:
         wrong = (low is not None and value < low) or (high is not None and value > high)
         return f": {value} is not from {low} to {high}" if wrong else ""
 
-    return check
+    return find_error
 
 
 def _json_type_name(value: Any) -> str:

@@ -45,33 +45,33 @@ class ReceiptSummary:
     problem: str
 
 
-def read_summary(path: Path, stamp: int, size: int) -> ReceiptSummary:
+def read_summary(path: Path, mtime_ns: int, size: int) -> ReceiptSummary:
     """Summarize a file, whatever it contains."""
-    return _summarize_or_explain(path.name, stamp, size, lambda: receipt_json.read_untrusted_file(path))
+    return _summarize_or_explain(path.name, mtime_ns, size, lambda: receipt_json.read_untrusted_json(path))
 
 
-def parse_summary(name: str, stamp: int, raw: bytes) -> ReceiptSummary:
+def parse_summary(name: str, mtime_ns: int, raw: bytes) -> ReceiptSummary:
     """Summarize the bytes of a file, whatever they contain."""
-    return _summarize_or_explain(name, stamp, len(raw), lambda: receipt_json.parse_untrusted(raw, name))
+    return _summarize_or_explain(name, mtime_ns, len(raw), lambda: receipt_json.parse_untrusted_json(raw, name))
 
 
-def unreadable_summary(name: str, stamp: int, size: int, problem: str) -> ReceiptSummary:
-    name, problem = to_storable_text(name), to_storable_text(problem)
-    return ReceiptSummary(name, stamp, size, "", "", "", False, 0, 0, "", "", "", "", "", problem)
+def make_unreadable_summary(name: str, mtime_ns: int, size: int, problem: str) -> ReceiptSummary:
+    name, problem = to_sqlite_text(name), to_sqlite_text(problem)
+    return ReceiptSummary(name, mtime_ns, size, "", "", "", False, 0, 0, "", "", "", "", "", problem)
 
 
-def _summarize_or_explain(name: str, stamp: int, size: int, load: Callable[[], Any]) -> ReceiptSummary:
+def _summarize_or_explain(name: str, mtime_ns: int, size: int, load: Callable[[], Any]) -> ReceiptSummary:
     try:
-        return _summarize(name, stamp, size, load())
+        return _summarize(name, mtime_ns, size, load())
     except SamerunError as error:
-        return unreadable_summary(name, stamp, size, error.message)
+        return make_unreadable_summary(name, mtime_ns, size, error.message)
     except ValueError as error:
-        return unreadable_summary(name, stamp, size, f"not a samerun receipt: {error}")
+        return make_unreadable_summary(name, mtime_ns, size, f"not a samerun receipt: {error}")
     except (KeyError, TypeError, AttributeError, OverflowError) as error:
-        return unreadable_summary(name, stamp, size, f"not a samerun receipt: {error!r}")
+        return make_unreadable_summary(name, mtime_ns, size, f"not a samerun receipt: {error!r}")
 
 
-def _summarize(name: str, stamp: int, size: int, receipt: dict[str, Any]) -> ReceiptSummary:
+def _summarize(name: str, mtime_ns: int, size: int, receipt: dict[str, Any]) -> ReceiptSummary:
     """Raises ValueError, KeyError, TypeError and the like for JSON that is not a receipt."""
     if receipt["kind"] != "samerun receipt":
         raise ValueError("it has another kind")
@@ -83,25 +83,25 @@ def _summarize(name: str, stamp: int, size: int, receipt: dict[str, Any]) -> Rec
         end = ended.get("exception") or "block ended"
     steps = sum(int(one["steps"]["values"]["count"]) for one in receipt["processes"].values())
     return ReceiptSummary(
-        file=to_storable_text(name),
-        stamp=stamp,
+        file=to_sqlite_text(name),
+        stamp=mtime_ns,
         size=size,
-        began=to_storable_text(receipt["circumstances"].get("began", "")),
-        command=" ".join(to_storable_text(word) for word in receipt["command"]["words"]),
-        ended=to_storable_text(end),
+        began=to_sqlite_text(receipt["circumstances"].get("began", "")),
+        command=" ".join(to_sqlite_text(word) for word in receipt["command"]["words"]),
+        ended=to_sqlite_text(end),
         complete=bool(ended["complete"]),
         steps=max(0, min(steps, 1 << 60)),
         processes=len(receipt["processes"]),
-        commit_=to_storable_text(receipt["code"]["commit"] or ""),
-        torch=to_storable_text(receipt["packages"].get("torch", "")),
-        threads=to_storable_text(receipt["knobs"].get("threads", "")),
-        host=to_storable_text(receipt["circumstances"].get("host", "")),
-        digest=to_storable_text(receipt["digest"]),
+        commit_=to_sqlite_text(receipt["code"]["commit"] or ""),
+        torch=to_sqlite_text(receipt["packages"].get("torch", "")),
+        threads=to_sqlite_text(receipt["knobs"].get("threads", "")),
+        host=to_sqlite_text(receipt["circumstances"].get("host", "")),
+        digest=to_sqlite_text(receipt["digest"]),
         problem="",
     )
 
 
-def to_storable_text(value: Any) -> str:
+def to_sqlite_text(value: Any) -> str:
     """A text without lone surrogates, which SQLite refuses, and at most 1000 characters long."""
     return str(value)[:1000].encode("utf-8", "backslashreplace").decode()
 
@@ -119,22 +119,22 @@ FileState = tuple[str, int, int]
 def read_summaries(folder: Path, files: Sequence[FileState]) -> Iterator[list[ReceiptSummary]]:
     """Yield the summaries of files of a folder, in lists and in any order."""
     parts = [files[at : at + FILES_PER_TASK] for at in range(0, len(files), FILES_PER_TASK)]
-    workers = min(_usable_cores(), MOST_WORKERS, len(parts))
+    workers = min(_count_cores_in_affinity_mask(), MOST_WORKERS, len(parts))
     if len(files) < MIN_FILES_FOR_WORKERS or workers < 2:
         for part in parts:
-            yield _read_files(folder, part)
+            yield _summarize_files(folder, part)
         return
     yield from _read_with_workers(folder, parts, workers)
 
 
-def _read_files(folder: Path, part: Sequence[FileState]) -> list[ReceiptSummary]:
-    return [read_summary(folder / name, stamp, size) for name, stamp, size in part]
+def _summarize_files(folder: Path, file_states: Sequence[FileState]) -> list[ReceiptSummary]:
+    return [read_summary(folder / name, stamp, size) for name, stamp, size in file_states]
 
 
 def _read_with_workers(folder: Path, parts: list[Sequence[FileState]], count: int) -> Iterator[list[ReceiptSummary]]:
     from multiprocessing.connection import wait
 
-    with _start_workers(folder, count) as free:
+    with _start_summary_workers(folder, count) as free:
         left = iter(parts)
         busy: dict[Any, Sequence[FileState]] = {}
         while True:
@@ -143,7 +143,7 @@ def _read_with_workers(folder: Path, parts: list[Sequence[FileState]], count: in
                 if part is None:
                     break
                 busy[worker] = part
-                _send_files_to_worker(worker, part)
+                _try_send_files_to_worker(worker, part)
             if not busy:
                 return
             free = list[Any](wait(list(busy)))
@@ -153,14 +153,14 @@ def _read_with_workers(folder: Path, parts: list[Sequence[FileState]], count: in
                     answer = worker.recv()
                 except (EOFError, OSError):  # it was killed
                     free.remove(worker)
-                    answer = _read_files(folder, part)
+                    answer = _summarize_files(folder, part)
                 yield answer
             if not free and not busy:
                 for part in left:  # all workers were killed
-                    yield _read_files(folder, part)
+                    yield _summarize_files(folder, part)
 
 
-def _send_files_to_worker(worker: Any, part: Sequence[FileState]) -> None:
+def _try_send_files_to_worker(worker: Any, part: Sequence[FileState]) -> None:
     try:
         worker.send(part)
     except OSError:
@@ -168,17 +168,17 @@ def _send_files_to_worker(worker: Any, part: Sequence[FileState]) -> None:
 
 
 @contextmanager
-def _start_workers(folder: Path, count: int) -> Iterator[list[Any]]:
+def _start_summary_workers(folder: Path, count: int) -> Iterator[list[Any]]:
     """Pipes to new worker processes. They are spawned, not forked: the caller may have threads."""
     from multiprocessing import get_context
 
     context = get_context("spawn")
     pipes, processes = [], []
     try:
-        with _ignoring_interrupts():
+        with _children_ignore_sigint():
             for _ in range(count):
                 ours, theirs = context.Pipe()
-                process = context.Process(target=_serve_worker, args=(folder, theirs), daemon=True)
+                process = context.Process(target=_run_summary_worker, args=(folder, theirs), daemon=True)
                 process.start()
                 theirs.close()
                 pipes.append(ours)
@@ -192,17 +192,17 @@ def _start_workers(folder: Path, count: int) -> Iterator[list[Any]]:
             process.join()
 
 
-def _serve_worker(folder: Path, pipe: Any) -> None:
+def _run_summary_worker(folder: Path, pipe: Any) -> None:
     """The main loop of a worker: read files until the parent closes the pipe."""
     try:
         while True:
-            pipe.send(_read_files(folder, pipe.recv()))
+            pipe.send(_summarize_files(folder, pipe.recv()))
     except (EOFError, OSError):
         return
 
 
 @contextmanager
-def _ignoring_interrupts() -> Iterator[None]:
+def _children_ignore_sigint() -> Iterator[None]:
     """Children started in the block ignore Ctrl-C, which a terminal sends to all processes: the parent stops them."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -214,7 +214,7 @@ def _ignoring_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _usable_cores() -> int:
+def _count_cores_in_affinity_mask() -> int:
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not available on this system

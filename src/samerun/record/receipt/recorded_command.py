@@ -30,7 +30,7 @@ amounts to code execution."""
 HINT = "Name it yourself: samerun verify RECEIPT -- COMMAND..."
 
 
-def describe_command(command: dict[str, Any]) -> str:
+def format_command_line(command: dict[str, Any]) -> str:
     """The command in one line, safe to print."""
     words = " ".join(escape_as_one_line(word, 100) if word else "''" for word in command["words"][:50])
     return {"script": "python ", "code": "python ", "module": "python -m "}.get(command["form"], "") + words
@@ -55,23 +55,23 @@ def resolve_recorded_command(command: dict[str, Any]) -> Target:
         return Target((sys.executable, "-m", *words), ("-m", *words), find_user_package_folder(words[0]))
     if form == "command":
         if os.sep in words[0]:
-            _resolve_inside_folder(words[0])
+            _require_path_inside_working_folder(words[0])
         if shutil.which(words[0]) is None:
             raise SamerunError(f"There is no command {escape_as_one_line(words[0], 80)} here.", hint=HINT)
         return Target(tuple(words), tuple(words))
-    script = _resolve_inside_folder(words[0])
+    script = _require_path_inside_working_folder(words[0])
     if not os.path.exists(script):
         raise SamerunError(f"There is no script {escape_as_one_line(words[0], 80)} here.", hint=HINT)
     require_script_compiles(script)
     return Target((sys.executable, *words), tuple(words), str(script.parent))
 
 
-def select_safe_variables(recorded: dict[str, str]) -> dict[str, str]:
+def select_restorable_variables(recorded_variables: dict[str, str]) -> dict[str, str]:
     """The recorded variables that a rerun restores."""
     return {
-        name: recorded[name]
+        name: recorded_variables[name]
         for name, pattern in SAFE_VARIABLES.items()
-        if name in recorded and re.fullmatch(pattern, recorded[name])
+        if name in recorded_variables and re.fullmatch(pattern, recorded_variables[name])
     }
 
 
@@ -85,7 +85,7 @@ def _require_runnable_word(word: str) -> str:
     return word
 
 
-def _resolve_inside_folder(name: str) -> Path:
+def _require_path_inside_working_folder(name: str) -> Path:
     """The resolved path. Raises SamerunError unless it lies inside the working directory."""
     here = Path.cwd().resolve()
     try:

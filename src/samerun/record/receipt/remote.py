@@ -13,30 +13,37 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from samerun.base.errors import SamerunError
 from samerun.base.text import escape_as_one_line
 from samerun.base.work_folder import temporary_work_folder
 from samerun.record.receipt import receipt_file, receipt_json, step_table
 from samerun.record.receipt.index import Progress
-from samerun.record.receipt.receipt_summary import ReceiptSummary, parse_summary, unreadable_summary
+from samerun.record.receipt.receipt_summary import ReceiptSummary, make_unreadable_summary, parse_summary
 
 RECEIPTS_PER_FETCH = 200
 """How many receipts are fetched together, and held in memory."""
 
 
-def is_address(folder: str) -> bool:
+def is_remote_address(folder: str) -> bool:
     """Whether this is an address for fsspec, not a local path."""
     return "://" in folder
 
 
-def join_path(folder: str, name: str) -> str:
+def join_path_or_address(folder: str, name: str) -> str:
     """The path or address of a file in a folder."""
-    return f"{folder.rstrip('/')}/{name}" if is_address(folder) else os.path.join(folder, name)
+    return f"{folder.rstrip('/')}/{name}" if is_remote_address(folder) else os.path.join(folder, name)
 
 
-def open_file_system(address: str) -> tuple[Any, str]:
+class RemotePath(NamedTuple):
+    """A path in a file system of fsspec."""
+
+    file_system: Any
+    path: str
+
+
+def open_file_system(address: str) -> RemotePath:
     """The fsspec file system of an address and the path in it.
 
     Raises SamerunError if fsspec, or the package for this kind of address, is missing.
@@ -48,7 +55,7 @@ def open_file_system(address: str) -> tuple[Any, str]:
             f"{address} needs the package fsspec, which is not installed.", hint="pip install 'samerun[remote]'"
         ) from error
     try:
-        found: tuple[Any, str] = fsspec.core.url_to_fs(address)
+        found = RemotePath(*fsspec.core.url_to_fs(address))
     except ImportError as error:
         raise SamerunError(f"{address} needs a package that is not installed.", hint=f"{error}.") from error
     except Exception as error:
@@ -59,12 +66,12 @@ def open_file_system(address: str) -> tuple[Any, str]:
 
 
 def list_remote_receipts(
-    address: str, command: str = "", newest: int | None = None, progress: Progress | None = None
+    address: str, command_contains: str = "", newest_count: int | None = None, progress: Progress | None = None
 ) -> list[ReceiptSummary]:
-    """Like `index.list_receipts`, but without an index: reads every receipt. Raises SamerunError on failure."""
+    """Like `index.update_and_list_receipts`, but without an index: reads every receipt. Raises SamerunError."""
     system, root = open_file_system(address)
     found = []
-    with raise_samerun_errors(address):
+    with translate_file_system_errors(address):
         there = {}
         for item in system.ls(root, detail=True):
             name = posixpath.basename(item["name"])
@@ -79,20 +86,20 @@ def list_remote_receipts(
             if progress is not None:
                 progress(len(found), len(small))
     large = set(there) - set(small)
-    found += [unreadable_summary(posixpath.basename(path), 0, there[path], "too large") for path in large]
-    chosen = sorted((one for one in found if command in one.command), key=lambda one: (one.began, one.file))
-    return chosen if newest is None else chosen[-newest:] if newest else []
+    found += [make_unreadable_summary(posixpath.basename(path), 0, there[path], "too large") for path in large]
+    chosen = sorted((one for one in found if command_contains in one.command), key=lambda one: (one.began, one.file))
+    return chosen if newest_count is None else chosen[-newest_count:] if newest_count else []
 
 
-def _summarize_fetched(path: str, fetched: Any) -> ReceiptSummary:
+def _summarize_fetched(path: str, fetched: bytes | BaseException) -> ReceiptSummary:
     name = posixpath.basename(path)
     if isinstance(fetched, BaseException):
-        return unreadable_summary(name, 0, 0, f"cannot be read: {fetched}")
+        return make_unreadable_summary(name, 0, 0, f"cannot be read: {fetched}")
     return parse_summary(name, 0, fetched)
 
 
 @contextmanager
-def raise_samerun_errors(address: str, verb: str = "read") -> Iterator[None]:
+def translate_file_system_errors(address: str, verb: str = "read") -> Iterator[None]:
     """Turn any exception of a remote file system into a SamerunError: they have no common base class."""
     try:
         yield
@@ -119,31 +126,34 @@ def download_if_remote(path_or_address: str) -> Iterator[Path]:
 
     Errors inside the block name the address. Raises SamerunError if the receipt cannot be downloaded.
     """
-    if not is_address(path_or_address):
+    if not is_remote_address(path_or_address):
         yield Path(path_or_address)
         return
     with temporary_work_folder() as folder:
         # keep the file name: `samerun verify` looks for a receipt of that name
         here = folder / (posixpath.basename(path_or_address) or "receipt")
         try:
-            _download(path_or_address, here)
+            _download_receipt_and_files(path_or_address, here)
             yield here
         except SamerunError as error:
             raise SamerunError(error.message.replace(str(here), path_or_address), error.hint) from error
 
 
-def _download(address: str, here: Path) -> None:
-    system, there = open_file_system(address)
-    with raise_samerun_errors(address):
-        size = int(system.info(there)["size"] or 0)
+def _download_receipt_and_files(address: str, local_path: Path) -> None:
+    system, remote_path = open_file_system(address)
+    with translate_file_system_errors(address):
+        size = int(system.info(remote_path)["size"] or 0)
         if size > receipt_json.MAX_BYTES:
             raise SamerunError(f"{address} has {size} bytes; a receipt has at most {receipt_json.MAX_BYTES}.")
-        system.get_file(there, str(here))
-    receipt = receipt_file.read(here)
+        system.get_file(remote_path, str(local_path))
+    receipt = receipt_file.read_and_verify(local_path)
     # safe names: the receipt's digest has been verified
-    steps, traces = step_table.steps_path(here, receipt["digest"]), receipt_file.traces_path(here, receipt["digest"])
-    beside = posixpath.dirname(there)
-    with raise_samerun_errors(address):
+    steps, traces = (
+        step_table.steps_file_path(local_path, receipt["digest"]),
+        receipt_file.traces_path(local_path, receipt["digest"]),
+    )
+    beside = posixpath.dirname(remote_path)
+    with translate_file_system_errors(address):
         if receipt["steps_in"] == "file" and system.exists(posixpath.join(beside, steps.name)):
             system.get_file(posixpath.join(beside, steps.name), str(steps))
         far = posixpath.join(beside, traces.name)
@@ -157,7 +167,7 @@ def _download(address: str, here: Path) -> None:
 def is_remote_folder(address: str) -> bool:
     """Whether an address is a folder for new receipts. Raises SamerunError if nothing could be written there."""
     system, there = open_file_system(address)
-    with raise_samerun_errors(address, "written"):
+    with translate_file_system_errors(address, "written"):
         _require_bucket(address, system, there)
         return address.endswith("/") or bool(system.isdir(there))
 
@@ -175,95 +185,99 @@ def upload_on_exit(address: str) -> Iterator[Path]:
         here = waiting / posixpath.basename(address)
         yield here
         try:
-            _upload(here, address)
+            _upload_and_remove_earlier(here, address)
         except SamerunError as error:
-            hint = f"The receipt is kept, upload it yourself: {_keep_locally(here)}"
+            hint = f"The receipt is kept, upload it yourself: {_move_to_permanent_folder(here)}"
             raise SamerunError(error.message, hint) from error
         except BaseException:
-            log.warning("%s was not written; the receipt is kept, upload it yourself: %s", address, _keep_locally(here))
+            log.warning(
+                "%s was not written; the receipt is kept, upload it yourself: %s",
+                address,
+                _move_to_permanent_folder(here),
+            )
             raise
 
 
-def _keep_locally(receipt: Path) -> Path:
+def _move_to_permanent_folder(local_path: Path) -> Path:
     """Move the receipt and the files beside it to a folder that is not deleted; returns the new path."""
     folder = Path(tempfile.mkdtemp(prefix="samerun-receipt-"))
-    for each in list(receipt.parent.iterdir()):
+    for each in list(local_path.parent.iterdir()):
         shutil.move(str(each), folder / each.name)
-    return folder / receipt.name
+    return folder / local_path.name
 
 
-def _upload(receipt: Path, address: str) -> None:
+def _upload_and_remove_earlier(local_path: Path, address: str) -> None:
     """Upload a receipt and the files beside it, the receipt last.
 
     The files beside it are named after its content. So an earlier receipt at the address stays complete until the
     very moment at which this one replaces it.
     """
-    system, there = open_file_system(address)
-    beside = posixpath.dirname(there)
-    with raise_samerun_errors(address, "written"):
-        _require_bucket(address, system, there)
+    system, remote_path = open_file_system(address)
+    beside = posixpath.dirname(remote_path)
+    with translate_file_system_errors(address, "written"):
+        _require_bucket(address, system, remote_path)
         system.makedirs(beside, exist_ok=True)
-        earlier = _read_remote_digest(system, there)
-        ours = [each for each in sorted(receipt.parent.iterdir()) if each != receipt]
+        earlier = _read_remote_digest_or_empty(system, remote_path)
+        ours = [each for each in sorted(local_path.parent.iterdir()) if each != local_path]
         for each in ours:
             _upload_file_or_folder(system, each, posixpath.join(beside, each.name))
-        _upload_atomically(system, receipt, there)
+        _upload_atomically(system, local_path, remote_path)
     if earlier:
         with suppress(Exception):  # permission to write does not imply permission to delete
-            _remove_outdated_remote(system, step_table.steps_path(Path(there), earlier), ours)
-            _remove_outdated_remote(system, receipt_file.traces_path(Path(there), earlier), ours)
+            _remove_outdated_remote(system, step_table.steps_file_path(Path(remote_path), earlier), ours)
+            _remove_outdated_remote(system, receipt_file.traces_path(Path(remote_path), earlier), ours)
 
 
-def _read_remote_digest(system: Any, there: str) -> str:
+def _read_remote_digest_or_empty(file_system: Any, remote_path: str) -> str:
     """The digest of the earlier receipt at the address; "" if there is none."""
     try:
-        found = json.loads(system.cat_file(there, end=receipt_json.MAX_BYTES))["digest"]
+        found = json.loads(file_system.cat_file(remote_path, end=receipt_json.MAX_BYTES))["digest"]
     except Exception:  # nothing is there, or not a receipt
         return ""
     return found if isinstance(found, str) and re.fullmatch(r"[0-9a-f]{64}", found) else ""
 
 
-def _remove_outdated_remote(system: Any, outdated: Path, current_files: list[Path]) -> None:
+def _remove_outdated_remote(file_system: Any, outdated: Path, current_files: list[Path]) -> None:
     """Remove a file or folder of an earlier receipt, unless this one uses it. No globs: names may contain a [."""
     there = outdated.as_posix()
-    if outdated.name in {each.name for each in current_files} or not system.exists(there):
+    if outdated.name in {each.name for each in current_files} or not file_system.exists(there):
         return
-    if system.isdir(there):
-        for item in system.ls(there, detail=False):
-            system.rm_file(item)
-        system.rmdir(there)
+    if file_system.isdir(there):
+        for item in file_system.ls(there, detail=False):
+            file_system.rm_file(item)
+        file_system.rmdir(there)
     else:
-        system.rm_file(there)
+        file_system.rm_file(there)
 
 
-def _upload_atomically(system: Any, here: Path, there: str) -> None:
+def _upload_atomically(file_system: Any, local_path: Path, remote_path: str) -> None:
     """Upload a receipt so that readers find either the earlier one or this one, whenever this process dies."""
-    names = {system.protocol} if isinstance(system.protocol, str) else set(system.protocol)
+    names = {file_system.protocol} if isinstance(file_system.protocol, str) else set(file_system.protocol)
     if names & ATOMIC_STORES:
-        system.put_file(str(here), there)
+        file_system.put_file(str(local_path), remote_path)
         return
     # a hidden name, which listings skip, and random, so that nobody else writes to it
-    part = posixpath.join(posixpath.dirname(there), f".{here.name}.{secrets.token_hex(16)}.part")
+    part = posixpath.join(posixpath.dirname(remote_path), f".{local_path.name}.{secrets.token_hex(16)}.part")
     try:
-        system.put_file(str(here), part)
-        system.mv(part, there)
+        file_system.put_file(str(local_path), part)
+        file_system.mv(part, remote_path)
     except BaseException:
         with suppress(Exception):
-            system.rm_file(part)
+            file_system.rm_file(part)
         raise
 
 
-def _require_bucket(address: str, system: Any, there: str) -> None:
+def _require_bucket(address: str, file_system: Any, remote_path: str) -> None:
     """Raises SamerunError if the bucket is missing: otherwise a mistyped one would be created."""
-    top = there.split("/")[0] or "/"
-    if not system.exists(top):
+    top = remote_path.split("/")[0] or "/"
+    if not file_system.exists(top):
         raise SamerunError(f"{address} cannot be written: there is no {top}.", hint="Is the address right?")
 
 
-def _upload_file_or_folder(system: Any, here: Path, there: str) -> None:
-    if not here.is_dir():
-        system.put_file(str(here), there)
+def _upload_file_or_folder(file_system: Any, local_path: Path, remote_path: str) -> None:
+    if not local_path.is_dir():
+        file_system.put_file(str(local_path), remote_path)
         return
-    system.makedirs(there, exist_ok=True)
-    for each in sorted(here.iterdir()):
-        system.put_file(str(each), posixpath.join(there, each.name))
+    file_system.makedirs(remote_path, exist_ok=True)
+    for each in sorted(local_path.iterdir()):
+        file_system.put_file(str(each), posixpath.join(remote_path, each.name))

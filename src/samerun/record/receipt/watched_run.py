@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 from samerun.base import supervise
 from samerun.base.errors import SamerunError
@@ -21,7 +21,7 @@ from samerun.record.receipt import receipt_file
 from samerun.record.receipt.assemble import (
     NewReceipt,
     assemble_receipt,
-    build_sections_of_folder,
+    build_sections_of_traces,
     describe_host,
     read_facts_by_pid,
 )
@@ -40,33 +40,35 @@ class RunRequest:
     held_settings: dict[str, Any] | None
     environment: Mapping[str, str]
     fallback_facts: dict[str, Any]
-    depth: str = "steps"
+    depth: Literal["auto", "ops", "steps"] = "steps"
     redact_patterns: tuple[str, ...] = ()
     stdout: IO[Any] | None = None
     """Where the program's standard output goes; None: to ours."""
 
 
-def run_watched(request: RunRequest, receipt: Path | None, key: Path | None = None) -> tuple[ProgramExit, NewReceipt]:
+def run_and_write_receipt(
+    request: RunRequest, receipt_path: Path | None, signing_key_path: Path | None = None
+) -> tuple[ProgramExit, NewReceipt]:
     """Run the program to its end and write the receipt to a file, if one is named.
 
-    With depth "ops", keep the traces beside it. `key`: sign the receipt with this private key. Raises SamerunError if
-    the program cannot be started, or the receipt cannot be written.
+    With depth "ops", keep the traces beside it. `signing_key_path`: sign the receipt with this private key. Raises
+    SamerunError if the program cannot be started, or the receipt cannot be written.
     """
     code = read_code_version(Path(request.target.user_folder or "."))
-    with temporary_work_folder(_trace_folder_parent(receipt) if request.depth == "ops" else None) as folder:
+    with temporary_work_folder(_choose_trace_folder_parent(receipt_path) if request.depth == "ops" else None) as folder:
         begin = time.time()
         ended = _start_and_wait(request, folder)
         made = _make_receipt(request, folder, ended, code, begin)
-        if key is not None:
-            made.receipt["signature"] = receipt_file.sign_digest(made.receipt["digest"], key)
-        if receipt is not None:
-            receipt_file.write(receipt, made, folder if request.depth == "ops" else None)
+        if signing_key_path is not None:
+            made.receipt["signature"] = receipt_file.sign_digest(made.receipt["digest"], signing_key_path)
+        if receipt_path is not None:
+            receipt_file.write(receipt_path, made, folder if request.depth == "ops" else None)
     return ended, made
 
 
-def _trace_folder_parent(receipt: Path | None) -> str | None:
+def _choose_trace_folder_parent(receipt_path: Path | None) -> str | None:
     """Traces by operator can be large: they are written to the file system on which they will stay."""
-    return None if receipt is None else os.path.dirname(os.path.realpath(receipt))
+    return None if receipt_path is None else os.path.dirname(os.path.realpath(receipt_path))
 
 
 def _start_and_wait(request: RunRequest, folder: Path) -> ProgramExit:
@@ -85,9 +87,9 @@ def _start_and_wait(request: RunRequest, folder: Path) -> ProgramExit:
 
 
 def _make_receipt(
-    request: RunRequest, folder: Path, ended: ProgramExit, code: dict[str, Any], begin: float
+    request: RunRequest, folder: Path, ended: ProgramExit, code: dict[str, Any], begin_seconds: float
 ) -> NewReceipt:
-    sections, wrong = build_sections_of_folder(folder)
+    sections, wrong = build_sections_of_traces(folder)
     words = list(request.target.shown)
     if request.form == "module":
         words = words[1:]  # "-m"
@@ -101,7 +103,7 @@ def _make_receipt(
         read_errors=wrong,
         facts=read_facts_by_pid(folder),
         fallback_facts=request.fallback_facts,
-        circumstances=describe_circumstances(begin),
+        circumstances=describe_circumstances(begin_seconds),
         redact_patterns=request.redact_patterns,
     )
 

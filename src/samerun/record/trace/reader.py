@@ -7,7 +7,7 @@ import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,6 +29,14 @@ MAX_TABLE_ENTRIES = 1 << 20
 """Limit on strings, and on source locations: each costs far more in memory than in the file."""
 
 
+class SourceLocation(NamedTuple):
+    """A line of the program, and the module path whose forward ran there; ("", 0, "") stands for an unknown one."""
+
+    file: str
+    line: int
+    module: str
+
+
 class TraceError(SamerunError):
     """The file is not a trace, or it is damaged."""
 
@@ -43,7 +51,7 @@ class Trace:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.strings: list[str] = [""]
-        self.locations: list[tuple[str, int, str]] = [("", 0, "")]
+        self.locations = [SourceLocation("", 0, "")]
         self.complete = False
         self.count = 0
         self._blocks: list[tuple[int, int]] = []
@@ -71,9 +79,9 @@ class Trace:
             size = os.fstat(file.fileno()).st_size
             small = size <= MAX_BYTES_READ_WHOLE
             self._data: Any = head + file.read() if small else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        self._index_blocks()
+        self._index_blocks_and_read_tables()
 
-    def _index_blocks(self) -> None:
+    def _index_blocks_and_read_tables(self) -> None:
         data, at, size = self._data, f.HEADER_BYTES, len(self._data)
         while at + f.BLOCK.size <= size:
             tag, count, length = f.BLOCK.unpack_from(data, at)
@@ -95,30 +103,30 @@ class Trace:
                     hint="samerun did not write it.",
                 )
             elif tag == f.STRINGS:
-                self._read_strings(data[at : at + length], count, at)
+                self._append_strings(data[at : at + length], count, at)
             elif tag == f.LOCATIONS:
                 if count * f.LOCATION.size != length:
                     raise TraceError(f"{self.path} is damaged at byte {at}: a block of locations has an odd size.")
                 for file, line, module in f.LOCATION.iter_unpack(data[at : at + length]):
                     if max(file, module) >= len(self.strings):
                         raise TraceError(f"{self.path} is damaged at byte {at}: a location refers to a missing string.")
-                    self.locations.append((self.strings[file], line, self.strings[module]))
+                    self.locations.append(SourceLocation(self.strings[file], line, self.strings[module]))
             elif tag == f.END:
                 self.complete = True
             at += length  # unknown blocks are skipped: newer versions may add some
 
-    def _read_strings(self, raw: bytes, count: int, at: int) -> None:
+    def _append_strings(self, payload: bytes, count: int, file_offset: int) -> None:
         begin = 0
         for _ in range(count):
-            if begin + 4 > len(raw):
-                raise TraceError(f"{self.path} is damaged at byte {at}: a string table is too short.")
-            length = struct.unpack_from("<I", raw, begin)[0]
-            if begin + 4 + length > len(raw):
-                raise TraceError(f"{self.path} is damaged at byte {at}: a string runs past its table.")
-            self.strings.append(raw[begin + 4 : begin + 4 + length].decode("utf-8", "surrogateescape"))
+            if begin + 4 > len(payload):
+                raise TraceError(f"{self.path} is damaged at byte {file_offset}: a string table is too short.")
+            length = struct.unpack_from("<I", payload, begin)[0]
+            if begin + 4 + length > len(payload):
+                raise TraceError(f"{self.path} is damaged at byte {file_offset}: a string runs past its table.")
+            self.strings.append(payload[begin + 4 : begin + 4 + length].decode("utf-8", "surrogateescape"))
             begin += 4 + length
 
-    def chunks(self) -> Iterator[np.ndarray[Any, Any]]:
+    def iter_event_chunks(self) -> Iterator[np.ndarray[Any, Any]]:
         """Yield the events in order, as structured arrays of about `CHUNK_EVENTS` events."""
         with memoryview(self._data) as data:
             parts: list[memoryview] = []
@@ -132,35 +140,35 @@ class Trace:
             if parts:
                 yield np.frombuffer(b"".join(parts), EVENT_DTYPE)
 
-    def events(self) -> np.ndarray[Any, Any]:
+    def read_all_events(self) -> np.ndarray[Any, Any]:
         """All events as one array (40 bytes each)."""
-        parts = list(self.chunks())
+        parts = list(self.iter_event_chunks())
         return np.concatenate(parts) if parts else np.empty(0, EVENT_DTYPE)
 
-    def raw_event(self, index: int) -> Any:
+    def raw_event(self, event_index: int) -> Any:
         """The raw record at an index, with the string and location ids of this file. Raises IndexError."""
         if self._block_starts is None:
             self._block_starts = np.cumsum([0, *(count for _, count in self._blocks)])
-        block = int(np.searchsorted(self._block_starts, index, side="right")) - 1
-        if not 0 <= index < self.count:
-            raise IndexError(index)
-        at = self._blocks[block][0] + (index - int(self._block_starts[block])) * f.EVENT_BYTES
+        block = int(np.searchsorted(self._block_starts, event_index, side="right")) - 1
+        if not 0 <= event_index < self.count:
+            raise IndexError(event_index)
+        at = self._blocks[block][0] + (event_index - int(self._block_starts[block])) * f.EVENT_BYTES
         return np.frombuffer(self._data[at : at + f.EVENT_BYTES], EVENT_DTYPE)[0]
 
-    def count_steps_before(self, index: int) -> int:
-        """Number of optimizer steps that ended before the event at `index`."""
+    def count_steps_before(self, event_index: int) -> int:
+        """Number of optimizer steps that ended before the event at `event_index`."""
         if self._step_indices is None:
             at, parts = 0, [np.empty(0, np.int64)]
-            for chunk in self.chunks():
+            for chunk in self.iter_event_chunks():
                 parts.append(np.flatnonzero(chunk["kind"] == f.STEP) + at)
                 at += len(chunk)
             self._step_indices = np.concatenate(parts)
-        return int(np.searchsorted(self._step_indices, index))
+        return int(np.searchsorted(self._step_indices, event_index))
 
-    def string(self, string_id: int) -> str:
+    def string_or_empty(self, string_id: int) -> str:
         """The string with this id; "" for an id that the trace does not define."""
         return self.strings[string_id] if string_id < len(self.strings) else ""
 
-    def location(self, location_id: int) -> tuple[str, int, str]:
-        """(file, line, module path) of a source location; ("", 0, "") for an unknown id."""
-        return self.locations[location_id] if location_id < len(self.locations) else ("", 0, "")
+    def location_or_empty(self, location_id: int) -> SourceLocation:
+        """The source location with this id; ("", 0, "") for an unknown id."""
+        return self.locations[location_id] if location_id < len(self.locations) else SourceLocation("", 0, "")

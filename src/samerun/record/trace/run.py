@@ -73,7 +73,7 @@ class RunTraces:
     def event_count(self) -> int:
         return sum(trace.count for trace in self.traces.values())
 
-    def step_count(self) -> int:
+    def max_step_count(self) -> int:
         """Number of optimizer steps of the process that made the most."""
         return max((count_events(trace, f.STEP) for trace in self.traces.values()), default=0)
 
@@ -83,44 +83,46 @@ class RunTraces:
 
 def count_events(trace: Trace, kind: int) -> int:
     """Number of events of one kind."""
-    return sum(int((chunk["kind"] == kind).sum()) for chunk in trace.chunks())
+    return sum(int((chunk["kind"] == kind).sum()) for chunk in trace.iter_event_chunks())
 
 
-def resolve_event(trace: Trace, index: int, raw: Any) -> Event:
+def resolve_raw_event(trace: Trace, event_index: int, raw_record: Any) -> Event:
     """Look up the strings and the source location of a raw record."""
-    file, line, module = trace.location(int(raw["location"]))
-    kind, flags = int(raw["kind"]), int(raw["flags"])
+    file, line, module = trace.location_or_empty(int(raw_record["location"]))
+    kind, flags = int(raw_record["kind"]), int(raw_record["flags"])
     phase = flags & f.PHASE_MASK
     return Event(
-        index=index,
+        index=event_index,
         kind=kind,
-        name=trace.string(int(raw["name"])),
+        name=trace.string_or_empty(int(raw_record["name"])),
         phase=f.PHASES[phase] if phase < len(f.PHASES) else "host",
         flags=flags,
-        thread=int(raw["thread"]),
+        thread=int(raw_record["thread"]),
         file=file,
         line=line,
         module=module,
-        aux=int(raw["aux"]),
-        text="" if kind == f.OPERATOR else trace.string(int(raw["aux"])),
-        inputs=int(raw["inputs"]),
-        outputs=int(raw["out0"]).to_bytes(8, "little") + int(raw["out1"]).to_bytes(8, "little"),
+        aux=int(raw_record["aux"]),
+        text="" if kind == f.OPERATOR else trace.string_or_empty(int(raw_record["aux"])),
+        inputs=int(raw_record["inputs"]),
+        outputs=int(raw_record["out0"]).to_bytes(8, "little") + int(raw_record["out1"]).to_bytes(8, "little"),
     )
 
 
-def select_events(trace: Trace, kinds: tuple[int, ...], before: int | None = None, since: int = 0) -> list[Event]:
-    """The events of some kinds in order, from index `since` up to (not including) index `before`."""
+def select_events(
+    trace: Trace, kinds: tuple[int, ...], end_event: int | None = None, first_event: int = 0
+) -> list[Event]:
+    """The events of some kinds in order, from index `first_event` up to (not including) index `end_event`."""
     selected: list[Event] = []
     at = 0
-    for chunk in trace.chunks():
-        if before is not None and at >= before:
+    for chunk in trace.iter_event_chunks():
+        if end_event is not None and at >= end_event:
             break
-        first = max(0, since - at)
+        first = max(0, first_event - at)
         where = first + np.flatnonzero(np.isin(chunk["kind"][first:], kinds))
         for i in where:
-            if before is not None and at + int(i) >= before:
+            if end_event is not None and at + int(i) >= end_event:
                 break
-            selected.append(resolve_event(trace, at + int(i), chunk[i]))
+            selected.append(resolve_raw_event(trace, at + int(i), chunk[i]))
         at += len(chunk)
     return selected
 
@@ -147,7 +149,7 @@ def describe_skipped_operators(traces: RunTraces) -> list[str]:
     return notes
 
 
-__all__ = ["Event", "RunTraces", "TraceError", "count_events", "describe_skipped_operators", "resolve_event",
+__all__ = ["Event", "RunTraces", "TraceError", "count_events", "describe_skipped_operators", "resolve_raw_event",
            "select_events"]  # fmt: skip
 
 
@@ -171,7 +173,7 @@ class Step:
     def find_leaf_event(self, name: str) -> Event | None:
         return next((event for event in self.select_events(f.LEAF) if event.name == name), None)
 
-    def differing_leaves(self, other: Step) -> list[str]:
+    def names_of_differing_leaves(self, other: Step) -> list[str]:
         """Names of the leaves whose digests differ between the two steps."""
         names = dict.fromkeys((*self.leaves, *other.leaves))
         return [name for name in names if self.leaves.get(name) != other.leaves.get(name)]
@@ -182,14 +184,14 @@ def read_steps(trace: Trace) -> list[Step]:
     steps: list[Step] = []
     leaves: dict[str, bytes] = {}
     begin = at = 0
-    for chunk in trace.chunks():
+    for chunk in trace.iter_event_chunks():
         rows = np.flatnonzero(np.isin(chunk["kind"], (f.LEAF, f.STEP)))
         records = chunk[rows]
         digests = np.stack([records["out0"], records["out1"]], axis=1).astype("<u8").tobytes()
         fields = zip(rows.tolist(), records["kind"].tolist(), records["name"].tolist(), strict=True)
         for i, (row, kind, name) in enumerate(fields):
             if kind == f.LEAF:
-                leaves[trace.string(name)] = digests[16 * i : 16 * i + 16]
+                leaves[trace.string_or_empty(name)] = digests[16 * i : 16 * i + 16]
             else:
                 steps.append(Step(trace, len(steps) + 1, begin, at + row, leaves))
                 leaves, begin = {}, at + row + 1
@@ -197,7 +199,7 @@ def read_steps(trace: Trace) -> list[Step]:
     return steps
 
 
-def final_model_digests(trace: Trace) -> dict[str, list[bytes]]:
+def read_final_digests_by_model_class(trace: Trace) -> dict[str, list[bytes]]:
     """Model class -> sorted digests of the models of that class at the end of the program."""
     digests_by_class: dict[str, list[bytes]] = {}
     for event in select_events(trace, (f.FINAL,)):

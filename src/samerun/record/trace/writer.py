@@ -70,17 +70,17 @@ class TraceWriter:
                     self._locations[key] = number
         return number
 
-    def line_of_location(self, location_id: int) -> int:
+    def line_of_location_or_zero(self, location_id: int) -> int:
         """The line of a source location; 0 for an unknown id."""
         return next((line for (_, line, _), known in self._locations.items() if known == location_id), 0)
 
-    def location_is_at(self, location_id: int, file: str, line: int) -> bool:
+    def is_location_on_line(self, location_id: int, file: str, line: int) -> bool:
         """Whether a location id refers to this line, in any module."""
         key = next((key for key, known in self._locations.items() if known == location_id), None)
         return key is not None and key[:2] == (self.intern_string(file), line)
 
-    def append(self, event: bytes) -> None:
-        self._pending.append(event)
+    def append(self, packed_event: bytes) -> None:
+        self._pending.append(packed_event)
         if len(self._pending) >= FLUSH_EVENTS:
             self.flush()
 
@@ -111,38 +111,38 @@ class TraceWriter:
 
     def close_without_end_mark(self) -> None:
         """Close the file without an end mark: in a forked child the file belongs to the parent."""
-        if self._owns_descriptor():
+        if self._descriptor_is_still_trace():
             _close(self._fd)
         self._fd = -1
 
-    def fail(self, reason: str) -> None:
+    def close_as_failed(self, reason: str) -> None:
         """Stop recording and put the reason into the header."""
         with self._lock:
             if self._fd >= 0 and not self.failure:
                 self.failure = reason
-                if not self._write_reason_to_header(reason) and self._has_header():
-                    self._create_empty_trace()
+                if not self._try_write_reason_to_header(reason) and self._may_have_header():
+                    self._try_create_headerless_trace()
                 self.close_without_end_mark()
             self.failure = self.failure or reason
 
-    def _write_reason_to_header(self, reason: str) -> bool:
+    def _try_write_reason_to_header(self, reason: str) -> bool:
         text = reason.encode(errors="replace")[: f.STATUS_BYTES - 1]
         try:
-            if self._owns_descriptor() or self._reopen():
+            if self._descriptor_is_still_trace() or self._try_reopen_at_end():
                 _pwrite(self._fd, text.ljust(f.STATUS_BYTES, b"\0"), f.STATUS_AT)
                 return True
         except OSError:  # for example: a file size limit below the end of the header
             pass
         return False
 
-    def _has_header(self) -> bool:
+    def _may_have_header(self) -> bool:
         """Whether the header is on disk. A trace without one shows by itself that it could not be written."""
         try:
             return os.stat(self.path).st_size >= f.STATUS_AT + f.STATUS_BYTES
         except OSError:
             return True
 
-    def _create_empty_trace(self) -> None:
+    def _try_create_headerless_trace(self) -> None:
         """Create a trace without a header beside this one: readers report it as a failure.
 
         A trace that merely ends early would look like that of a killed process, and the lost events would go
@@ -157,17 +157,17 @@ class TraceWriter:
     def _write(self, data: bytes) -> None:
         if self._fd < 0:
             return
-        if not self._owns_descriptor() and not self._reopen():
-            self.fail("the program closed the trace, and it could not be opened again")
+        if not self._descriptor_is_still_trace() and not self._try_reopen_at_end():
+            self.close_as_failed("the program closed the trace, and it could not be opened again")
             return
         view = memoryview(data)
         try:
             while view:
                 view = view[_write(self._fd, view) :]
         except OSError as error:
-            self.fail(f"the trace could not be written: {error.strerror}")
+            self.close_as_failed(f"the trace could not be written: {error.strerror}")
 
-    def _owns_descriptor(self) -> bool:
+    def _descriptor_is_still_trace(self) -> bool:
         """Whether the descriptor still refers to the trace.
 
         A program may close all descriptors, as daemons do, and then get this number for a file of its own: writing
@@ -178,7 +178,7 @@ class TraceWriter:
         except OSError:
             return False
 
-    def _reopen(self) -> bool:
+    def _try_reopen_at_end(self) -> bool:
         """Continue at the end of the trace with a new descriptor; the old number belongs to the program now."""
         self._fd = -1
         try:

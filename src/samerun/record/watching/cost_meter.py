@@ -20,7 +20,7 @@ VARIABLE = "SAMERUN_COST"
 _later = PostImportHooks()
 
 
-class Meter:
+class CostMeter:
     """What one process has taken so far."""
 
     def __init__(self, path: str, operators: bool, max_steps: int | None) -> None:
@@ -33,7 +33,7 @@ class Meter:
         self.operator_costs: dict[str, list[float]] = {}
         self.torch: Any = None
 
-    def write_cost_file(self) -> None:
+    def write_cost_file_once(self) -> None:
         """Once, by the process itself: a forked child has the hooks too."""
         if os.getpid() != self.pid or self.steps < 0:
             return
@@ -55,7 +55,7 @@ class Meter:
             json.dump(costs, file)
         os.replace(f"{self.path}.part", self.path)
 
-    def count_step(self, *_: Any) -> None:
+    def count_step_or_exit(self, *_: Any) -> None:
         if self.steps < 0:
             return
         if self.torch.cuda.is_initialized():
@@ -63,7 +63,7 @@ class Meter:
         self.steps += 1
         self.step_ends[1:] = [(perf_counter(), process_time())]
         if self.max_steps is not None and self.steps >= self.max_steps:
-            self.write_cost_file()
+            self.write_cost_file_once()
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(0)
@@ -130,24 +130,24 @@ def start() -> None:
     except (OSError, ValueError):
         return  # the folder is gone: a child that has outlived the measurement
     folder = os.path.dirname(os.environ[VARIABLE])
-    meter = Meter(os.path.join(folder, f"{os.getpid()}.cost"), request["operators"], request["max_steps"])
+    meter = CostMeter(os.path.join(folder, f"{os.getpid()}.cost"), request["operators"], request["max_steps"])
     _later.call_now_or_after_import("torch", meter.on_torch_import)
     _later.call_now_or_after_import(
-        "torch.optim.optimizer", lambda module: module.register_optimizer_step_post_hook(meter.count_step)
+        "torch.optim.optimizer", lambda module: module.register_optimizer_step_post_hook(meter.count_step_or_exit)
     )
     _later.install()
-    atexit.register(meter.write_cost_file)
+    atexit.register(meter.write_cost_file_once)
     leave, hook = os._exit, sys.excepthook
 
     def _exit(status: int) -> Any:
         try:
-            meter.write_cost_file()
+            meter.write_cost_file_once()
         finally:
             leave(status)
 
-    def stopped(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    def excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         meter.stopped = f"{kind.__name__}: {error}"
         hook(kind, error, trace)
 
     os._exit = make_wrapper_of_same_type(leave, _exit)
-    sys.excepthook = stopped
+    sys.excepthook = excepthook

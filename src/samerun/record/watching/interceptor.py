@@ -27,7 +27,7 @@ class Interceptor:
     install: Callable[[Recorder, Any], None]
 
 
-def takes_results_in_submission_order(recorder: Recorder) -> bool:
+def pins_submission_order(recorder: Recorder) -> bool:
     """True if a pin asks that results are taken in the order in which the tasks were submitted."""
     return not {pins.SERIAL, pins.IN_ORDER}.isdisjoint(recorder.config.pins)
 

@@ -16,7 +16,7 @@ from typing import Any
 from xxhash import xxh3_128_digest
 
 from samerun.record.digests.digest import digest
-from samerun.record.digests.state_digests import dict_items
+from samerun.record.digests.state_digests import dict_items_bypassing_overrides
 from samerun.record.trace import format as f
 from samerun.record.watching import native_entropy, stack_frames
 from samerun.record.watching.recorder import Recorder
@@ -42,7 +42,7 @@ def digest_variable(value: Any, depth: int = 0) -> bytes:
     if isinstance(value, dict):
         items = [
             digest_variable(k, depth + 1) + digest_variable(v, depth + 1)
-            for _, (k, v) in zip(range(MAX_ITEMS), dict_items(value), strict=False)
+            for _, (k, v) in zip(range(MAX_ITEMS), dict_items_bypassing_overrides(value), strict=False)
         ]
         return xxh3_128_digest(f"dict{len(value)}".encode() + b"".join(items))
     if isinstance(value, (set, frozenset)):
@@ -59,7 +59,7 @@ def digest_variable(value: Any, depth: int = 0) -> bytes:
     return xxh3_128_digest(type(value).__qualname__.encode())
 
 
-def _is_called_by_user(frame: FrameType, caller: FrameType, line: int) -> bool:
+def _is_function_head_called_by_user(frame: FrameType, caller: FrameType, line: int) -> bool:
     """Whether `line` is the head of a function, before its first statement, and code of the user's called it."""
     code = frame.f_code
     if line != code.co_firstlineno or code.co_name == "<module>":
@@ -73,7 +73,7 @@ class LineFollower:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.hits: dict[tuple[int, int], int] = {}
-        self.native_draws = native_entropy.make_draw_counter()
+        self.native_draws = native_entropy.make_native_draw_counter()
         self.drawn = 0
 
     def start_tracing(self) -> None:
@@ -131,7 +131,7 @@ class LineFollower:
         if drew:
             recorder.emit(f.LINE, name=NATIVE_DRAW, location_id=location_id, phase=f.HOST)
         caller = frame.f_back
-        if caller is not None and _is_called_by_user(frame, caller, line):
+        if caller is not None and _is_function_head_called_by_user(frame, caller, line):
             # What a function is called with gets its value where it is called.
             location_id = writer.intern_location(caller.f_code.co_filename, caller.f_lineno, "")
             changed = [(f"{frame.f_code.co_name}({name})", found) for name, found in changed]

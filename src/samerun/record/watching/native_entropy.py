@@ -19,34 +19,34 @@ PRELOAD = "LD_PRELOAD"
 STREAM_BYTES = 1 << 20
 
 
-def preload_library_path() -> Path | None:
+def find_preload_library() -> Path | None:
     """The library to preload; None if it was not built, or its path has characters that LD_PRELOAD cannot hold."""
     path = find_built_library(__file__, "_entropy") if sys.platform == "linux" else None
     return None if path is None or set(" :") & set(str(path)) else path
 
 
-def preload_variables(
-    library: Path, environment: Mapping[str, str], stream_file: Path | None, pin_value: int = 0
+def make_preload_environment(
+    library: Path, environment: Mapping[str, str], stream_file: Path | None, pin_variant: int = 0
 ) -> dict[str, str]:
     """Environment variables for a process in which draws are counted and, with `stream_file`, pinned.
 
     `stream_file`: the file that is opened in place of the random devices.
-    `pin_value`: the pin value; another one gives other bytes.
+    `pin_variant`: the pin value; another one gives other bytes.
     """
     others = environment.get(PRELOAD, os.environ.get(PRELOAD, ""))
     variables = {PRELOAD: f"{library}:{others}" if others else str(library)}
     if stream_file is not None:
         variables |= {"SAMERUN_ENTROPY": "fixed", "SAMERUN_ENTROPY_FILE": str(stream_file)}
-        variables |= {"SAMERUN_ENTROPY_VALUE": str(pin_value)} if pin_value else {}
+        variables |= {"SAMERUN_ENTROPY_VALUE": str(pin_variant)} if pin_variant else {}
     return variables
 
 
-def write_pinned_stream(path: Path, pin_value: int = 0) -> None:
+def write_pinned_stream(path: Path, pin_variant: int = 0) -> None:
     """Write what the random devices give when pinned: the same in every run with this pin value."""
-    path.write_bytes(pins.pinned_byte_stream(f"device{pin_value}" if pin_value else "device")(STREAM_BYTES))
+    path.write_bytes(pins.make_pinned_byte_reader(f"device{pin_variant}" if pin_variant else "device")(STREAM_BYTES))
 
 
-def make_draw_counter() -> Callable[[], int] | None:
+def make_native_draw_counter() -> Callable[[], int] | None:
     """A function that counts the draws of this process so far; None if the library is not preloaded."""
     if "_entropy" not in os.environ.get(PRELOAD, ""):
         return None

@@ -16,8 +16,8 @@ from samerun.record.digests.torch_guards import (
     PLAIN_TYPES,
     HiddenFromProgram,
     as_plain_tensor,
-    has_values,
-    is_plain,
+    has_real_values,
+    is_plain_cpu_tensor,
     no_torch_function,
 )
 from samerun.record.trace import format as f
@@ -28,10 +28,10 @@ from samerun.record.watching.thread_state import ThreadState
 from samerun.record.watching.torch_internals import (
     ThreadGeneratorStates,
     UncompiledMode,
-    creates_valueless_tensor,
+    creates_meta_or_fake_tensor,
     find_operator_generator,
-    location_of_running_node,
-    remember_new_nodes,
+    location_of_running_autograd_node,
+    record_new_autograd_node_locations,
 )
 from samerun.record.watching.watched_operator import NoValues, WatchedOperator, flatten_into
 
@@ -41,8 +41,6 @@ EventInputs = tuple[int, int, int, int]
 _Tensor = torch.Tensor
 _requires_grad: Any = vars(torch._C.TensorBase)["requires_grad"].__get__
 _scalars = frozenset((int, float, bool, type(None)))
-
-
 _plain_call = torch._ops.OpOverload.__call__
 _random_tag = torch.Tag.nondeterministic_seeded
 _graph_task = torch._C._current_graph_task_id
@@ -63,15 +61,15 @@ class OperatorTable:
         self.storages = StorageDigests()
         self.location_ids: dict[tuple[int, int, str], int] = {}
         self.thread_streams = ThreadGeneratorStates() if pins.THREAD_STREAMS in recorder.config.pins else None
-        recorder.fork_callbacks.append(self.forget_trace_ids)
+        recorder.fork_callbacks.append(self.reset_trace_ids)
 
-    def forget_trace_ids(self) -> None:
+    def reset_trace_ids(self) -> None:
         """Another trace has other numbers for strings and places."""
         self.location_ids.clear()
         for operator in self.operators.values():
             operator.name_id = -1
 
-    def add_operator(self, func: Any) -> WatchedOperator | None:
+    def add_operator_unless_higher_order(self, func: Any) -> WatchedOperator | None:
         """Add an operator met for the first time; None if it is of higher order: those it calls are seen themselves."""
         if getattr(func, "_schema", None) is None:
             return None
@@ -109,26 +107,26 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
         recorder, state = self.recorder, self.state
         if state.inside_samerun or recorder.stopped:
             return func(*args, **kwargs) if kwargs else func(*args)
-        operator = self.table.by_id.get(id(func)) or self.table.add_operator(func)
+        operator = self.table.by_id.get(id(func)) or self.table.add_operator_unless_higher_order(func)
         if operator is None or not (recorder.recording or operator.allocates):
             return func(*args, **kwargs) if kwargs else func(*args)
         call = operator.call  # `func`, but without a line of torch's own in tracebacks
         if operator.silent:
             if state.last_sequence != _next_sequence() and _graph_task() == -1:
-                remember_new_nodes(state, self._find_user_line_location(state.module))
+                record_new_autograd_node_locations(state, self._intern_user_line(state.module))
             return call(*args, **kwargs) if kwargs else call(*args)
         if operator.allocates:
             out = call(*args, **kwargs) if kwargs else call(*args)
             try:
                 with no_torch_function():
-                    self._fill_and_note_fresh_memory(out, state)
+                    self._fill_and_mark_uninitialized(out, state)
             except Exception as error:
                 self._count_failed_operator(operator, error)
             return out
         if operator.random and self.table.thread_streams is not None and not self.holds_stream_lock:
             self.holds_stream_lock = True
             try:
-                with self.table.thread_streams.use_state_of(state):
+                with self.table.thread_streams.swap_in_state_of(state):
                     return self.__torch_dispatch__(func, types, args, kwargs)
             finally:
                 self.holds_stream_lock = False
@@ -144,7 +142,7 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
         try:
             with no_torch_function():
                 if self.replayer is not None and operator.writes_nothing:
-                    out = self.replayer.keep_or_replace_output(operator.name, before[1], out)
+                    out = self.replayer.save_or_replay_output(operator.name, before[1], out)
                 self._record_results(operator, args, kwargs, out, state, before)
         except Exception as error:
             self._count_failed_operator(operator, error)
@@ -167,7 +165,7 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
             generator.set_state(state)
 
     # --- where ---------------------------------------------------------------------------------------
-    def _find_user_line_location(self, module: str) -> int:
+    def _intern_user_line(self, module: str) -> int:
         """Number of the user's current line in the trace; 0 if no user code is on the stack."""
         frame: Any = sys._getframe(2)
         while frame is not None:
@@ -188,12 +186,12 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
 
     def _find_phase_and_location(self, state: ThreadState, tensors: list[Any]) -> tuple[int, int]:
         if _graph_task() != -1:
-            return f.BACKWARD, location_of_running_node(state) or self._find_user_line_location(state.module)
+            return f.BACKWARD, location_of_running_autograd_node(state) or self._intern_user_line(state.module)
         if state.phase == f.OPTIMIZER and state.step_location_id and not _grad_enabled():
             return f.OPTIMIZER, state.step_location_id
-        location_id = self._find_user_line_location(state.module)
+        location_id = self._intern_user_line(state.module)
         if state.last_sequence != _next_sequence():
-            remember_new_nodes(state, location_id)
+            record_new_autograd_node_locations(state, location_id)
         if state.phase >= 0:
             return state.phase, location_id
         if state.outer_modules or (_grad_enabled() and any(_requires_grad(tensor) for tensor in tensors)):
@@ -201,14 +199,14 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
         return f.BETWEEN, location_id
 
     # --- what ----------------------------------------------------------------------------------------
-    def _fill_and_note_fresh_memory(self, out: Any, state: ThreadState) -> None:
+    def _fill_and_mark_uninitialized(self, out: Any, state: ThreadState) -> None:
         """Memory that nothing was written to: fill it if that is asked for, and note where it was allocated."""
-        filled = fresh_memory.torch_fills_fresh_memory()
+        filled = fresh_memory.torch_fills_uninitialized_memory()
         if not d.is_readable(out):
             return
         if self.memory is not None and not filled:
             with HiddenFromProgram():
-                fresh_memory.fill_in_place(
+                fresh_memory.fill_uninitialized_if_possible(
                     out, self.memory if self.recorder.variation_applies_here("memory") else "zeros"
                 )
         if self.recorder.recording:
@@ -216,7 +214,7 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
             record.uninitialised = out.numel() > 0 and not filled
             record.trusted, record.content_digest = True, NOTHING
             record.view_digests.clear()
-            record.made_at = self._find_user_line_location(state.module)
+            record.made_at = self._intern_user_line(state.module)
 
     def _digest_operands(self, operator: WatchedOperator, args: Any, kwargs: Any, state: ThreadState) -> EventInputs:
         """Digest the operands before the operator runs: it may write over them.
@@ -236,7 +234,7 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
         if kwargs:
             flatten_into(kwargs.values(), _Tensor, tensors, others)
         flags, location_id = self._find_phase_and_location(state, tensors)
-        if operator.random and not all(map(has_values, tensors)):
+        if operator.random and not all(map(has_real_values, tensors)):
             raise NoValues  # such a draw takes nothing from any generator
         if operator.overwrites:
             skip = {id(t) for t in operator.written_tensors(args, kwargs)}
@@ -246,9 +244,9 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
         self.written_record = None
         written = args[0] if operator.in_place else None
         for tensor in tensors:
-            if not is_plain(tensor):
+            if not is_plain_cpu_tensor(tensor):
                 if not d.is_readable(tensor):
-                    if not has_values(tensor):
+                    if not has_real_values(tensor):
                         raise NoValues
                     flags |= f.INEXACT
                     parts.append(d.digest(tensor))
@@ -265,7 +263,7 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
             if record.last_writer != thread and record.last_writer >= 0:
                 flags |= f.FOREIGN_WRITE
             if record.uninitialised:  # its garbage is not compared; what is computed from it is
-                self._record_undefined_read(operator, record)
+                self._record_uninitialized_read(operator, record)
                 flags |= f.INEXACT if record.last_writer == COLLECTIVE else f.UNINITIALISED
                 parts.append(UNDEFINED)
                 continue
@@ -277,7 +275,7 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
         if not parts:
             flags |= f.NO_INPUTS
         if operator.random:
-            if not tensors and creates_valueless_tensor(kwargs):
+            if not tensors and creates_meta_or_fake_tensor(kwargs):
                 raise NoValues
             self._record_draw(
                 operator, find_operator_generator(kwargs, tensors), location_id, state, flags & f.PHASE_MASK
@@ -286,7 +284,7 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
         inputs = parts[0] if len(parts) == 1 else b"".join(parts)
         return flags, location_id, xxh3_64_intdigest(inputs), scalars
 
-    def _record_undefined_read(self, operator: WatchedOperator, record: Any) -> None:
+    def _record_uninitialized_read(self, operator: WatchedOperator, record: Any) -> None:
         if record.last_writer == COLLECTIVE:
             return
         self.unwritten_origin = record.made_at
@@ -305,7 +303,7 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
         else:
             name = "torch.Generator" if generator.device.type == "cpu" else f"torch.{generator.device}"
         seed = generator.initial_seed() & 0xFFFFFFFFFFFFFFFF
-        value = d.digest_dense_tensor(generator.get_state(), 0)
+        value = d.digest_contiguous_cpu_tensor(generator.get_state(), 0)
         name_id, function = writer.intern_string(name), writer.intern_string(operator.name)
         writer.append(_pack(f.DRAW, phase, state.number, name_id, location_id, function, seed, value))
 
@@ -322,14 +320,16 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
         if rows is not None and rows.rows >= 0 and thread == 0:
             outs: list[Any] = []
             flatten_into((out,), _Tensor, outs, [])
-            rows.add_operator_results(location_id, operator.name, outs)
+            rows.add_operator_results_if_inference(location_id, operator.name, outs)
         moved = operator.only_moves and bool(flags & f.UNINITIALISED)
-        if operator.writes_nothing and type(out) is _Tensor and is_plain(out) and not moved:
-            self._write_event(writer, operator, state, event_inputs, storages.digest_output(out, thread), (out,))
+        if operator.writes_nothing and type(out) is _Tensor and is_plain_cpu_tensor(out) and not moved:
+            self._append_operator_event(
+                writer, operator, state, event_inputs, storages.digest_output(out, thread), (out,)
+            )
             return
         if out is not None and operator.in_place and out is args[0] and self.written_record is not None:
             digest = storages.digest_written(as_plain_tensor(out), self.written_record, thread)
-            self._write_event(writer, operator, state, event_inputs, digest, (out,))
+            self._append_operator_event(writer, operator, state, event_inputs, digest, (out,))
             return
         results: list[bytes] = []
         kept: list[Any] = []
@@ -338,7 +338,7 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
                 continue
             kept.append(tensor)
             if not d.is_readable(tensor):
-                if not has_values(tensor):
+                if not has_real_values(tensor):
                     raise NoValues
                 continue
             tensor = as_plain_tensor(tensor)
@@ -346,9 +346,9 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
                 flags |= f.ON_DEVICE
             record = storages.find_or_add_record(tensor)
             if operator.asynchronous:
-                storages.note_collective_write(tensor, operator.may_return_early(args, kwargs))
+                storages.mark_written_by_collective(tensor, operator.may_return_early(args, kwargs))
             elif moved:
-                results.append(storages.note_unwritten_copy(tensor, self.unwritten_origin, thread))
+                results.append(storages.mark_copy_of_uninitialized(tensor, self.unwritten_origin, thread))
             else:
                 results.append(storages.digest_written(tensor, record, thread))
         outs = []
@@ -358,17 +358,17 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
         if operator.asynchronous:
             for tensor in outs:
                 if id(tensor) not in done and type(tensor) in PLAIN_TYPES:
-                    storages.note_collective_write(tensor, operator.may_return_early(args, kwargs))
+                    storages.mark_written_by_collective(tensor, operator.may_return_early(args, kwargs))
             outs, values = [], []
         for at, tensor in enumerate(outs):
             if id(tensor) in done:
                 continue
             if at == operator.scratch_output:
-                storages.note_scratch_output(tensor)
+                storages.mark_scratch_as_always_equal(tensor)
                 continue
             kept.append(tensor)
             if not d.is_readable(tensor):
-                if not has_values(tensor):
+                if not has_real_values(tensor):
                     raise NoValues
                 flags |= f.INEXACT
                 results.append(d.digest(tensor))
@@ -376,7 +376,7 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
             tensor = as_plain_tensor(tensor)
             if not tensor.is_cpu:
                 flags |= f.ON_DEVICE
-            undefined = moved and storages.note_unwritten_copy(tensor, self.unwritten_origin, thread)
+            undefined = moved and storages.mark_copy_of_uninitialized(tensor, self.unwritten_origin, thread)
             results.append(undefined or storages.digest_output(tensor, thread))
         if values and out is not None:
             results.append(repr(values).encode())
@@ -384,16 +384,17 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
             digest = results[0]
         else:
             digest = xxh3_128_digest(b"".join(results)) if results else NOTHING
-        self._write_event(writer, operator, state, (flags, location_id, inputs, scalars), digest, kept)
+        self._append_operator_event(writer, operator, state, (flags, location_id, inputs, scalars), digest, kept)
 
-    def _write_event(
-        self, writer: Any, operator: WatchedOperator, state: ThreadState, event: EventInputs, digest: bytes, kept: Any
+    def _append_operator_event(
+        self, writer: Any, operator: WatchedOperator, state: ThreadState, inputs: EventInputs, digest: bytes, outs: Any
     ) -> None:
-        flags, location_id, inputs, scalars = event
+        flags, location_id, digest_in, scalars = inputs
         if operator.name_id < 0:
             operator.name_id = writer.intern_string(operator.name)
         state.operator_count += 1
         capture = self.capture
         if capture is not None and state.operator_count == capture.ordinal and state.number == capture.thread:
-            kept_tensors.write_captured_tensors(capture, self.recorder, list(kept), operator.name, location_id)
-        writer.append(_pack(f.OPERATOR, flags, state.number, operator.name_id, location_id, scalars, inputs, digest))
+            kept_tensors.write_tensors_if_captured_role(capture, self.recorder, list(outs), operator.name, location_id)
+        event = flags, state.number, operator.name_id, location_id, scalars, digest_in, digest
+        writer.append(_pack(f.OPERATOR, *event))

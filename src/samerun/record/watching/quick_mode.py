@@ -95,7 +95,7 @@ def make_operator_mode(table: OperatorTable) -> OperatorMode:
 
 def collect_objects_for_c_library() -> SimpleNamespace:
     """The objects and numbers that the library works with: `host_objects_t` in native/watch/watch.h."""
-    digest_pieces, openmp_parallel = pieces.native_function_addresses()
+    digest_pieces, openmp_parallel = pieces.piece_digest_and_gomp_addresses()
     return SimpleNamespace(
         Tensor=torch.Tensor,
         Parameter=torch.nn.Parameter,
@@ -110,7 +110,7 @@ def collect_objects_for_c_library() -> SimpleNamespace:
         xxh3_64_intdigest=xxh3_64_intdigest,
         shape_seed=d.shape_seed,
         shape_seeds=d._shape_seeds,
-        digest_dense_tensor=d.digest_dense_tensor,
+        digest_dense_tensor=d.digest_contiguous_cpu_tensor,
         digest=d.digest,
         graph_task=torch._C._current_graph_task_id,
         next_sequence=torch._C._autograd._get_sequence_nr,

@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 from time import monotonic  # by name: the module's own may be watched
-from typing import Any
+from typing import Any, Literal
 
 from xxhash import xxh3_128_digest
 
@@ -18,7 +18,7 @@ from samerun.record.trace import format as f
 from samerun.record.trace.writer import TraceWriter
 from samerun.record.watching import stack_frames
 from samerun.record.watching.stack_frames import UserLine
-from samerun.record.watching.thread_state import Threads, ThreadState
+from samerun.record.watching.thread_state import ThreadLocalState, ThreadState
 
 _MASK64 = (1 << 64) - 1
 NOTHING = b"\0" * 16
@@ -40,7 +40,7 @@ class Recorder:
         self.config = config
         self.role = ""
         self.step = 0
-        self._local = Threads()
+        self._local = ThreadLocalState()
         self.writer: TraceWriter | None = None
         self.stopped = False
         self.failure = ""
@@ -48,7 +48,7 @@ class Recorder:
         self.enter_operators: Callable[[], None] | None = None
         self.leave_operators: Callable[[], None] | None = None
         self.root_models: dict[int, Any] = {}
-        self.forget_values: Callable[[list[Any]], None] = lambda tensors: None
+        self.drop_known_digests: Callable[[list[Any]], None] = lambda tensors: None
         self.clock: Any = None
         self.loader_count = 0
         self.own_generators: list[Any] | None = None if config.kept_states is None else []
@@ -101,7 +101,7 @@ class Recorder:
                 self.role = f"{parent}/sub"
         return self.role
 
-    def set_role_before_first_event(self, role: str) -> None:
+    def set_role_if_no_event_yet(self, role: str) -> None:
         """Give this process another role; ignored once its first event is written."""
         if self.writer is None:
             self.role = role
@@ -112,7 +112,7 @@ class Recorder:
                 self.writer.flush()
             self.thread.fork_count += 1
 
-    def after_fork_in_child(self) -> None:
+    def begin_new_trace_in_forked_child(self) -> None:
         """In a forked child: start another trace under another role, and drop the parent's pending events."""
         self._lock = threading.RLock()
         if self.writer is not None:
@@ -134,13 +134,13 @@ class Recorder:
             call()
 
     # --- threads -------------------------------------------------------------------------------------
-    def next_child_thread_role(self, target: str) -> str:
+    def count_child_and_make_thread_role(self, thread_name: str) -> str:
         """The role of a thread that this thread is about to start."""
         state = self.thread
-        number = state.child_counts[target] = state.child_counts.get(target, 0) + 1
-        return f"{state.role}/{target}#{number}"
+        number = state.child_counts[thread_name] = state.child_counts.get(thread_name, 0) + 1
+        return f"{state.role}/{thread_name}#{number}"
 
-    def begin_thread(self, role: str) -> None:
+    def number_and_emit_thread(self, role: str) -> None:
         state = self.thread
         state.role, state.number = role, next(self._threads)
         self.emit(f.THREAD, name=role, inputs=state.number, phase=f.HOST)
@@ -158,11 +158,11 @@ class Recorder:
                 return self.writer
             self.thread.inside_samerun += 1  # opening a file and reading the environment would be recorded too
             try:
-                return self._create_trace_file(after_failure)
+                return self._create_trace_file_or_stop(after_failure)
             finally:
                 self.thread.inside_samerun -= 1
 
-    def _create_trace_file(self, after_failure: bool) -> TraceWriter | None:
+    def _create_trace_file_or_stop(self, after_failure: bool) -> TraceWriter | None:
         role = self.process_role()
         stem = re.sub(r"[^A-Za-z0-9_.-]+", ".", role)[:120]
         for number in itertools.count():
@@ -209,7 +209,7 @@ class Recorder:
             )
         )  # fmt: skip
 
-    def emit_step_leaves(self, leaves: list[tuple[str, bytes]], flags: int) -> None:
+    def emit_leaf_events(self, leaves: list[tuple[str, bytes]], flags: int) -> None:
         """Write the leaves of a step: (name, digest) of each state after it."""
         writer = self.writer or self.open_writer()
         if writer is None:
@@ -230,21 +230,22 @@ class Recorder:
         value: bytes | None = None,
         outputs: bytes = NOTHING,
         flags: int = 0,
-        thin: bool = False,
-        user_only: bool = False,
+        thin_repeats: bool = False,
+        only_at_user_code: bool = False,
         user_line: UserLine | None = None,
     ) -> None:
         """Write one host event at the nearest line of user code.
 
-        `value` is digested into the outputs. `thin`: record only some of many events at one line. `user_only`: record
-        nothing if no user code is on the stack. `user_line`: the line, if the caller has found it already.
+        `value` is digested into the outputs. `thin_repeats`: record only some of many events at one line.
+        `only_at_user_code`: record nothing if no user code is on the stack. `user_line`: the line, if the caller has
+        found it already.
         """
         if self.stopped or self.thread.inside_samerun:
             return
         file, line, direct = user_line or stack_frames.find_user_line()
-        if user_only and not line:
+        if only_at_user_code and not line:
             return
-        if thin and not self.count_and_should_record((kind, name, file, line)):
+        if thin_repeats and not self.count_and_should_record((kind, name, file, line)):
             return
         writer = self.writer or self.open_writer()
         if writer is None:
@@ -259,7 +260,7 @@ class Recorder:
             flags=flags | (f.DIRECT if direct else 0),
         )
 
-    def variation_applies_here(self, variation: str) -> bool:
+    def variation_applies_here(self, variation: Literal["listing", "memory", "clock"]) -> bool:
         """True if a variation acts at the current user line. Asked only where the variation is switched on."""
         only, spared = self.config.varied_line, self.config.unvaried_lines
         if only is None and not spared:
@@ -290,17 +291,18 @@ class Recorder:
         file, line, _ = stack_frames.find_user_line()
         return to_original_path(file, self.config.copied_folder), line
 
-    def record_draw(self, generator: str, function: str, digest_state: Callable[[], bytes]) -> None:
+    def record_draw_at_user_line(self, generator: str, function: str, digest_state: Callable[[], bytes]) -> None:
         """Record a draw that the program itself makes; `digest_state` digests the generator before the draw."""
-        file, line, direct = stack_frames.find_user_line()
+        user_line = stack_frames.find_user_line()
+        file, line, _ = user_line
         if not line or not self.count_and_should_record((generator, function, file, line)):
             return
-        self.emit_host_event(f.DRAW, generator, aux=function, outputs=digest_state(), user_line=(file, line, direct))
+        self.emit_host_event(f.DRAW, generator, aux=function, outputs=digest_state(), user_line=user_line)
 
-    def remember_program_generator(self, generator: Any) -> None:
+    def keep_generator_if_states_are_kept(self, generator: Any) -> None:
         """Remember a generator that the program made, if states are kept."""
         kept = self.own_generators
-        if kept is not None and stack_frames.find_user_line()[1] and not any(each is generator for each in kept):
+        if kept is not None and stack_frames.find_user_line().line and not any(each is generator for each in kept):
             kept.append(generator)
 
     def count_and_should_record(self, key: tuple[Any, ...]) -> bool:
@@ -316,7 +318,7 @@ class Recorder:
         """Count an operator that is left out of the trace: its tensors have no values or cannot be read."""
         self.skipped_operators.setdefault(operator, [0, reason[:200]])[0] += 1
 
-    def end_step(self, leaves_digest: bytes) -> None:
+    def emit_step_and_exit_if_due(self, leaves_digest: bytes) -> None:
         """An optimizer step ended; `leaves_digest` is that of its leaves."""
         self.step += 1
         self.emit(f.STEP, inputs=self.step, outputs=leaves_digest, phase=f.BETWEEN)
@@ -346,7 +348,7 @@ class Recorder:
             writer = self.writer or self.open_writer(after_failure=True)
             self.stopped = True
             if writer is not None:
-                writer.fail(reason)
+                writer.close_as_failed(reason)
             self.writer = None
 
     def finish(self) -> None:
@@ -373,7 +375,7 @@ class Recorder:
         self.step, self.last_loss, self.last_batch = 0, NOTHING, NOTHING
         for one in (self._repeats, *self.cleared_on_restart, self.thread.child_counts):
             one.clear()
-        # Threads and loaders are named by their numbers, which start again with each record.
+        # ThreadLocalState and loaders are named by their numbers, which start again with each record.
         self.loader_count, self._threads = 0, itertools.count(1)
         self.thread.number, self.thread.role, self.thread.operator_count = 0, "main", 0
         self.recording = config.depth != "steps" and not (config.operator_window and config.operator_window[0] > 1)

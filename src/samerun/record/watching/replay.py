@@ -13,7 +13,7 @@ import torch
 
 from samerun.record.config import DataReplay
 from samerun.record.watching.recorder import Recorder
-from samerun.record.watching.training_states import NUMPY, PYTHON, TORCH, TrainingObjects
+from samerun.record.watching.training_states import NUMPY, PYTHON, TORCH, NonParameterStates
 
 LIMIT_BYTES = 1 << 30
 """More is not kept. The experiment is then not made."""
@@ -26,16 +26,16 @@ class Replayer:
 
     def __init__(self, recorder: Recorder, config: DataReplay) -> None:
         self.recorder, self.config = recorder, config
-        self.objects = TrainingObjects(torch, [])
+        self.objects = NonParameterStates(torch, [])
         self.kept_in_step: list[Any] = []
         self.count = self.bytes = 0
         self.location_ids: dict[int, bool] = {}
         self.loaded_step: tuple[int, list[Any]] = -1, []
         self.save, self.load = torch.save, torch.load
-        recorder.step_callbacks.append(self.write_kept_step)
+        recorder.step_callbacks.append(self.write_buffered_step_and_reset)
 
     @property
-    def step_after_interruption(self) -> int:
+    def steps_since_interruption(self) -> int:
         """Of the steps behind the interruption, from 0; before them it is negative."""
         return self.recorder.step - self.config.shift
 
@@ -43,13 +43,13 @@ class Replayer:
         return os.path.join(self.config.folder, name)
 
     # --- what passes by ------------------------------------------------------------------------------
-    def keep_or_replace_batch(self, batch: Any) -> Any:
+    def save_or_replay_batch(self, batch: Any) -> Any:
         """A batch that a DataLoader hands over."""
         if self.config.source is not None:
             return batch
-        return replace_batch_tensors(batch, self.keep_or_replace_tensors(collect_batch_tensors(batch)))
+        return replace_batch_tensors(batch, self.save_or_replay_tensors(collect_batch_tensors(batch)))
 
-    def keep_or_replace_output(self, operator: str, location_id: int, out: Any) -> Any:
+    def save_or_replay_output(self, operator: str, location_id: int, out: Any) -> Any:
         """What an operator gave. Only single tensors that are not written in place are replaced."""
         source = self.config.source
         if source is None or operator != source[2] or type(out) is not torch.Tensor:
@@ -57,45 +57,45 @@ class Replayer:
         is_source = self.location_ids.get(location_id)
         if is_source is None:
             writer = self.recorder.writer
-            is_source = self.location_ids[location_id] = writer is not None and writer.location_is_at(
+            is_source = self.location_ids[location_id] = writer is not None and writer.is_location_on_line(
                 location_id, *source[:2]
             )
         if not is_source:
             return out
         self.recorder.thread.inside_samerun += 1
         try:
-            return self.keep_or_replace_tensors([out])[0]
+            return self.save_or_replay_tensors([out])[0]
         finally:
             self.recorder.thread.inside_samerun -= 1
 
-    def keep_or_replace_tensors(self, tensors: list[Any]) -> list[Any]:
-        if self.step_after_interruption < 0 or self.recorder.thread.number != 0:
+    def save_or_replay_tensors(self, tensors: list[Any]) -> list[Any]:
+        if self.steps_since_interruption < 0 or self.recorder.thread.number != 0:
             return tensors
         if self.config.keep:
-            self.keep_tensors(tensors)
+            self.buffer_tensors_to_save(tensors)
             return tensors
-        number = self.count - (self.config.skip if self.step_after_interruption == 0 else 0)
+        number = self.count - (self.config.skip if self.steps_since_interruption == 0 else 0)
         self.count += 1
-        kept = self.load_kept_of_step()
+        kept = self.load_saved_data_of_step()
         if not 0 <= number < len(kept) or len(kept[number]["tensors"]) != len(tensors):
             return tensors
         if self.config.streams:
-            self.objects.restore(kept[number]["streams"], (TORCH, NUMPY, PYTHON))
+            self.objects.try_restore_parts(kept[number]["streams"], (TORCH, NUMPY, PYTHON))
         if not os.path.exists(self.file_path(GIVEN)):
             open(self.file_path(GIVEN), "wb").close()
         return [new.to(old.device) for new, old in zip(kept[number]["tensors"], tensors, strict=True)]
 
-    def load_kept_of_step(self) -> list[Any]:
+    def load_saved_data_of_step(self) -> list[Any]:
         """What the other run took in during this step; nothing behind its end."""
-        if self.loaded_step[0] != self.step_after_interruption:
-            path = self.file_path(str(self.step_after_interruption))
+        if self.loaded_step[0] != self.steps_since_interruption:
+            path = self.file_path(str(self.steps_since_interruption))
             self.loaded_step = (
-                self.step_after_interruption,
+                self.steps_since_interruption,
                 self.load(path, weights_only=True) if os.path.exists(path) else [],
             )
         return self.loaded_step[1]
 
-    def keep_tensors(self, tensors: list[Any]) -> None:
+    def buffer_tensors_to_save(self, tensors: list[Any]) -> None:
         self.bytes += sum(t.numel() * t.element_size() for t in tensors)
         if self.bytes > LIMIT_BYTES:
             open(self.file_path(TOO_LARGE), "wb").close()
@@ -103,11 +103,11 @@ class Replayer:
         streams = {part: s for part, s in self.objects.read_states().items() if part in (TORCH, NUMPY, PYTHON)}
         self.kept_in_step.append({"tensors": [t.detach().cpu().clone() for t in tensors], "streams": streams})
 
-    def write_kept_step(self) -> None:
-        if self.config.keep and self.step_after_interruption > 0:
+    def write_buffered_step_and_reset(self) -> None:
+        if self.config.keep and self.steps_since_interruption > 0:
             self.recorder.thread.inside_samerun += 1
             try:
-                self.save(self.kept_in_step, self.file_path(str(self.step_after_interruption - 1)))
+                self.save(self.kept_in_step, self.file_path(str(self.steps_since_interruption - 1)))
             finally:
                 self.recorder.thread.inside_samerun -= 1
         self.kept_in_step, self.count = [], 0

@@ -44,14 +44,14 @@ class RowStream:
             self.hasher, self.seed = xxh3_128(seed=seed), seed
         self.has_row_per_sample = seed == self.seed
         if dense.nbytes:
-            self.hasher.update(d.buffer_at(dense.data_ptr(), dense.nbytes))
+            self.hasher.update(d.buffer_at_address(dense.data_ptr(), dense.nbytes))
 
 
 class SampleRows:
     """Follows one pass at a time, in the main thread."""
 
-    def __init__(self, recorder: Recorder, kinds: tuple[type, ...]) -> None:
-        self.recorder, self.kinds = recorder, kinds
+    def __init__(self, recorder: Recorder, iterator_types: tuple[type, ...]) -> None:
+        self.recorder, self.kinds = recorder, iterator_types
         self.iterator: Any = None
         """Weakly held: the one whose pass it is."""
         self.passes = 0
@@ -72,7 +72,7 @@ class SampleRows:
             self.rows = -1
             return
         if not self.is_current_pass(iterator):
-            self.forget_pass()
+            self.reset_pass()
             self.iterator = weakref.ref(iterator)
         tensors = collect_batch_tensors(batch)
         self.rows = next((int(t.shape[0]) for t in tensors if t.dim()), -1)
@@ -83,7 +83,7 @@ class SampleRows:
         if writer is not None and line:
             self.add_tensors(writer.intern_location(file, line, ""), "DataLoader", tensors)
 
-    def add_operator_results(self, location_id: int, name: str, tensors: list[Any]) -> None:
+    def add_operator_results_if_inference(self, location_id: int, name: str, tensors: list[Any]) -> None:
         """What an operator gave."""
         if self.rows >= 0 and not torch.is_grad_enabled():
             self.add_tensors(location_id, name, tensors)
@@ -93,7 +93,7 @@ class SampleRows:
             number = self.counts[location_id, name] = self.counts.get((location_id, name), 0) + 1
             self.streams.setdefault((location_id, name, number), RowStream()).hash_rows(tensor, self.rows)
 
-    def end_pass(self) -> None:
+    def emit_row_digests_and_end_pass(self) -> None:
         """The pass went to its end: one event for every result that had a row for each sample in every batch."""
         self.passes += 1
         for (location_id, name, number), stream in self.streams.items():
@@ -103,9 +103,9 @@ class SampleRows:
                     f.ROWS, name=shown, location_id=location_id, inputs=self.passes,
                     outputs=stream.hasher.digest(), phase=f.FORWARD,
                 )  # fmt: skip
-        self.forget_pass()
+        self.reset_pass()
 
-    def forget_pass(self) -> None:
+    def reset_pass(self) -> None:
         """Drop also what an interrupted pass has given: with smaller batches, it stops at another sample."""
         self.iterator, self.rows, self.batches = None, -1, 0
         self.streams.clear()

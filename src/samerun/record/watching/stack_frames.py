@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 from types import CodeType, FrameType, TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from samerun.base import user_code
 from samerun.base.user_code import is_library_or_generated_file
@@ -20,20 +20,32 @@ from samerun.base.user_code import is_library_or_generated_file
 _HERE = user_code.SAMERUN_FOLDER
 USER, LIBRARY, IMPORT = 1, 0, 2
 
-UserLine = tuple[str, int, bool]
-"""File, line, and whether the user's code made the call itself, with no installed package in between."""
+CodeKind = int
+"""USER, LIBRARY or IMPORT."""
+
+
+class UserLine(NamedTuple):
+    """A line of the user's code; `is_direct`: it made the call itself, with no installed package in between.
+
+    ("", 0, False) if there is none.
+    """
+
+    file: str
+    line: int
+    is_direct: bool
+
 
 _code_kinds: dict[int, int] = {}
 _kept_code: list[CodeType] = []  # keeps the ids in `_code_kinds` from being reused
 
 
-def treat_folder_as_user(folder: str) -> None:
+def treat_folder_as_user_code(folder: str) -> None:
     """Count files under `folder` as the user's, even inside an installed package (`-m package`)."""
     user_code.add_user_folder(folder)
     _code_kinds.clear()
 
 
-def classify_code(code: CodeType) -> int:
+def classify_code(code: CodeType) -> CodeKind:
     """USER, LIBRARY or IMPORT (Python's import machinery) for a code object."""
     kind = _code_kinds.get(id(code))
     if kind is None:
@@ -45,7 +57,7 @@ def classify_code(code: CodeType) -> int:
     return kind
 
 
-def called_by_user(through: tuple[str, ...] = ()) -> bool:
+def is_called_by_user(through_modules: tuple[str, ...] = ()) -> bool:
     """True if user code called the function that asks, directly or through the named standard modules.
 
     Frames of samerun itself do not count.
@@ -53,7 +65,7 @@ def called_by_user(through: tuple[str, ...] = ()) -> bool:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
-        if not name.startswith(_HERE) and frame.f_globals.get("__name__", "").split(".")[0] not in through:
+        if not name.startswith(_HERE) and frame.f_globals.get("__name__", "").split(".")[0] not in through_modules:
             return classify_code(frame.f_code) == USER
         frame = frame.f_back
     return False
@@ -76,10 +88,10 @@ def find_user_line(through_imports: bool = False) -> UserLine:
             kind = classify_code(code)
         if kind == USER:
             own = not nameless or nameless == frame.f_globals.get("__name__")
-            return code.co_filename, frame.f_lineno, direct and own
+            return UserLine(code.co_filename, frame.f_lineno, direct and own)
         if kind == IMPORT:
             if not through_imports:
-                return "", 0, False
+                return UserLine("", 0, False)
             direct = False
         name = code.co_filename
         if name.startswith("<") and not name.startswith("<frozen"):
@@ -88,7 +100,7 @@ def find_user_line(through_imports: bool = False) -> UserLine:
         if direct and ("site-packages" in name or "dist-packages" in name) and not name.startswith(_HERE):
             direct = False
         frame = frame.f_back
-    return "", 0, False
+    return UserLine("", 0, False)
 
 
 RECORD_FOLDER = os.path.join(_HERE, "record", "")
@@ -96,7 +108,7 @@ _MAPPINGS = (os.__file__, os.path.join(os.path.dirname(os.__file__), "_collectio
              "<frozen _collections_abc>")  # fmt: skip
 
 
-def called_by_samerun() -> bool:
+def is_environment_read_by_samerun() -> bool:
     """True if samerun itself reads the environment here, on behalf of the program."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith((RECORD_FOLDER, *_MAPPINGS)):
@@ -104,7 +116,7 @@ def called_by_samerun() -> bool:
     return frame is not None and frame.f_code.co_filename.startswith(_HERE)
 
 
-def called_by_torch() -> bool:
+def is_called_by_torch() -> bool:
     """True if torch itself restores a random state that it saved before, which seeds nothing.
 
     `fork_rng`, recomputed activations and compilation do that.
@@ -135,7 +147,7 @@ def find_unseeded_owner_line() -> UserLine | None:
         frame = frame.f_back
     while frame is not None and classify_code(frame.f_code) != USER:
         frame = frame.f_back
-    return (frame.f_code.co_filename, frame.f_lineno, True) if frame is not None else None
+    return UserLine(frame.f_code.co_filename, frame.f_lineno, True) if frame is not None else None
 
 
 def has_seed_parameter_left_none(frame: FrameType) -> bool:
@@ -159,7 +171,7 @@ def hide_frame_from_warnings(function: Any) -> Any:
     return function
 
 
-def install_stripping_excepthook() -> None:
+def hide_recorder_frames_in_excepthook() -> None:
     """Python's own hook, with our frames left out. A program that sets a hook of its own gets everything."""
     shown = sys.excepthook
     if shown is not sys.__excepthook__:
@@ -167,8 +179,8 @@ def install_stripping_excepthook() -> None:
 
     def excepthook(kind: Any, error: Any, traceback: Any) -> None:
         try:
-            strip_error_tracebacks(error)
-            traceback = strip_recorder_frames(traceback)
+            strip_recorder_frames_from_error_chain(error)
+            traceback = without_recorder_frames(traceback)
         finally:
             shown(kind, error, traceback)
 
@@ -176,7 +188,7 @@ def install_stripping_excepthook() -> None:
     sys.excepthook = sys.__excepthook__ = excepthook
 
 
-def strip_error_tracebacks(error: BaseException | None) -> None:
+def strip_recorder_frames_from_error_chain(error: BaseException | None) -> None:
     """Take our frames from the traceback of an error, of those that it came of and of those it is made of."""
     seen: set[int] = set()
     waiting = [error]
@@ -185,11 +197,11 @@ def strip_error_tracebacks(error: BaseException | None) -> None:
         if one is None or id(one) in seen:
             continue
         seen.add(id(one))
-        one.__traceback__ = strip_recorder_frames(one.__traceback__)
+        one.__traceback__ = without_recorder_frames(one.__traceback__)
         waiting += [one.__cause__, one.__context__, *getattr(one, "exceptions", ())]
 
 
-def strip_recorder_frames(traceback: TracebackType | None) -> TracebackType | None:
+def without_recorder_frames(traceback: TracebackType | None) -> TracebackType | None:
     """A traceback without the frames of the recorder.
 
     One that ends in them is left, because the error is then ours, unless it ends where the program's own call is

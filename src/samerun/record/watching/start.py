@@ -21,8 +21,8 @@ from samerun.base.errors import SamerunError
 from samerun.base.hooks import PostImportHooks, set_recorder_hiding_context
 from samerun.base.versions import explain_unsupported_version
 from samerun.record import pins
-from samerun.record.config import CONFIG_VARIABLE, STARTED_FILE, WatchConfig, load_watch_config
-from samerun.record.digests.state_digests import dict_items, named_modules
+from samerun.record.config import CONFIG_VARIABLE, STARTED_FILE, WatchConfig, try_load_watch_config
+from samerun.record.digests.state_digests import dict_items_bypassing_overrides, named_modules
 from samerun.record.trace import format as f
 from samerun.record.watching import stack_frames
 from samerun.record.watching.interceptor import Interceptor
@@ -38,20 +38,20 @@ def start(config: WatchConfig | None = None) -> Recorder | None:
     global current_recorder
     if current_recorder is not None:
         return current_recorder
-    config = config or load_watch_config()
+    config = config or try_load_watch_config()
     if config is None:
         return None
-    pins.choose_pin_value(config.pin_value)
+    pins.set_pin_variant(config.pin_variant)
     recorder = current_recorder = Recorder(config)
     set_recorder_hiding_context(partial(_hide_from_recording, recorder))
-    _create_started_file(config.folder)
-    stack_frames.install_stripping_excepthook()
+    _try_create_started_file(config.folder)
+    stack_frames.hide_recorder_frames_in_excepthook()
     with suppress(OSError):
         user_code.treat_temporary_files_as_generated_since(
             os.stat(os.environ.get(CONFIG_VARIABLE) or config.folder).st_mtime_ns
         )
     if config.user_folder:
-        stack_frames.treat_folder_as_user(os.path.realpath(config.user_folder))
+        stack_frames.treat_folder_as_user_code(os.path.realpath(config.user_folder))
     after = PostImportHooks()
     for interceptor in INTERCEPTORS:
         after.call_now_or_after_import(interceptor.module, _make_installer(recorder, interceptor))
@@ -72,7 +72,7 @@ def _hide_from_recording(recorder: Recorder) -> Iterator[None]:
         state.inside_samerun -= 1
 
 
-def _create_started_file(folder: str) -> None:
+def _try_create_started_file(folder: str) -> None:
     try:
         os.close(os.open(os.path.join(folder, STARTED_FILE), os.O_WRONLY | os.O_CREAT, 0o644))
     except OSError:  # the trace will say what is wrong with the folder
@@ -130,7 +130,7 @@ MOST_MODELS = 1000
 """At most so many models and tensors are listed."""
 
 
-def read_initial_state(recorder: Recorder) -> dict[str, Any]:
+def digest_initial_models_and_generators(recorder: Recorder) -> dict[str, Any]:
     """Digests of the models that exist, in the order of their names, and of the global generators.
 
     Found through the garbage collector: they were made before anybody watched. No method of the program is called, only
@@ -155,7 +155,7 @@ def _describe_live_models() -> Iterator[dict[str, Any]]:
             modules.append(each)
         elif kind in (torch.Tensor, torch.nn.Parameter) and each.is_leaf and each.requires_grad:
             leaves.append(each)
-    inner = {id(child) for one in modules for _, child in dict_items(vars(one).get("_modules"))}
+    inner = {id(child) for one in modules for _, child in dict_items_bypassing_overrides(vars(one).get("_modules"))}
     owned: set[int] = set()
     for one in modules:
         if id(one) in inner:
@@ -172,7 +172,9 @@ def _describe_live_models() -> Iterator[dict[str, Any]]:
 def _iter_model_tensors(model: Any) -> Iterator[Any]:
     for _, module in named_modules(model):
         for kind in ("_parameters", "_buffers"):
-            yield from (tensor for _, tensor in dict_items(vars(module).get(kind)) if tensor is not None)
+            yield from (
+                tensor for _, tensor in dict_items_bypassing_overrides(vars(module).get(kind)) if tensor is not None
+            )
 
 
 def _describe_model(name: str, tensors: list[Any]) -> dict[str, Any]:

@@ -9,8 +9,12 @@ from typing import Any
 import torch
 from xxhash import xxh3_128_digest
 
-from samerun.record.digests.digest import digest_dense_tensor
-from samerun.record.digests.state_digests import make_numpy_state_reader, make_python_state_reader, named_buffers
+from samerun.record.digests.digest import digest_contiguous_cpu_tensor
+from samerun.record.digests.state_digests import (
+    make_numpy_random_state_digester,
+    make_python_random_state_digester,
+    named_buffers,
+)
 from samerun.record.watching.quick_mode import choose_digest_function, choose_join_digests_function
 from samerun.record.watching.recorder import NOTHING, Recorder
 
@@ -31,7 +35,7 @@ class StepDigester:
         self.python_state: tuple[Any, Callable[[], bytes]] = None, bytes
         self.numpy_state: tuple[Any, Callable[[], bytes]] = None, bytes
 
-    def digest_step(self, optimizer: Any) -> list[Leaf]:
+    def digest_step_leaves(self, optimizer: Any) -> list[Leaf]:
         """(name, digest) of every leaf of a step, in a fixed order."""
         join = self.join_digests
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
@@ -40,14 +44,14 @@ class StepDigester:
         return [
             ("params", join(parameters, self.digest)),
             ("grads", join([p.grad for p in parameters], self.digest_gradient)),
-            ("buffers", join(self.model_buffers(), self.digest)),
+            ("buffers", join(self.collect_live_model_buffers(), self.digest)),
             ("optimizer", join(states + settings, self.digest_optimizer_value)),
             ("loss", self.recorder.last_loss),
             ("batch", self.recorder.last_batch),
             *self.digest_rng_states(),
         ]
 
-    def model_buffers(self) -> list[Any]:
+    def collect_live_model_buffers(self) -> list[Any]:
         """The buffers of every model that was called and is still alive."""
         roots = [reference() for reference in list(self.recorder.root_models.values())]
         return [buffer for root in roots if root is not None for _, buffer in named_buffers(root)]
@@ -71,17 +75,17 @@ class StepDigester:
 
     def digest_rng_states(self) -> Iterator[Leaf]:
         """The states of torch's generators, NumPy's and Python's: a leaf each."""
-        states = [digest_dense_tensor(torch.get_rng_state(), 0)]
+        states = [digest_contiguous_cpu_tensor(torch.get_rng_state(), 0)]
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-            states += [digest_dense_tensor(value, 0) for value in torch.cuda.get_rng_state_all()]
+            states += [digest_contiguous_cpu_tensor(value, 0) for value in torch.cuda.get_rng_state_all()]
         yield "rng", xxh3_128_digest(b"".join(states))
         numpy_random: Any = sys.modules.get("numpy.random")
         if numpy_random is not None:
             if self.numpy_state[0] is not numpy_random:
-                self.numpy_state = numpy_random, make_numpy_state_reader(numpy_random)
+                self.numpy_state = numpy_random, make_numpy_random_state_digester(numpy_random)
             yield "rng.numpy", self.numpy_state[1]()
         python: Any = sys.modules.get("random")
         if python is not None:
             if self.python_state[0] is not python:
-                self.python_state = python, make_python_state_reader(python)
+                self.python_state = python, make_python_random_state_digester(python)
             yield "rng.python", self.python_state[1]()

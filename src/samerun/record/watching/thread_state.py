@@ -36,7 +36,7 @@ class ThreadState:
         """Number of the line that called the optimizer's step, while the step runs."""
 
 
-class Threads(threading.local):
+class ThreadLocalState(threading.local):
     """Each thread's state, made when it is first asked for."""
 
     def __init__(self) -> None:
@@ -48,10 +48,10 @@ unwatched_sleep = time.sleep
 _local = threading.local()
 
 
-def waits_so_far() -> int:
+def count_waits_so_far() -> int:
     """Waits of the present thread so far."""
     return int(getattr(_local, "count", 0))
 
 
-def note_wait() -> None:
-    _local.count = waits_so_far() + 1
+def count_wait() -> None:
+    _local.count = count_waits_so_far() + 1

@@ -22,7 +22,7 @@ _current_node = torch._C._current_autograd_node
 _next_sequence = torch._C._autograd._get_sequence_nr
 
 
-def remember_new_nodes(state: ThreadState, location_id: int) -> None:
+def record_new_autograd_node_locations(state: ThreadState, location_id: int) -> None:
     """Remember the line that made the nodes that are new."""
     now = _next_sequence()
     for number in range(max(state.last_sequence, now - 64), now):
@@ -30,7 +30,7 @@ def remember_new_nodes(state: ThreadState, location_id: int) -> None:
     state.last_sequence = now
 
 
-def location_of_running_node(state: ThreadState) -> int:
+def location_of_running_autograd_node(state: ThreadState) -> int:
     """Number of the line that made the node that runs; 0 where none runs or it is not known."""
     node = _current_node()
     return state.node_location_ids.get(node._sequence_nr() & NODE_RING, 0) if node is not None else 0
@@ -59,7 +59,7 @@ def exclude_from_compilation(*functions: Any) -> None:
         pass  # another torch: the compiler then takes the recorder for the user's code and gives up on it
 
 
-def creates_valueless_tensor(kwargs: Any) -> bool:
+def creates_meta_or_fake_tensor(kwargs: Any) -> bool:
     """Whether an operator without tensor inputs makes a meta or fake tensor: it draws from no generator."""
     device = kwargs.get("device") if kwargs else None
     return (device is not None and torch.device(device).type == "meta") or _infra_mode(_FAKE) is not None
@@ -92,7 +92,7 @@ class ThreadGeneratorStates:
         self.states: dict[str, Any] = {}
 
     @contextmanager
-    def use_state_of(self, thread: ThreadState) -> Iterator[None]:
+    def swap_in_state_of(self, thread: ThreadState) -> Iterator[None]:
         """For one draw of this thread."""
         generator = torch.default_generator
         with self.lock:

@@ -15,7 +15,7 @@ PARTS = (TORCH, NUMPY, PYTHON, OWN, OPTIMIZER, SCHEDULER, SCALER)
 """The global generators, the program's own ones, and what carries over from step to step."""
 
 
-class TrainingObjects:
+class NonParameterStates:
     """The objects of a training whose states are kept, each kind in the order in which they were made."""
 
     def __init__(self, torch: Any, generators: list[Any]) -> None:
@@ -36,7 +36,7 @@ class TrainingObjects:
             OPTIMIZER: lambda: [optimizer.state_dict() for optimizer in self.optimizers],
             SCHEDULER: lambda: (
                 [scheduler.state_dict() for scheduler in self.schedulers],
-                [_read_hyperparameters(optimizer) for optimizer in self.optimizers],
+                [_read_param_group_settings(optimizer) for optimizer in self.optimizers],
             ),
             SCALER: lambda: [scaler.state_dict() for scaler in self.scalers],
         }
@@ -48,7 +48,7 @@ class TrainingObjects:
                 continue
         return found
 
-    def restore(self, states: dict[str, Any], parts: Sequence[str]) -> list[str]:
+    def try_restore_parts(self, states: dict[str, Any], parts: Sequence[str]) -> list[str]:
         """Put these parts back into the objects that exist. Returns the parts that took a state."""
         taken = []
         for part in parts:
@@ -59,12 +59,13 @@ class TrainingObjects:
                 continue
         return taken
 
-    def _restore_part(self, part: str, state: Any) -> int:
+    def _restore_part(self, part: str, state: Any) -> bool:
+        """Returns whether an object took a state. Raises what torch raises for a state that does not fit."""
         if part == TORCH:
             self.torch.set_rng_state(state["cpu"])
             if state["cuda"]:
                 self.torch.cuda.set_rng_state_all(state["cuda"])
-            return 1
+            return True
         if part == NUMPY:
             if state is not None and "numpy.random" in sys.modules:
                 sys.modules["numpy.random"].set_state(decode_lists_to_arrays(state))
@@ -78,12 +79,12 @@ class TrainingObjects:
             for optimizer, groups in zip(self.optimizers, numbers, strict=False):
                 for group, values in zip(optimizer.param_groups, groups, strict=True):
                     group.update(values)
-            return _load_state_dicts(self.schedulers, schedulers)
+            return _load_state_dicts(self.schedulers, schedulers) > 0
         if part == OWN:
             for generator, value in zip(self.generators, state, strict=False):
                 _set_generator_state(generator, value)
-            return min(len(self.generators), len(state))
-        return _load_state_dicts(self.optimizers if part == OPTIMIZER else self.scalers, state)
+            return bool(self.generators and state)
+        return _load_state_dicts(self.optimizers if part == OPTIMIZER else self.scalers, state) > 0
 
     def _read_torch_generator_states(self) -> dict[str, Any]:
         cuda = self.torch.cuda
@@ -100,7 +101,7 @@ def _load_state_dicts(objects: list[Any], states: list[Any]) -> int:
     return len(pairs)
 
 
-def _read_hyperparameters(optimizer: Any) -> list[dict[str, Any]]:
+def _read_param_group_settings(optimizer: Any) -> list[dict[str, Any]]:
     """Learning rate, momentum, ...: the entries of the parameter groups besides the parameters."""
     return [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
 
@@ -115,8 +116,8 @@ def _read_generator_state(generator: Any) -> Any:
     return ["legacy", encode_arrays_as_lists(generator.get_state(legacy=False))]
 
 
-def _set_generator_state(generator: Any, kept: Any) -> None:
-    kind, state = kept
+def _set_generator_state(generator: Any, kind_and_state: Any) -> None:
+    kind, state = kind_and_state
     if kind == "python":
         generator.setstate(state)
     elif kind == "numpy":

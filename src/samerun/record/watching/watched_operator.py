@@ -91,9 +91,9 @@ class WatchedOperator:
         self.in_place = first_alone and not self.asynchronous and not self.overwrites
         """Writes into its first argument only, and returns it."""
         if self.asynchronous:
-            self._find_collective_writes(schema)
+            self._set_collective_writes(schema)
 
-    def _find_collective_writes(self, schema: Any) -> None:
+    def _set_collective_writes(self, schema: Any) -> None:
         """Find what a collective writes: its schema does not declare it, but the names of its arguments tell."""
         name = schema.name.split("::", 1)[1]
         arguments = [(i, argument.name) for i, argument in enumerate(schema.arguments)]

@@ -16,7 +16,7 @@ from samerun.record.watching.double import double_findings as found
 from samerun.record.watching.double import execution
 from samerun.record.watching.double.double_findings import UNSEEN, DoubleFinding, DoubleFindingLog
 from samerun.record.watching.double.execution import (
-    copy_tensors,
+    copy_tensors_by_id,
     install_warning_filter,
     schema_exclusion_reason,
     substitute_tensors,
@@ -26,8 +26,8 @@ from samerun.record.watching.double.memory import (
     ShadowBuffer,
     ShadowBuffers,
     SharedMemoryMonitor,
-    may_hold_other_values,
     only_moves_elements,
+    tolerates_arbitrary_values,
     view_in_shadow,
 )
 from samerun.record.watching.recorder import Recorder
@@ -55,11 +55,11 @@ class Doubling:
         self._pauses: dict[int, int] = {}
         self._names: dict[int, str] = {}
         self._roles: dict[int, str] = {}
-        recorder.fork_callbacks.append(self.reset_in_child)
+        recorder.fork_callbacks.append(self.reset_in_forked_child)
         recorder.end_callbacks.append(self.report_not_executed)
         install_warning_filter()
 
-    def reset_in_child(self) -> None:
+    def reset_in_forked_child(self) -> None:
         """In a forked child: places are numbered anew, and the parent's findings are the parent's."""
         self.memory.clear()
         self.shared_memory.clear()
@@ -89,7 +89,7 @@ class Doubling:
         finally:
             self.local.region_depth -= 1
 
-    def is_only_thread(self) -> bool:
+    def is_only_thread_using_operators(self) -> bool:
         """True if no other living thread has used operators: generators can then be set back for a moment."""
         return all(
             thread.ident not in self._names or thread is threading.current_thread() for thread in threading.enumerate()
@@ -103,7 +103,7 @@ class Doubling:
         record = self.memory.find_or_add_record(storage, location_id)
         record.shared, record.how = location_id, how
         self.shadows.drop(storage)  # what they write, its shadow would never learn
-        self.shared_memory.watch_shared(record)
+        self.shared_memory.watch_shared_memory(record)
 
     def execution_count(self, operator: WatchedOperator) -> int:
         """Executions of an operator in all: more where the order of threads may decide how sums are added."""
@@ -132,9 +132,9 @@ class Doubling:
             self._names[ident] = state.role
             self._roles[state.number] = state.role
 
-    def role_of_thread(self, number: int) -> str:
+    def role_of_thread(self, thread_number: int) -> str:
         """The role of the thread with this number; "" if it is not known."""
-        return self._roles.get(number, "")
+        return self._roles.get(thread_number, "")
 
 
 _Tensor = torch.Tensor
@@ -174,7 +174,7 @@ class DoubledCall:
     def exclusion_reason(self) -> str:
         """Returns why this call is not executed twice, or "" if it is."""
         for tensor in self.tensors:
-            if not has_plain_dispatch(tensor):
+            if not runs_no_python_dispatch(tensor):
                 return f"tensors of type {type(tensor).__name__}"
             if tensor.device.type == "meta":
                 return NO_VALUES
@@ -192,15 +192,15 @@ class DoubledCall:
     def only_moves_elements(self) -> bool:
         return only_moves_elements(self.func, self.args, self.kwargs)
 
-    def prepare_second_execution(self, doubling: Doubling) -> str:
+    def prepare_second_execution_or_explain(self, doubling: Doubling) -> str:
         """Copy what the operator will overwrite. Returns why the call cannot be executed twice, or ""."""
         if self.operator.random:
             self.draws = execution.GeneratorSnapshot(self.func, self.args, self.kwargs, self.tensors)
-            if not (self.draws.given or doubling.is_only_thread()):
+            if not (self.draws.given or doubling.is_only_thread_using_operators()):
                 return "random operators while other threads run"
         for tensor in self.tensors:
-            shadow = doubling.shadows.find_shadow(tensor)
-            if shadow is not None and not may_hold_other_values(tensor):
+            shadow = doubling.shadows.find_shadow_or_drop_outdated(tensor)
+            if shadow is not None and not tolerates_arbitrary_values(tensor):
                 doubling.shadows.drop(tensor.untyped_storage())
             elif shadow is not None:
                 self.with_shadow.append((tensor, shadow))
@@ -208,21 +208,21 @@ class DoubledCall:
         plain = [tensor for tensor in self.tensors if id(tensor) not in shadowed]
         if execution.writes_only_as_declared(self.func):
             changing = {storage_key(tensor) for tensor in self.written}
-            self.copies_before = copy_tensors(t for t in plain if storage_key(t) in changing)
+            self.copies_before = copy_tensors_by_id(t for t in plain if storage_key(t) in changing)
         else:
-            self.copies_before = copy_tensors(plain)
+            self.copies_before = copy_tensors_by_id(plain)
         if shadowed and not self.operator.overwrites and not self.only_moves_elements:
             self.held_before = {id(t): t.clone() for t in self.written if id(t) in shadowed}
         return ""
 
-    def forget_written_values(self, memory: MemoryRegistry) -> None:
+    def drop_digests_of_written(self, memory: MemoryRegistry) -> None:
         """Forget the values of the arguments it writes into: how much it wrote before it failed is unknown."""
         for tensor in filter(d.is_readable, self.written):
             memory.note_write_end(tensor, self, None)
 
     def copy_or_shadow_arguments(self, use_shadows: bool) -> dict[int, Any]:
         """Tensors for one more execution, by the `id` of those they stand for."""
-        again = copy_tensors(self.copies_before.values())
+        again = copy_tensors_by_id(self.copies_before.values())
         others = {key: again[id(copy)] for key, copy in self.copies_before.items()}
         if use_shadows:
             others.update({id(tensor): view_in_shadow(tensor, shadow) for tensor, shadow in self.with_shadow})
@@ -237,10 +237,10 @@ class DoubledCall:
         ]
         return [*self.written, *(outs[at] for at in self._output_positions)]
 
-    def execute(self, state: ThreadState, fill: int, use_shadows: bool = True) -> list[Any]:
+    def execute(self, state: ThreadState, malloc_fill_byte: int, use_shadows: bool = True) -> list[Any]:
         """One more execution: the results in the order of `collect_results`. Raises what the operator raises."""
         others = self.copy_or_shadow_arguments(use_shadows)
-        out = execution.execute_again(self.func, self.args, self.kwargs, others, self.draws, state, fill)
+        out = execution.execute_again(self.func, self.args, self.kwargs, others, self.draws, state, malloc_fill_byte)
         outs = collect_tensors(out)
         written = [others.get(id(tensor), tensor) for tensor in self.written]
         return [*written, *(outs[at] for at in self._output_positions)]
@@ -257,9 +257,9 @@ def storage_key(tensor: Any) -> int:
     return int(tensor.untyped_storage()._cdata) if d.is_readable(tensor) else -id(tensor)
 
 
-def has_plain_dispatch(tensor: Any) -> bool:
+def runs_no_python_dispatch(tensor: Any) -> bool:
     """True where no Python code of the tensor's own runs when an operator meets it."""
-    return not d.has_own_dispatch(tensor) and not torch._is_functional_tensor(tensor)
+    return not d.has_own_torch_dispatch(tensor) and not torch._is_functional_tensor(tensor)
 
 
 def digest_each(tensors: Iterable[Any]) -> list[bytes]:
@@ -278,12 +278,12 @@ class DoubledRegion:
         self.tensors = [item for item in self.inputs if isinstance(item, torch.Tensor)]
         self.copies: dict[int, Any] | None = None
         self.draws = torch.get_rng_state()
-        if any(not has_plain_dispatch(tensor) or not tensor.is_cpu for tensor in self.tensors):
+        if any(not runs_no_python_dispatch(tensor) or not tensor.is_cpu for tensor in self.tensors):
             doubling.count_not_executed("compiled regions that do not run on the CPU alone")
-        elif not doubling.is_only_thread():
+        elif not doubling.is_only_thread_using_operators():
             doubling.count_not_executed("compiled regions while other threads run")
         else:
-            self.copies = copy_tensors(self.tensors)
+            self.copies = copy_tensors_by_id(self.tensors)
         for tensor in filter(d.is_readable, self.tensors):  # it writes where no operator is seen
             doubling.shadows.drop(tensor.untyped_storage())
 
@@ -291,7 +291,7 @@ class DoubledRegion:
         """After the program's own execution: once more, with the copies."""
         doubling, state = self.doubling, self.state
         for tensor in filter(d.is_readable, self.tensors):
-            doubling.memory.forget_values(tensor)
+            doubling.memory.drop_known_digests(tensor)
         if self.copies is None:
             return
         firsts = [*self.tensors, *collect_tensors(out)]

@@ -63,7 +63,7 @@ class GeneratorSnapshot:
         """True if the generator is where the other execution left its copy; else another thread drew from it too."""
         return not self.given or bool(torch.equal(self.other.get_state(), self.generator.get_state()))
 
-    def rewind(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, Any, Callable[[], None]]:
+    def rewind_generator_or_pass_copy(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, Any, Callable[[], None]]:
         """Arguments for an execution that draws the same numbers, and a function that restores the generator."""
         if not self.given:
             after = self.generator.get_state()
@@ -90,7 +90,7 @@ def execute_again(
     args, kwargs = substitute_tensors(args, replacements), substitute_tensors(kwargs, replacements)
     restore: Callable[[], None] = _do_nothing
     if draws is not None:
-        args, kwargs, restore = draws.rewind(func, args, kwargs)
+        args, kwargs, restore = draws.rewind_generator_or_pass_copy(func, args, kwargs)
     state.inside_samerun += 1
     try:
         with filling_malloc_with(malloc_fill_byte), without_warnings():
@@ -171,19 +171,19 @@ def view_in_storage(tensor: Any, storage: Any, byte_shift: int = 0) -> Any:
     return torch._neg_view(made) if tensor.is_neg() else made
 
 
-def byte_span(tensor: Any) -> tuple[int, int]:
+def byte_range_in_storage(tensor: Any) -> tuple[int, int]:
     """First byte of its memory that a tensor touches, and the one behind the last."""
     first = tensor.storage_offset() * tensor.element_size()
     last = sum((size - 1) * stride for size, stride in zip(tensor.size(), tensor.stride(), strict=True))
     return first, first + (last + 1) * tensor.element_size()
 
 
-def view_bytes(storage: Any, first: int, size: int) -> Any:
+def view_bytes(storage: Any, byte_offset: int, byte_count: int) -> Any:
     """Bytes of some memory as a tensor, without a copy."""
-    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage, first, (size,), (1,))
+    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage, byte_offset, (byte_count,), (1,))
 
 
-def copy_tensors(tensors: Iterable[Any]) -> dict[int, Any]:
+def copy_tensors_by_id(tensors: Iterable[Any]) -> dict[int, Any]:
     """A copy of each tensor, by its `id`. Tensors that share memory share it in their copies too."""
     copies: dict[int, Any] = {}
     groups: dict[int, list[Any]] = {}
@@ -200,7 +200,7 @@ def copy_tensors(tensors: Iterable[Any]) -> dict[int, Any]:
 def _copy_sharing_tensors(group: list[Any]) -> dict[int, Any]:
     """Copies of tensors that lie in one piece of memory: the part that they touch, once."""
     storage = group[0].untyped_storage()
-    spans = [byte_span(tensor) for tensor in group]
+    spans = [byte_range_in_storage(tensor) for tensor in group]
     first, last = min(start for start, _ in spans), max(end for _, end in spans)
     room = (storage.data_ptr() + first) % ALIGNMENT
     if any((room - first) % tensor.element_size() for tensor in group):

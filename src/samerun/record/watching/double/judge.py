@@ -12,8 +12,8 @@ from samerun.record.watching.double.double_findings import DoubleFinding
 from samerun.record.watching.double.doubling import DoubledCall, Doubling, digest_each
 from samerun.record.watching.double.memory import (
     UnwrittenOrigin,
-    differs_only_where_fresh,
-    used_unwritten_elements,
+    differs_only_where_uninitialized,
+    used_uninitialized_elements,
 )
 from samerun.record.watching.thread_state import ThreadState
 
@@ -21,7 +21,7 @@ MORE_EXECUTIONS = 3
 """Further executions, to tell an operator that varies from one whose memory another thread changed."""
 
 
-def make_unwritten_finding(origin: UnwrittenOrigin) -> DoubleFinding:
+def make_uninitialized_finding(origin: UnwrittenOrigin) -> DoubleFinding:
     return DoubleFinding(found.INSIDE if origin.inside else found.UNWRITTEN, made=origin.made, how=origin.how)
 
 
@@ -50,26 +50,28 @@ class ResultJudge:
             for result_index, (one, other) in enumerate(zip(self.values, second_values, strict=True))
             if one != other
         ]
-        if (differing_results or call.pauses) and self._report_race(second_results, differing_results):
+        if (differing_results or call.pauses) and self._report_race_if_operand_changed(
+            second_results, differing_results
+        ):
             return
         if call.with_shadow:
-            self._judge_unwritten(second_results, differing_results)
+            self._judge_uninitialized_memory(second_results, differing_results)
         elif differing_results:
-            self._judge_difference(second_results, second_values, differing_results[0])
+            self._judge_kernel_difference(second_results, second_values, differing_results[0])
         else:
-            self._execute_further_times()
+            self._execute_and_compare_further_times()
 
-    def report(self, finding: DoubleFinding, result_index: int | None = None, other: Any = None) -> None:
+    def report(self, finding: DoubleFinding, result_index: int | None = None, other_result: Any = None) -> None:
         call = self.call
         pair = (
-            (self.results[result_index], other)
+            (self.results[result_index], other_result)
             if result_index is not None and d.is_readable(self.results[result_index])
             else ()
         )
         self.doubling.findings.report_or_count(finding, call.operator.name, call.location_id, call.phase, pair)
 
     # --- another thread ------------------------------------------------------------------------------
-    def _report_race(self, second_results: list[Any], differing_results: list[int]) -> bool:
+    def _report_race_if_operand_changed(self, second_results: list[Any], differing_results: list[int]) -> bool:
         """Report a race if an operand changed while this thread executed the operator. Returns True if it did."""
         call, memory = self.call, self.doubling.memory
         written = {id(tensor) for tensor in call.written}
@@ -92,16 +94,16 @@ class ResultJudge:
             )  # fmt: skip
             result_index = differing_results[0] if differing_results else None
             self.report(finding, result_index, second_results[result_index] if result_index is not None else None)
-            memory.forget_values(tensor)
+            memory.drop_known_digests(tensor)
             return True
         return False
 
     # --- memory that nothing wrote -------------------------------------------------------------------
-    def _judge_unwritten(self, second_results: list[Any], differing_results: list[int]) -> None:
+    def _judge_uninitialized_memory(self, second_results: list[Any], differing_results: list[int]) -> None:
         call, shadows = self.call, self.doubling.shadows
         written = {id(tensor) for tensor in call.written}
         inputs = [(tensor, shadow) for tensor, shadow in call.with_shadow if id(tensor) not in written]
-        if differing_results and not all(differs_only_where_fresh(*each) for each in inputs):
+        if differing_results and not all(differs_only_where_uninitialized(*each) for each in inputs):
             for tensor, _ in inputs:
                 shadows.drop(tensor.untyped_storage())
             return
@@ -116,20 +118,20 @@ class ResultJudge:
                 result_index
                 for result_index in differing_results
                 if result_index >= count
-                or self._has_used_unwritten(result_index, second_results[result_index], bool(inputs))
+                or self._used_uninitialized_elements(result_index, second_results[result_index], bool(inputs))
             ]
-            if real and not self._varies_with_same_memory(real[0]):
-                self.report(make_unwritten_finding(origin), real[0], second_results[real[0]])
+            if real and not self._report_if_varies_with_same_memory(real[0]):
+                self.report(make_uninitialized_finding(origin), real[0], second_results[real[0]])
         for tensor, shadow in call.with_shadow:
-            shadows.drop_if_written(tensor, shadow)
+            shadows.drop_if_fully_written(tensor, shadow)
 
-    def _has_used_unwritten(self, result_index: int, other: Any, has_shadowed_inputs: bool) -> bool:
+    def _used_uninitialized_elements(self, result_index: int, result_in_shadow: Any, has_shadowed_inputs: bool) -> bool:
         """True if what was written into an argument depends on elements that nothing wrote."""
         tensor = self.results[result_index]
         before = self.call.held_before.get(id(tensor))
-        return has_shadowed_inputs if before is None else used_unwritten_elements(before, tensor, other)
+        return has_shadowed_inputs if before is None else used_uninitialized_elements(before, tensor, result_in_shadow)
 
-    def _varies_with_same_memory(self, result_index: int) -> bool:
+    def _report_if_varies_with_same_memory(self, result_index: int) -> bool:
         """True if the result differs even with the same memory; that is then reported."""
         call = self.call
         if call.written or call.draws is not None:
@@ -141,14 +143,16 @@ class ResultJudge:
         return True
 
     # --- the operator itself -------------------------------------------------------------------------
-    def _judge_difference(self, second_results: list[Any], second_values: list[bytes], result_index: int) -> None:
+    def _judge_kernel_difference(
+        self, second_results: list[Any], second_values: list[bytes], result_index: int
+    ) -> None:
         call = self.call
         if call.draws is not None and not call.draws.only_operator_drew():
             return
         as_first = digest_each(call.execute(self.state, execution.ZERO))
         as_second = digest_each(call.execute(self.state, execution.OTHER))
         if execution.fills_memory and as_first == self.values and as_second == second_values:
-            self._report_own_memory(
+            self._report_scratch_memory_use(
                 second_results,
                 [result_index for result_index, one in enumerate(self.values) if one != second_values[result_index]],
             )
@@ -157,7 +161,7 @@ class ResultJudge:
         others += [digest_each(call.execute(self.state, execution.ZERO))[result_index] for _ in range(MORE_EXECUTIONS)]
         alone = len(set(others)) == 1 and threading.active_count() > 1 and bool(call.written)
         if alone:  # only the program's own execution, into memory that others can reach, is another one
-            self._report_overwritten(result_index, second_results[result_index])
+            self._report_overwritten_result(result_index, second_results[result_index])
             return
         different = sum(other != self.values[result_index] for other in others)
         self.report(
@@ -166,7 +170,7 @@ class ResultJudge:
             second_results[result_index],
         )
 
-    def _report_own_memory(self, second_results: list[Any], differing_results: list[int]) -> None:
+    def _report_scratch_memory_use(self, second_results: list[Any], differing_results: list[int]) -> None:
         """The results hold what the operator's own memory held: reported when somebody computes with it."""
         call = self.call
         for result_index in differing_results:
@@ -181,22 +185,22 @@ class ResultJudge:
                     self.results[result_index], second_results[result_index], origin
                 )
 
-    def _report_overwritten(self, result_index: int, other: Any) -> None:
+    def _report_overwritten_result(self, result_index: int, other_result: Any) -> None:
         record = self.doubling.memory.find_or_add_record(self.call.written[0].untyped_storage())
         self.report(
             DoubleFinding(found.RACE, made=record.made, written=self.call.location_id, how="operator"),
             result_index,
-            other,
+            other_result,
         )
 
-    def _execute_further_times(self) -> None:
+    def _execute_and_compare_further_times(self) -> None:
         """Execute more often what has been the same so far."""
         call = self.call
         for number in range(3, self.doubling.execution_count(call.operator) + 1):
             again = call.execute(self.state, execution.ZERO)
             for result_index, tensor in enumerate(again):
                 if d.digest(tensor) != self.values[result_index]:
-                    if not self._report_race(again, [result_index]):
+                    if not self._report_race_if_operand_changed(again, [result_index]):
                         self.report(DoubleFinding(found.KERNEL, runs=number, different=1), result_index, tensor)
                     return
 
@@ -204,7 +208,7 @@ class ResultJudge:
         """The second execution raised. With other values in fresh memory, that means the memory was read."""
         call = self.call
         if call.with_shadow and isinstance(error, (IndexError, ValueError)):
-            self.report(make_unwritten_finding(call.with_shadow[0][1].origin))
+            self.report(make_uninitialized_finding(call.with_shadow[0][1].origin))
         else:
             self.doubling.count_not_executed(f"{call.operator.name}, which failed when executed again")
         for tensor, _ in call.with_shadow:

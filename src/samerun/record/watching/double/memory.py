@@ -17,14 +17,14 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from xxhash import xxh3_64_intdigest
 
 from samerun.record.digests import digest as d
-from samerun.record.digests.torch_guards import is_plain
+from samerun.record.digests.torch_guards import is_plain_cpu_tensor
 from samerun.record.watching import thread_state
 from samerun.record.watching.double.double_findings import OUTSIDE, RACE
 from samerun.record.watching.double.execution import view_bytes, view_in_storage
 from samerun.record.watching.interceptors import fresh_memory
 
 
-def make_storage_reference(storage: Any) -> Any:
+def make_weak_storage_reference(storage: Any) -> Any:
     """It keeps the storage's address from being given to another one; not the memory."""
     return StorageWeakRef(storage)  # type: ignore[no-untyped-call]
 
@@ -44,7 +44,7 @@ class MemoryRecord:
                  "weak", "write", "writer", "writing", "written_at")  # fmt: skip
 
     def __init__(self, storage: Any) -> None:
-        self.weak = make_storage_reference(storage)
+        self.weak = make_weak_storage_reference(storage)
         self.address = storage.data_ptr()
         self.digests: dict[Any, bytes] = {}
         self.made = self.shared = 0
@@ -70,17 +70,17 @@ class MemoryRegistry:
         self.records: dict[int, MemoryRecord] = {}
         self._drop_above = 256
 
-    def find_or_add_record(self, storage: Any, made: int = 0) -> MemoryRecord:
-        """The record of some memory; noted as made at the place `made` if it is new."""
+    def find_or_add_record(self, storage: Any, made_at_location: int = 0) -> MemoryRecord:
+        """The record of some memory; noted as made at the place `made_at_location` if it is new."""
         record = self.records.get(storage._cdata)
         if record is None or record.address != storage.data_ptr():  # another address: it was resized
             record = self.records[storage._cdata] = MemoryRecord(storage)
-            record.made = made
+            record.made = made_at_location
             if len(self.records) > self._drop_above:
-                self.forget_freed_memory()
+                self.drop_freed_records()
         return record
 
-    def forget_freed_memory(self) -> None:
+    def drop_freed_records(self) -> None:
         """Forget memory that is gone."""
         for key, record in list(self.records.items()):
             if record.weak.expired():
@@ -90,7 +90,7 @@ class MemoryRegistry:
     def clear(self) -> None:
         self.records.clear()
 
-    def check_tensor(self, tensor: Any, thread: int) -> TensorCheck:
+    def digest_and_detect_foreign_write(self, tensor: Any, thread_number: int) -> TensorCheck:
         """Digest a tensor and say what to report about it.
 
         Reported is OUTSIDE if the digest differs from when the tensor was last used, and RACE if, besides, another
@@ -99,7 +99,7 @@ class MemoryRegistry:
         None instead of a digest for what is not checked: other devices, and views that would have to be copied for
         it, unless the memory was shared.
         """
-        if not is_plain(tensor) or not tensor.numel():
+        if not is_plain_cpu_tensor(tensor) or not tensor.numel():
             return TensorCheck(None, "")
         record = self.find_or_add_record(tensor.untyped_storage())
         if record.outside or not (record.shared or tensor.is_contiguous()):
@@ -107,8 +107,8 @@ class MemoryRegistry:
         key = _geometry(tensor)
         write, before = record.write, record.digests.get(key)
         now = d.digest(tensor)
-        waited = record.waits.get(thread) != thread_state.waits_so_far()
-        record.waits[thread] = thread_state.waits_so_far()
+        waited = record.waits.get(thread_number) != thread_state.count_waits_so_far()
+        record.waits[thread_number] = thread_state.count_waits_so_far()
         if record.write is not write or record.digests.get(key) is not before:
             return TensorCheck(now, "")  # an operator of another thread has begun or ended to write meanwhile
         record.digests[key] = now
@@ -119,38 +119,38 @@ class MemoryRegistry:
         raced, record.foreign = record.foreign and not waited, False
         return TensorCheck(now, RACE if raced else OUTSIDE)
 
-    def note_write_begin(self, tensor: Any, write: Any, thread: int, location_id: int) -> None:
+    def note_write_begin(self, tensor: Any, write: Any, thread_number: int, location_id: int) -> None:
         """An operator is about to write to a tensor; `write` stands for this execution of it."""
         record = self.find_or_add_record(tensor.untyped_storage())
-        record.mixed = record.mixed or record.writer not in (-1, thread)
-        record.write, record.writer, record.written_at = write, thread, location_id
+        record.mixed = record.mixed or record.writer not in (-1, thread_number)
+        record.write, record.writer, record.written_at = write, thread_number, location_id
         record.contested = record.contested or record.writing > 0
         record.writing += 1
         record.digests.clear()
 
-    def note_write_end(self, tensor: Any, write: Any, value: bytes | None) -> None:
-        """It has: `value` is the tensor's digest now, None if it failed. Worth nothing if another wrote meanwhile."""
+    def note_write_end(self, tensor: Any, write: Any, digest_after: bytes | None) -> None:
+        """The operator ended; `digest_after`: its digest, None if it failed. Dropped if another wrote meanwhile."""
         record = self.find_or_add_record(tensor.untyped_storage())
         record.writing = max(0, record.writing - 1)
         record.digests.clear()
-        if value is not None and record.write is write and not record.contested and is_plain(tensor):
-            record.digests[_geometry(tensor)] = value
+        if digest_after is not None and record.write is write and not record.contested and is_plain_cpu_tensor(tensor):
+            record.digests[_geometry(tensor)] = digest_after
         if not record.writing:
             record.contested = False
 
-    def note_result(self, tensor: Any, value: bytes, thread: int, location_id: int) -> None:
+    def note_result(self, tensor: Any, value: bytes, thread_number: int, location_id: int) -> None:
         """An operator gave a tensor back; new memory was made at `location_id`."""
         record = self.find_or_add_record(tensor.untyped_storage(), location_id)
         if record.writer < 0:
-            record.writer, record.written_at = thread, location_id
-        if is_plain(tensor):
+            record.writer, record.written_at = thread_number, location_id
+        if is_plain_cpu_tensor(tensor):
             record.digests[_geometry(tensor)] = value
 
-    def forget_values(self, tensor: Any, written_by_others: bool = False) -> None:
+    def drop_known_digests(self, tensor: Any, changes_at_any_time: bool = False) -> None:
         """Something that is no operator may have written to a tensor, or may do so at any time."""
         record = self.find_or_add_record(tensor.untyped_storage())
         record.digests.clear()
-        record.outside = record.outside or written_by_others
+        record.outside = record.outside or changes_at_any_time
 
 
 def _geometry(tensor: Any) -> Any:
@@ -170,7 +170,7 @@ class SharedMemoryMonitor:
     def __init__(self) -> None:
         self._shared: dict[int, MemoryRecord] = {}
 
-    def watch_shared(self, record: MemoryRecord) -> None:
+    def watch_shared_memory(self, record: MemoryRecord) -> None:
         """Memory that others can write from now on."""
         self._shared.pop(id(record), None)
         self._shared[id(record)] = record
@@ -189,7 +189,7 @@ class SharedMemoryMonitor:
         digests = ((record, digest_shared_memory(record)) for record in list(self._shared.values()))
         return [(record, record.write, value) for record, value in digests if value is not None]
 
-    def note_foreign_writes(self, snapshot: SharedSnapshot) -> None:
+    def mark_foreign_writes_since(self, snapshot: SharedSnapshot) -> None:
         """After the operator: what has changed, and not by an operator, was written by another thread."""
         for record, write, value in snapshot:
             if record.write is write and digest_shared_memory(record) not in (value, None):
@@ -246,7 +246,7 @@ class ShadowBuffer:
     __slots__ = ("last_digest", "origin", "storage", "touch_count", "weak")
 
     def __init__(self, storage: Any, other: Any, origin: UnwrittenOrigin) -> None:
-        self.weak, self.storage, self.origin = make_storage_reference(storage), other, origin
+        self.weak, self.storage, self.origin = make_weak_storage_reference(storage), other, origin
         self.touch_count = 0
         self.last_digest = 0
         """Digest of the program's own memory when an operator had last touched it."""
@@ -259,31 +259,33 @@ class ShadowBuffers:
         self.shadows: dict[int, ShadowBuffer] = {}
         self._drop_above = 64
 
-    def add_for_fresh(self, tensor: Any, made: int, how: str, known_bytes: int = 0) -> None:
-        """Give memory that was just made a shadow. The first `known_bytes` bytes of it are known already."""
+    def add_for_uninitialized(
+        self, tensor: Any, location_id: int, operator_name: str, initialized_bytes: int = 0
+    ) -> None:
+        """Give memory that was just made a shadow. The first `initialized_bytes` bytes of it are known already."""
         storage = tensor.untyped_storage()
         size = storage.nbytes()
-        if not size or not d.is_readable(tensor) or not may_hold_other_values(tensor):
+        if not size or not d.is_readable(tensor) or not tolerates_arbitrary_values(tensor):
             return
         other = torch.UntypedStorage(size, device=storage.device)  # type: ignore[no-untyped-call]
         view_bytes(other, 0, size).fill_(OTHER_BYTE)
         width = tensor.element_size()
         whole = torch.empty(0, dtype=tensor.dtype, device=storage.device).set_(other, 0, (size // width,), (1,))
-        fresh_memory.fill_in_place(whole, "pattern")
-        if known_bytes:
-            view_bytes(other, 0, known_bytes).copy_(view_bytes(storage, 0, known_bytes))
-        self.add_shadow(storage, other, UnwrittenOrigin(made, how))
+        fresh_memory.fill_uninitialized_if_possible(whole, "pattern")
+        if initialized_bytes:
+            view_bytes(other, 0, initialized_bytes).copy_(view_bytes(storage, 0, initialized_bytes))
+        self.add_shadow(storage, other, UnwrittenOrigin(location_id, operator_name))
 
-    def add_shadow(self, storage: Any, other: Any, origin: UnwrittenOrigin) -> None:
+    def add_shadow(self, storage: Any, shadow_storage: Any, origin: UnwrittenOrigin) -> None:
         if len(self.shadows) > self._drop_above:
             for key, each in list(self.shadows.items()):
                 if each.weak.expired():
                     self.shadows.pop(key, None)
             self._drop_above = max(64, 2 * len(self.shadows))
-        shadow = self.shadows[storage._cdata] = ShadowBuffer(storage, other, origin)
+        shadow = self.shadows[storage._cdata] = ShadowBuffer(storage, shadow_storage, origin)
         shadow.last_digest = _digest_storage(storage)
 
-    def find_shadow(self, tensor: Any) -> ShadowBuffer | None:
+    def find_shadow_or_drop_outdated(self, tensor: Any) -> ShadowBuffer | None:
         """The shadow of a tensor's memory. Dropped where another than torch has written to the memory."""
         if not self.shadows or not d.is_readable(tensor):
             return None
@@ -292,7 +294,7 @@ class ShadowBuffers:
         if shadow is None:
             return None
         changed = storage.nbytes() != shadow.storage.nbytes()
-        if not changed and _should_compare(shadow, storage.nbytes()):
+        if not changed and _is_comparison_due(shadow, storage.nbytes()):
             changed = _digest_storage(storage) != shadow.last_digest
         if changed:
             self.drop(storage)
@@ -302,29 +304,29 @@ class ShadowBuffers:
     def drop(self, storage: Any) -> None:
         self.shadows.pop(storage._cdata, None)
 
-    def drop_if_written(self, tensor: Any, shadow: ShadowBuffer) -> None:
+    def drop_if_fully_written(self, tensor: Any, shadow: ShadowBuffer) -> None:
         """After an operator: drop the shadow if everything was written by now."""
         storage = tensor.untyped_storage()
         shadow.touch_count += 1
-        if not _should_compare(shadow, storage.nbytes()):
+        if not _is_comparison_due(shadow, storage.nbytes()):
             return
         shadow.last_digest = _digest_storage(storage)
         if shadow.last_digest == _digest_storage(shadow.storage):
             self.shadows.pop(storage._cdata, None)
 
-    def add_for_moved_result(self, result: Any, other: Any, origin: UnwrittenOrigin) -> None:
-        """A result holds elements that were never written: `other`, of the other execution, becomes its shadow."""
-        mine, others = result.untyped_storage(), other.untyped_storage()
+    def add_for_moved_result(self, result: Any, result_in_shadow: Any, origin: UnwrittenOrigin) -> None:
+        """A result holds elements that were never written: `result_in_shadow` becomes its shadow."""
+        mine, others = result.untyped_storage(), result_in_shadow.untyped_storage()
         if mine._cdata not in self.shadows and mine.nbytes() == others.nbytes():
             self.add_shadow(mine, others, origin)
 
 
-def may_hold_other_values(tensor: Any) -> bool:
+def tolerates_arbitrary_values(tensor: Any) -> bool:
     """False for integers on a GPU: an index out of range would end the program."""
     return bool(tensor.is_cpu or tensor.is_floating_point() or tensor.is_complex())
 
 
-def differs_only_where_fresh(tensor: Any, shadow: ShadowBuffer) -> bool:
+def differs_only_where_uninitialized(tensor: Any, shadow: ShadowBuffer) -> bool:
     """True if all that differs from the shadow is still the initial fill; else something other than operators wrote."""
     if shadow.origin.inside:
         return True
@@ -336,15 +338,15 @@ def view_in_shadow(tensor: Any, shadow: ShadowBuffer) -> Any:
     return view_in_storage(tensor, shadow.storage)
 
 
-def _should_compare(shadow: ShadowBuffer, size: int) -> bool:
-    return size <= LARGE or not shadow.touch_count & (shadow.touch_count - 1)
+def _is_comparison_due(shadow: ShadowBuffer, byte_count: int) -> bool:
+    return byte_count <= LARGE or not shadow.touch_count & (shadow.touch_count - 1)
 
 
 def _digest_storage(storage: Any) -> int:
     return xxh3_64_intdigest(d.digest(view_bytes(storage, 0, storage.nbytes())))
 
 
-def used_unwritten_elements(before: Any, after: Any, after_in_shadow: Any) -> bool:
+def used_uninitialized_elements(before: Any, after: Any, after_in_shadow: Any) -> bool:
     """True if an operator that writes into fresh memory computed with elements that were never written.
 
     `before` and `after`: what it wrote into, in the program; `after_in_shadow`: in the shadow. An element that

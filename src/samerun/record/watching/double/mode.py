@@ -13,7 +13,7 @@ from samerun.record.watching.double import double_findings as found
 from samerun.record.watching.double.double_findings import DoubleFinding
 from samerun.record.watching.double.doubling import NO_VALUES, DoubledCall, Doubling, digest_each
 from samerun.record.watching.double.execution import view_bytes
-from samerun.record.watching.double.judge import ResultJudge, make_unwritten_finding
+from samerun.record.watching.double.judge import ResultJudge, make_uninitialized_finding
 from samerun.record.watching.double.memory import view_in_shadow
 from samerun.record.watching.operator_mode import OperatorMode, OperatorTable
 from samerun.record.watching.watched_operator import WatchedOperator
@@ -31,16 +31,16 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         recorder, state = self.recorder, self.state
-        operator = self.table.operators.get(func) or self.table.add_operator(func)
+        operator = self.table.operators.get(func) or self.table.add_operator_unless_higher_order(func)
         watching = recorder.recording and not recorder.stopped and not state.inside_samerun
         if not watching or operator is None or self.doubling.in_compiled_region():
             return super().__torch_dispatch__(func, types, args, kwargs)
         before: Any = None
         state.inside_samerun += 1
         try:
-            before = self._inspect_silent_operator(operator, args) if operator.silent else None
+            before = self._handle_silent_operator(operator, args) if operator.silent else None
             if not operator.silent and not operator.allocates:
-                before = self._prepare_call(operator, func, args, kwargs or {})
+                before = self._prepare_call_if_doubled(operator, func, args, kwargs or {})
         except Exception as error:
             recorder.stop(f"samerun could not look into {operator.name}: {error!r}")
         finally:
@@ -49,7 +49,7 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
             out = super().__torch_dispatch__(func, types, args, kwargs)
         except BaseException:
             if isinstance(before, DoubledCall):
-                before.forget_written_values(self.doubling.memory)
+                before.drop_digests_of_written(self.doubling.memory)
             raise
         if recorder.stopped or (before is None and not operator.allocates):
             return out
@@ -58,7 +58,7 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
             if isinstance(before, DoubledCall):
                 self._compare_with_second_execution(before, out)
             else:
-                self._note_fresh_memory(operator, out, before or 0)
+                self._add_shadow_for_uninitialized(operator, out, before or 0)
         except Exception as error:
             recorder.stop(f"samerun could not execute {operator.name} twice: {error!r}")
         finally:
@@ -66,7 +66,9 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
         return out
 
     # --- before --------------------------------------------------------------------------------------
-    def _prepare_call(self, operator: WatchedOperator, func: Any, args: Any, kwargs: Any) -> DoubledCall | None:
+    def _prepare_call_if_doubled(
+        self, operator: WatchedOperator, func: Any, args: Any, kwargs: Any
+    ) -> DoubledCall | None:
         """Check the operands and copy what will be overwritten; None if the operator is not executed twice."""
         state, doubling = self.state, self.doubling
         doubling.register_thread(state)
@@ -76,7 +78,7 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
         reason = doubling.exclusion_reason(func, operator) or call.exclusion_reason()
         if not reason:
             try:
-                reason = call.prepare_second_execution(doubling)
+                reason = call.prepare_second_execution_or_explain(doubling)
             except (RuntimeError, MemoryError):  # no room for copies
                 reason = f"{operator.name}, whose operands could not be copied"
         if not reason:
@@ -88,10 +90,10 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
         if reason:
             if reason != NO_VALUES:
                 doubling.count_not_executed(reason)
-            call.forget_written_values(doubling.memory)
+            call.drop_digests_of_written(doubling.memory)
             for tensor in filter(d.is_readable, call.written):
                 doubling.shadows.drop(tensor.untyped_storage())
-                doubling.memory.forget_values(tensor, written_by_others=operator.asynchronous)
+                doubling.memory.drop_known_digests(tensor, changes_at_any_time=operator.asynchronous)
             return None
         return call
 
@@ -103,7 +105,7 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
         for tensor in call.tensors:
             if id(tensor) in skipped:
                 continue
-            value, said = doubling.memory.check_tensor(tensor, self.state.number)
+            value, said = doubling.memory.digest_and_detect_foreign_write(tensor, self.state.number)
             if value is None:
                 continue
             record = doubling.memory.find_or_add_record(tensor.untyped_storage())
@@ -115,41 +117,43 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
                 doubling.findings.report_or_count(finding, call.operator.name, call.location_id, call.phase)
         call.pauses = foreign and doubling.count_pause_if_allowed(call.location_id)
 
-    def _inspect_silent_operator(self, operator: WatchedOperator, args: Any) -> int | None:
+    def _handle_silent_operator(self, operator: WatchedOperator, args: Any) -> int | None:
         """Handle an operator that computes nothing. Returns the bytes of memory that it may be about to grow."""
         name = operator.name.split(".")[1] if "." in operator.name else ""
         if name == "resize_" and type(args[0]) is torch.Tensor and d.is_readable(args[0]):
             return int(args[0].untyped_storage().nbytes())
         if name == "_local_scalar_dense":
-            self._report_unwritten_scalar(operator, args[0])
+            self._report_uninitialized_scalar(operator, args[0])
         return None
 
-    def _report_unwritten_scalar(self, operator: WatchedOperator, tensor: Any) -> None:
+    def _report_uninitialized_scalar(self, operator: WatchedOperator, tensor: Any) -> None:
         """A tensor's element becomes a Python number: report it if it depends on unwritten memory."""
         doubling = self.doubling
-        shadow = doubling.shadows.find_shadow(tensor)
+        shadow = doubling.shadows.find_shadow_or_drop_outdated(tensor)
         if shadow is None:
             return
         other = view_in_shadow(tensor, shadow)
         if d.digest(tensor) != d.digest(other):
             flags, location_id = self._find_phase_and_location(self.state, [tensor])
-            finding = make_unwritten_finding(shadow.origin)
+            finding = make_uninitialized_finding(shadow.origin)
             doubling.findings.report_or_count(
                 finding, operator.name, location_id, flags & f.PHASE_MASK, (tensor, other)
             )
 
     # --- after ---------------------------------------------------------------------------------------
-    def _note_fresh_memory(self, operator: WatchedOperator, out: Any, known_bytes: int) -> None:
-        """Fresh memory, of which the first `known_bytes` bytes are known."""
+    def _add_shadow_for_uninitialized(self, operator: WatchedOperator, out: Any, initialized_bytes: int) -> None:
+        """Fresh memory, of which the first `initialized_bytes` bytes are known."""
         if not d.is_readable(out):
             return
         storage = out.untyped_storage()
-        if storage.nbytes() > known_bytes:
-            if known_bytes:  # `empty` is filled with zeros already
-                view_bytes(storage, known_bytes, storage.nbytes() - known_bytes).zero_()
-            location_id = self._find_user_line_location(self.state.module)
+        if storage.nbytes() > initialized_bytes:
+            if initialized_bytes:  # `empty` is filled with zeros already
+                view_bytes(storage, initialized_bytes, storage.nbytes() - initialized_bytes).zero_()
+            location_id = self._intern_user_line(self.state.module)
             self.doubling.memory.find_or_add_record(storage, location_id)
-            self.doubling.shadows.add_for_fresh(out, location_id, operator.name.split(".")[1], known_bytes)
+            self.doubling.shadows.add_for_uninitialized(
+                out, location_id, operator.name.split(".")[1], initialized_bytes
+            )
 
     def _compare_with_second_execution(self, call: DoubledCall, out: Any) -> None:
         doubling, state = self.doubling, self.state
@@ -166,4 +170,4 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
         if call.pauses:
             thread_state.unwatched_sleep(PAUSE_SECONDS)
         ResultJudge(doubling, state, call, results, values).execute_and_compare()
-        doubling.shared_memory.note_foreign_writes(call.shared_snapshot)
+        doubling.shared_memory.mark_foreign_writes_since(call.shared_snapshot)

@@ -16,10 +16,10 @@ from samerun.record.digests.state_digests import digest_tree
 from samerun.record.trace import format as f
 from samerun.record.watching.interceptor import Interceptor, wrap_attribute
 from samerun.record.watching.recorder import Recorder
-from samerun.record.watching.training_states import PARTS, TrainingObjects
+from samerun.record.watching.training_states import PARTS, NonParameterStates
 
 
-def install_checkpoint_recording(recorder: Recorder, torch: Any) -> None:
+def intercept_torch_save_and_load(recorder: Recorder, torch: Any) -> None:
     def record_tensors(kind: int, name: str, checkpoint: Any, target: Any) -> None:
         if recorder.stopped or recorder.thread.inside_samerun:
             return
@@ -34,7 +34,7 @@ def install_checkpoint_recording(recorder: Recorder, torch: Any) -> None:
             # torch's own writer is not seen opening it
             recorder.output_files[os.path.abspath(os.fsdecode(target))] = None
         path = os.path.basename(os.fspath(target)) if isinstance(target, (str, os.PathLike)) else ""
-        recorder.emit_host_event(kind, name, aux=str(path), outputs=outputs, user_only=True)
+        recorder.emit_host_event(kind, name, aux=str(path), outputs=outputs, only_at_user_code=True)
 
     def wrap_save(original: Any) -> Any:
         def save(obj: Any, file: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -59,7 +59,7 @@ def install_checkpoint_recording(recorder: Recorder, torch: Any) -> None:
     wrap_attribute(torch, "load", wrap_load)
 
 
-CHECKPOINTS = Interceptor("checkpoints", "torch", install_checkpoint_recording)
+CHECKPOINTS = Interceptor("checkpoints", "torch", intercept_torch_save_and_load)
 
 
 PUT_BACK = "put-back"
@@ -72,7 +72,7 @@ class StateKeeper:
     def __init__(self, recorder: Recorder, torch: Any, folder: str, parts: tuple[str, ...]) -> None:
         self.recorder, self.torch, self.folder, self.parts = recorder, torch, folder, parts
         self.save, self.load = torch.save, torch.load
-        self.objects = TrainingObjects(torch, recorder.own_generators if recorder.own_generators is not None else [])
+        self.objects = NonParameterStates(torch, recorder.own_generators if recorder.own_generators is not None else [])
         self.states: dict[str, Any] | None = None
         self.busy = False
 
@@ -85,20 +85,20 @@ class StateKeeper:
         self.save(self.objects.read_states(), path + ".new")
         os.replace(path + ".new", path)
 
-    def load_states_for(self, checkpoint: Any) -> None:
+    def load_and_restore_states_for(self, checkpoint: Any) -> None:
         path = self.state_file_for(checkpoint)
         if os.path.exists(path) and not self.recorder.step:
             self.states = self.load(path, weights_only=True)
-            self.restore_loaded_states()
+            self.restore_states_before_first_step()
 
-    def restore_loaded_states(self) -> None:
+    def restore_states_before_first_step(self) -> None:
         if self.states is None or self.recorder.step:
             return
-        taken = self.objects.restore(self.states, [part for part in PARTS if part in self.parts])
+        taken = self.objects.try_restore_parts(self.states, [part for part in PARTS if part in self.parts])
         with open(os.path.join(self.folder, PUT_BACK), "a", encoding="utf-8") as file:
             file.writelines(f"{part}\n" for part in taken)
 
-    def call_unrecorded(self, call: Any, *args: Any) -> None:
+    def call_unrecorded_or_stop(self, call: Any, *args: Any) -> None:
         """Call what is samerun's own doing: nothing of it is recorded, and its errors do not reach the program."""
         if self.busy or self.recorder.thread.inside_samerun or self.recorder.stopped:
             return
@@ -113,7 +113,7 @@ class StateKeeper:
             self.busy = False
 
 
-def install_state_keeping(recorder: Recorder, torch: Any) -> None:
+def keep_training_states_if_configured(recorder: Recorder, torch: Any) -> None:
     kept = recorder.config.kept_states
     if kept is None:
         return
@@ -122,7 +122,7 @@ def install_state_keeping(recorder: Recorder, torch: Any) -> None:
     def wrap_save(original: Any) -> Any:
         def save(*args: Any, **kwargs: Any) -> Any:
             result = original(*args, **kwargs)
-            keeper.call_unrecorded(keeper.save_states_for, args[0] if args else kwargs["obj"])
+            keeper.call_unrecorded_or_stop(keeper.save_states_for, args[0] if args else kwargs["obj"])
             return result
 
         return save
@@ -130,7 +130,7 @@ def install_state_keeping(recorder: Recorder, torch: Any) -> None:
     def wrap_load(original: Any) -> Any:
         def load(*args: Any, **kwargs: Any) -> Any:
             checkpoint = original(*args, **kwargs)
-            keeper.call_unrecorded(keeper.load_states_for, checkpoint)
+            keeper.call_unrecorded_or_stop(keeper.load_and_restore_states_for, checkpoint)
             return checkpoint
 
         return load
@@ -138,7 +138,7 @@ def install_state_keeping(recorder: Recorder, torch: Any) -> None:
     def wrap_load_state_dict(original: Any) -> Any:
         def load_state_dict(self: Any, *args: Any, **kwargs: Any) -> Any:
             checkpoint = original(self, *args, **kwargs)
-            keeper.call_unrecorded(keeper.restore_loaded_states)
+            keeper.call_unrecorded_or_stop(keeper.restore_states_before_first_step)
             return checkpoint
 
         return load_state_dict
@@ -149,7 +149,7 @@ def install_state_keeping(recorder: Recorder, torch: Any) -> None:
                 original(self, *args, **kwargs)
                 if not any(known is self for known in objects):
                     objects.append(self)
-                keeper.call_unrecorded(keeper.restore_loaded_states)
+                keeper.call_unrecorded_or_stop(keeper.restore_states_before_first_step)
 
             return __init__
 
@@ -174,4 +174,4 @@ def install_state_keeping(recorder: Recorder, torch: Any) -> None:
     wrap_attribute(torch.nn.Module, "load_state_dict", wrap_load_state_dict)
 
 
-KEPT_STATES = Interceptor("kept-states", "torch", install_state_keeping)
+KEPT_STATES = Interceptor("kept-states", "torch", keep_training_states_if_configured)

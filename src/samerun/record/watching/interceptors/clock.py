@@ -45,17 +45,17 @@ class Clock:
             return reading
         return reading + self.shift
 
-    def shown_current_time(self) -> float:
+    def current_time_shown_to_program(self) -> float:
         """What `time.time()` shows to the program now."""
         real = self.real_time()
         return self.pin_or_shift_reading(real) if self.is_changed and not self.recorder.thread.inside_samerun else real
 
     def record_reading(self, function: str, seconds: float) -> None:
         bits = struct.pack("<d", seconds) + NOTHING[:8]
-        self.recorder.emit_host_event(f.CLOCK, function, outputs=bits, thin=True, user_only=True)
+        self.recorder.emit_host_event(f.CLOCK, function, outputs=bits, thin_repeats=True, only_at_user_code=True)
 
 
-def install_time_clocks(recorder: Recorder, time: Any) -> None:
+def intercept_time_clocks(recorder: Recorder, time: Any) -> None:
     clock = Clock(recorder)
     clock.real_time = time.time
     clock.start_readings = {name: float(int(getattr(time, name)())) for name in CLOCKS if hasattr(time, name)}
@@ -98,7 +98,7 @@ def install_time_clocks(recorder: Recorder, time: Any) -> None:
         def converting(*args: Any) -> Any:
             if args not in ((), (None,)):
                 return original(*args)
-            now = clock.shown_current_time()
+            now = clock.current_time_shown_to_program()
             clock.record_reading(f"time.{original.__name__}", now)
             return original(now)
 
@@ -117,17 +117,17 @@ def install_time_clocks(recorder: Recorder, time: Any) -> None:
     recorder.clock = clock
 
 
-CLOCK = Interceptor("clock", "time", install_time_clocks)
+CLOCK = Interceptor("clock", "time", intercept_time_clocks)
 
 
-def install_datetime_clock(recorder: Recorder, module: Any) -> None:
+def intercept_datetime_now(recorder: Recorder, module: Any) -> None:
     clock = recorder.clock
     datetime_type, date_type, utc = module.datetime, module.date, module.timezone.utc
     from_timestamp = vars(datetime_type)["fromtimestamp"]
 
     def wrap_now(original: Any) -> Any:
         def now(cls: Any, *args: Any, **kwargs: Any) -> Any:
-            seconds = clock.shown_current_time()
+            seconds = clock.current_time_shown_to_program()
             clock.record_reading("datetime.now", seconds)
             if not clock.is_changed:
                 return original.__get__(None, cls)(*args, **kwargs)
@@ -141,7 +141,7 @@ def install_datetime_clock(recorder: Recorder, module: Any) -> None:
         def utcnow(cls: Any) -> Any:
             if deprecation:  # issued here, because the original would name a line of this file
                 warnings.warn(deprecation, DeprecationWarning, stacklevel=2)
-            seconds = clock.shown_current_time()
+            seconds = clock.current_time_shown_to_program()
             clock.record_reading("datetime.utcnow", seconds)
             now = from_timestamp.__get__(None, datetime_type)(seconds, utc)
             if cls is datetime_type:
@@ -152,7 +152,7 @@ def install_datetime_clock(recorder: Recorder, module: Any) -> None:
 
     def wrap_today(original: Any) -> Any:
         def today(cls: Any) -> Any:
-            seconds = clock.shown_current_time()
+            seconds = clock.current_time_shown_to_program()
             clock.record_reading("datetime.today" if issubclass(cls, datetime_type) else "date.today", seconds)
             return cls.fromtimestamp(seconds)
 
@@ -178,4 +178,4 @@ def _catch_deprecation_message(call: Any) -> str:
     return str(issued[0].message) if issued else ""
 
 
-CLOCK_DATETIME = Interceptor("clock-datetime", "datetime", install_datetime_clock)
+CLOCK_DATETIME = Interceptor("clock-datetime", "datetime", intercept_datetime_now)

@@ -19,7 +19,7 @@ from samerun.record import pins
 from samerun.record.digests.state_digests import digest_tree
 from samerun.record.trace import format as f
 from samerun.record.watching import stack_frames
-from samerun.record.watching.interceptor import Interceptor, takes_results_in_submission_order, wrap_attribute
+from samerun.record.watching.interceptor import Interceptor, pins_submission_order, wrap_attribute
 from samerun.record.watching.recorder import Recorder
 
 
@@ -30,7 +30,7 @@ class ObjectNumbers:
         self.known: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         self.next = itertools.count()
 
-    def assign_number(self, item: Any) -> int:
+    def get_or_assign_number(self, item: Any) -> int:
         try:
             number = self.known.get(item)
             if number is None:
@@ -53,7 +53,9 @@ class SortedSet(set[Any]):
 
 def record_done_tasks(recorder: Recorder, event_name: str, task_numbers: Iterable[int]) -> None:
     """Record which tasks are done, in the order in which the set of them is iterated."""
-    recorder.emit_host_event(f.COMPLETION, event_name, value=",".join(map(str, task_numbers)).encode(), user_only=True)
+    recorder.emit_host_event(
+        f.COMPLETION, event_name, value=",".join(map(str, task_numbers)).encode(), only_at_user_code=True
+    )
 
 
 def record_completed_item(recorder: Recorder, event_name: str, item: Any) -> None:
@@ -66,14 +68,14 @@ def record_completed_item(recorder: Recorder, event_name: str, item: Any) -> Non
         value = b"\0" * 16
     finally:
         recorder.thread.inside_samerun -= 1
-    recorder.emit_host_event(f.COMPLETION, event_name, outputs=value, user_only=True)
+    recorder.emit_host_event(f.COMPLETION, event_name, outputs=value, only_at_user_code=True)
 
 
 class NoTensor:
     """Stands for `torch.Tensor` while torch is not loaded."""
 
 
-def install_thread_queue(recorder: Recorder, queue: Any) -> None:
+def intercept_thread_queue_get(recorder: Recorder, queue: Any) -> None:
     """`queue.Queue.get` called by the program itself."""
     wrap_attribute(queue.Queue, "get", lambda original: wrap_get_to_record_item(recorder, original, "queue.get"))
     if pins.SERIAL in recorder.config.pins:
@@ -92,7 +94,7 @@ class QueueRefiller:
 
     def wrap_put_to_note_filler(self, original: Any) -> Any:
         def put(queue: Any, *args: Any, **kwargs: Any) -> None:
-            if queue.maxsize > 0 and stack_frames.called_by_user(("queue",)):
+            if queue.maxsize > 0 and stack_frames.is_called_by_user(("queue",)):
                 self.fillers.setdefault(queue, set()).add(threading.current_thread())
             original(queue, *args, **kwargs)
 
@@ -101,13 +103,13 @@ class QueueRefiller:
     def wrap_get_to_wait_until_full(self, original: Any) -> Any:
         def get(queue: Any, *args: Any, **kwargs: Any) -> Any:
             item = original(queue, *args, **kwargs)
-            if queue.maxsize > 0 and queue not in self.never_refilled and stack_frames.called_by_user(("queue",)):
-                self.wait_until_full(queue)
+            if queue.maxsize > 0 and queue not in self.never_refilled and stack_frames.is_called_by_user(("queue",)):
+                self.wait_until_full_or_timeout(queue)
             return item
 
         return get
 
-    def wait_until_full(self, queue: Any) -> None:
+    def wait_until_full_or_timeout(self, queue: Any) -> None:
         for _ in range(int(SERIAL_SECONDS / POLL_SECONDS)):
             other_fillers = self.fillers.get(queue, set()) - {threading.current_thread()}
             if queue.full() or not any(thread.is_alive() for thread in other_fillers):
@@ -116,7 +118,7 @@ class QueueRefiller:
         self.never_refilled[queue] = True
 
 
-def install_process_queues(recorder: Recorder, queues: Any) -> None:
+def intercept_process_queue_get(recorder: Recorder, queues: Any) -> None:
     """`multiprocessing.Queue.get` and `SimpleQueue.get`."""
     for kind in (queues.Queue, queues.SimpleQueue):
         wrap_attribute(
@@ -134,29 +136,31 @@ def wrap_get_to_record_item(recorder: Recorder, original: Any, event_name: str) 
     return get
 
 
-def install_future_completion(recorder: Recorder, futures: Any) -> None:
+def intercept_future_completion(recorder: Recorder, futures: Any) -> None:
     """`concurrent.futures.as_completed`: the positions, in the order of completion. `wait`: which futures are done."""
-    in_order = takes_results_in_submission_order(recorder)
+    in_order = pins_submission_order(recorder)
     numbers = ObjectNumbers()
 
     def wrap_future_init(original: Any) -> Any:
         def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
             original(self, *args, **kwargs)
-            numbers.assign_number(self)
+            numbers.get_or_assign_number(self)
 
         return __init__
 
-    def wrap_to_count_wait(original: Any) -> Any:
+    def wrap_wait(original: Any) -> Any:
         def wait(fs: Any, timeout: float | None = None, return_when: str = futures.ALL_COMPLETED) -> Any:
             futures_given = list(fs)
             if in_order and futures_given and return_when == futures.FIRST_COMPLETED:
-                first = min(futures_given, key=numbers.assign_number)
+                first = min(futures_given, key=numbers.get_or_assign_number)
                 found = original([first], timeout)
                 found = type(found)(found.done, found.not_done | (set(futures_given) - {first}))
             else:
                 found = original(futures_given, timeout, return_when)
-            record_done_tasks(recorder, "concurrent.futures.wait", map(numbers.assign_number, found.done))
-            return type(found)(SortedSet(found.done, numbers.assign_number), found.not_done) if in_order else found
+            record_done_tasks(recorder, "concurrent.futures.wait", map(numbers.get_or_assign_number, found.done))
+            return (
+                type(found)(SortedSet(found.done, numbers.get_or_assign_number), found.not_done) if in_order else found
+            )
 
         return wait
 
@@ -166,7 +170,7 @@ def install_future_completion(recorder: Recorder, futures: Any) -> None:
             at = {id(future): number for number, future in enumerate(futures_given)}
             for future in yield_in_order(futures_given, timeout) if in_order else original(futures_given, timeout):
                 position = str(at.get(id(future))).encode()
-                recorder.emit_host_event(f.COMPLETION, "as_completed", value=position, user_only=True)
+                recorder.emit_host_event(f.COMPLETION, "as_completed", value=position, only_at_user_code=True)
                 yield future
 
         return as_completed
@@ -177,11 +181,11 @@ def install_future_completion(recorder: Recorder, futures: Any) -> None:
             yield future
 
     wrap_attribute(futures, "as_completed", wrap_as_completed)
-    wrap_attribute(futures, "wait", wrap_to_count_wait)
+    wrap_attribute(futures, "wait", wrap_wait)
     wrap_attribute(futures._base.Future, "__init__", wrap_future_init)
 
 
-def install_serial_submit(recorder: Recorder, thread: Any) -> None:
+def intercept_submit_if_serial(recorder: Recorder, thread: Any) -> None:
     """`ThreadPoolExecutor.submit`: only changed by the pin, which waits for each task."""
     if pins.SERIAL not in recorder.config.pins:
         return
@@ -200,12 +204,12 @@ def install_serial_submit(recorder: Recorder, thread: Any) -> None:
     wrap_attribute(thread.ThreadPoolExecutor, "submit", wrap_submit)
 
 
-def install_imap_unordered(recorder: Recorder, pool: Any) -> None:
+def intercept_imap_unordered(recorder: Recorder, pool: Any) -> None:
     """`Pool.imap_unordered`, of processes and of threads."""
 
     def wrap_imap_unordered(original: Any) -> Any:
         def imap_unordered(self: Any, *args: Any, **kwargs: Any) -> Any:
-            take = self.imap if takes_results_in_submission_order(recorder) else original.__get__(self)
+            take = self.imap if pins_submission_order(recorder) else original.__get__(self)
             for item in take(*args, **kwargs):
                 record_completed_item(recorder, "imap_unordered", item)
                 yield item
@@ -217,15 +221,15 @@ def install_imap_unordered(recorder: Recorder, pool: Any) -> None:
 
 SERIAL_SECONDS, POLL_SECONDS = 3.0, 0.002
 
-THREAD_QUEUE = Interceptor("completion-queue", "queue", install_thread_queue)
-PROCESS_QUEUES = Interceptor("completion-process-queue", "multiprocessing.queues", install_process_queues)
-FUTURES = Interceptor("completion-futures", "concurrent.futures", install_future_completion)
-EXECUTOR = Interceptor("completion-executor", "concurrent.futures.thread", install_serial_submit)
-POOL = Interceptor("completion-pool", "multiprocessing.pool", install_imap_unordered)
+THREAD_QUEUE = Interceptor("completion-queue", "queue", intercept_thread_queue_get)
+PROCESS_QUEUES = Interceptor("completion-process-queue", "multiprocessing.queues", intercept_process_queue_get)
+FUTURES = Interceptor("completion-futures", "concurrent.futures", intercept_future_completion)
+EXECUTOR = Interceptor("completion-executor", "concurrent.futures.thread", intercept_submit_if_serial)
+POOL = Interceptor("completion-pool", "multiprocessing.pool", intercept_imap_unordered)
 
 
-def install_asyncio_completion(recorder: Recorder, asyncio: Any) -> None:
-    in_order = takes_results_in_submission_order(recorder)
+def intercept_asyncio_completion(recorder: Recorder, asyncio: Any) -> None:
+    in_order = pins_submission_order(recorder)
     numbers = ObjectNumbers()
 
     def wrap_as_completed(original: Any) -> Any:
@@ -236,21 +240,21 @@ def install_asyncio_completion(recorder: Recorder, asyncio: Any) -> None:
 
         return as_completed
 
-    def wrap_to_count_wait(original: Any) -> Any:
+    def wrap_wait(original: Any) -> Any:
         async def wait(fs: Any, *, timeout: float | None = None, return_when: str = asyncio.ALL_COMPLETED) -> Any:
             if type(fs) not in (set, frozenset, list, tuple) or not all(map(asyncio.isfuture, fs)):
                 return await original(fs, timeout=timeout, return_when=return_when)  # it says what is wrong with them
             tasks = sorted(fs, key=task_creation_key) if isinstance(fs, (set, frozenset)) else list(fs)
             for future in tasks:
-                numbers.assign_number(future)
+                numbers.get_or_assign_number(future)
             if in_order and tasks and return_when == asyncio.FIRST_COMPLETED:
-                first = min(tasks, key=numbers.assign_number)
+                first = min(tasks, key=numbers.get_or_assign_number)
                 done, pending = await original([first], timeout=timeout)
                 pending = pending | (set(tasks) - {first})
             else:
                 done, pending = await original(tasks, timeout=timeout, return_when=return_when)
-            record_done_tasks(recorder, "asyncio.wait", map(numbers.assign_number, done))
-            return (SortedSet(done, numbers.assign_number) if in_order else done), pending
+            record_done_tasks(recorder, "asyncio.wait", map(numbers.get_or_assign_number, done))
+            return (SortedSet(done, numbers.get_or_assign_number) if in_order else done), pending
 
         return wait
 
@@ -258,7 +262,7 @@ def install_asyncio_completion(recorder: Recorder, asyncio: Any) -> None:
         def run_in_executor(loop: Any, *args: Any, **kwargs: Any) -> Any:
             user_line = stack_frames.find_user_line()
             found = original(loop, *args, **kwargs)
-            if user_line[1]:
+            if user_line.line:
                 number = str(next(calls)).encode()
                 found.add_done_callback(
                     lambda done: recorder.emit_host_event(
@@ -271,7 +275,7 @@ def install_asyncio_completion(recorder: Recorder, asyncio: Any) -> None:
 
     calls = itertools.count()
     wrap_attribute(asyncio.base_events.BaseEventLoop, "run_in_executor", wrap_run_in_executor)
-    for name, make in (("as_completed", wrap_as_completed), ("wait", wrap_to_count_wait)):
+    for name, make in (("as_completed", wrap_as_completed), ("wait", wrap_wait)):
         for module in (asyncio.tasks, asyncio):
             wrap_attribute(module, name, make)
 
@@ -293,9 +297,9 @@ class RecordedCompletions:
         return self
 
     def __next__(self) -> Any:
-        return self.await_and_record(next(self.results))
+        return self.await_within_timeout_and_record(next(self.results))
 
-    async def await_and_record(self, awaitable: Any) -> Any:
+    async def await_within_timeout_and_record(self, awaitable: Any) -> Any:
         import asyncio
 
         item = await (asyncio.wait_for(awaitable, self.timeout) if self.timeout is not None else awaitable)
@@ -319,4 +323,4 @@ class RecordedCompletions:
         return task
 
 
-ASYNCIO = Interceptor("completion-asyncio", "asyncio", install_asyncio_completion)
+ASYNCIO = Interceptor("completion-asyncio", "asyncio", intercept_asyncio_completion)

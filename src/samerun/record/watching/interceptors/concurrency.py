@@ -25,23 +25,23 @@ SERIAL_SECONDS = 3.0
 must be allowed to run beside them."""
 
 
-def install_thread_roles(recorder: Recorder, threading: Any) -> None:
+def intercept_thread_start(recorder: Recorder, threading: Any) -> None:
     """Wrap the starting of threads."""
     start, bootstrap = threading.Thread.start, threading.Thread._bootstrap_inner
 
     serial = pins.SERIAL in recorder.config.pins
 
     def start_with_role(self: Any) -> None:
-        self._samerun_role = recorder.next_child_thread_role(stable_thread_name(self))
+        self._samerun_role = recorder.count_child_and_make_thread_role(stable_thread_name(self))
         start(self)
-        if serial and stack_frames.called_by_user():
+        if serial and stack_frames.is_called_by_user():
             self.join(SERIAL_SECONDS)  # a thread that waits for others then runs beside them
 
     def run_with_role(self: Any) -> None:
         role = getattr(self, "_samerun_role", "")
         if role:
             try:
-                recorder.begin_thread(role)
+                recorder.number_and_emit_thread(role)
                 if recorder.enter_operators is not None and recorder.recording:
                     recorder.enter_operators()
             except Exception as error:
@@ -79,10 +79,10 @@ def stable_thread_name(thread: Any) -> str:
     return name
 
 
-THREADS = Interceptor("threads", "threading", install_thread_roles)
+THREADS = Interceptor("threads", "threading", intercept_thread_start)
 
 
-def install_wait_counting(recorder: Recorder, threading: Any) -> None:
+def intercept_thread_waits_if_doubling(recorder: Recorder, threading: Any) -> None:
     """Queues, futures, events, semaphores and barriers are made of conditions."""
     if recorder.config.executions:
         wrap_attribute(threading.Condition, "__enter__", wrap_to_count_wait)
@@ -90,7 +90,7 @@ def install_wait_counting(recorder: Recorder, threading: Any) -> None:
         wrap_attribute(threading.Thread, "join", wrap_to_count_wait)
 
 
-def install_sleep_waits(recorder: Recorder, time: Any) -> None:
+def intercept_sleep_if_doubling(recorder: Recorder, time: Any) -> None:
     """A program that polls sleeps in between."""
     if recorder.config.executions:
         wrap_attribute(time, "sleep", wrap_to_count_wait)
@@ -101,13 +101,13 @@ def wrap_to_count_wait(original: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return original(*args, **kwargs)
         finally:
-            thread_state.note_wait()
+            thread_state.count_wait()
 
     return wait
 
 
-WAITS = Interceptor("waits", "threading", install_wait_counting)
-WAITS_IN_TIME = Interceptor("waits-time", "time", install_sleep_waits)
+WAITS = Interceptor("waits", "threading", intercept_thread_waits_if_doubling)
+WAITS_IN_TIME = Interceptor("waits-time", "time", intercept_sleep_if_doubling)
 
 
 def finish_trace_at_exit(recorder: Recorder) -> None:
@@ -123,7 +123,7 @@ def finish_trace_at_exit(recorder: Recorder) -> None:
             pass
 
 
-def install_exits_and_forks(recorder: Recorder, os: Any) -> None:
+def intercept_exits_and_forks(recorder: Recorder, os: Any) -> None:
     """Finish the trace at exit and before `os._exit`; begin another in a forked child."""
     hooks.register_at_last_atexit_position(lambda: finish_trace_at_exit(recorder))
 
@@ -138,7 +138,7 @@ def install_exits_and_forks(recorder: Recorder, os: Any) -> None:
 
     wrap_attribute(os, "_exit", wrap_exit)
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(before=recorder.flush_before_fork, after_in_child=recorder.after_fork_in_child)
+        os.register_at_fork(before=recorder.flush_before_fork, after_in_child=recorder.begin_new_trace_in_forked_child)
 
     def wrap_exec(original: Any) -> Any:
         def execute(*args: Any, **kwargs: Any) -> Any:
@@ -152,10 +152,10 @@ def install_exits_and_forks(recorder: Recorder, os: Any) -> None:
         wrap_attribute(os, name, wrap_exec)
 
 
-EXITS = Interceptor("exits", "os", install_exits_and_forks)
+EXITS = Interceptor("exits", "os", intercept_exits_and_forks)
 
 
-def set_default_start_method(recorder: Recorder, context: Any) -> None:
+def set_default_start_method_if_configured(recorder: Recorder, context: Any) -> None:
     """Replace the context that stands for Python's own choice; what a program sets itself stays."""
     wanted = recorder.config.start_method
     if wanted is None:
@@ -164,17 +164,17 @@ def set_default_start_method(recorder: Recorder, context: Any) -> None:
     default._default_context = context._concrete_contexts[wanted]
 
 
-START_METHOD = Interceptor("start-method", "multiprocessing.context", set_default_start_method)
+START_METHOD = Interceptor("start-method", "multiprocessing.context", set_default_start_method_if_configured)
 
 
-def install_process_start(recorder: Recorder, process: Any) -> None:
+def intercept_process_start(recorder: Recorder, process: Any) -> None:
     serial = pins.SERIAL in recorder.config.pins
 
     def wrap_start(original: Any) -> Any:
         def start(self: Any) -> None:
-            by_user = stack_frames.called_by_user()
+            by_user = stack_frames.is_called_by_user()
             if by_user:
-                recorder.emit_host_event(f.FACT, "Process.start", user_only=True, thin=True)
+                recorder.emit_host_event(f.FACT, "Process.start", only_at_user_code=True, thin_repeats=True)
             original(self)
             if serial and by_user:
                 self.join(SERIAL_SECONDS)
@@ -184,4 +184,4 @@ def install_process_start(recorder: Recorder, process: Any) -> None:
     wrap_attribute(process.BaseProcess, "start", wrap_start)
 
 
-CHILD_PROCESSES = Interceptor("child-processes", "multiprocessing.process", install_process_start)
+CHILD_PROCESSES = Interceptor("child-processes", "multiprocessing.process", intercept_process_start)

@@ -17,7 +17,7 @@ from samerun.record.watching.interceptor import Interceptor, wrap_attribute
 from samerun.record.watching.recorder import Recorder
 
 
-def install_environment_reads(recorder: Recorder, os: Any) -> None:
+def intercept_environment_reads(recorder: Recorder, os: Any) -> None:
     """Wrap the one method that `environ[...]`, `environ.get` and `getenv` all come to."""
     kind = type(os.environ)
     original = kind.__getitem__
@@ -35,21 +35,21 @@ def install_environment_reads(recorder: Recorder, os: Any) -> None:
         if recorder.stopped or recorder.thread.inside_samerun or not isinstance(key, str) or key.startswith("SAMERUN_"):
             return
         user_line = stack_frames.find_user_line()
-        if user_line[2] and not stack_frames.called_by_samerun():
-            recorder.emit_host_event(f.ENVIRONMENT, key, value=value, user_line=user_line, thin=True)
+        if user_line.is_direct and not stack_frames.is_environment_read_by_samerun():
+            recorder.emit_host_event(f.ENVIRONMENT, key, value=value, user_line=user_line, thin_repeats=True)
 
     getitem.__doc__ = original.__doc__
     kind.__getitem__ = getitem
 
 
-VARIABLES = Interceptor("environment", "os", install_environment_reads)
+VARIABLES = Interceptor("environment", "os", intercept_environment_reads)
 
 
 PROCESS_NUMBERS = ("getpid", "getppid")
 PROCESSORS = ("cpu_count", "process_cpu_count", "sched_getaffinity", "getloadavg")
 
 
-def install_process_identity(recorder: Recorder, os: Any) -> None:
+def intercept_process_identity(recorder: Recorder, os: Any) -> None:
     """Watch the functions where the program itself calls them; the standard library needs the true numbers."""
 
     def wrap_query(original: Any) -> Any:
@@ -60,11 +60,13 @@ def install_process_identity(recorder: Recorder, os: Any) -> None:
             if recorder.stopped or recorder.thread.inside_samerun:
                 return value
             user_line = stack_frames.find_user_line()
-            if not user_line[2] or not stack_frames.called_by_user():
+            if not user_line.is_direct or not stack_frames.is_called_by_user():
                 return value
             if name in PROCESS_NUMBERS and recorder.is_pinned_here(pins.ENTROPY):
                 value = pins.pinned_seed(f"os.{name}", 22)  # no larger than Linux has them
-            recorder.emit_host_event(f.FACT, f"os.{name}", value=repr(value).encode(), thin=True, user_line=user_line)
+            recorder.emit_host_event(
+                f.FACT, f"os.{name}", value=repr(value).encode(), thin_repeats=True, user_line=user_line
+            )
             return value
 
         return ask
@@ -73,7 +75,7 @@ def install_process_identity(recorder: Recorder, os: Any) -> None:
         wrap_attribute(os, name, wrap_query)
 
 
-def install_temporary_names(recorder: Recorder, tempfile: Any) -> None:
+def intercept_temporary_names(recorder: Recorder, tempfile: Any) -> None:
     """Temporary names are drawn from the system's entropy."""
     kind = tempfile._RandomNameSequence
     original_next = kind.__next__
@@ -82,14 +84,14 @@ def install_temporary_names(recorder: Recorder, tempfile: Any) -> None:
     def __next__(self: Any) -> str:
         pinned = recorder.is_pinned_here(pins.ENTROPY)
         name: str = f"{pins.pinned_seed(f'temporary name {next(numbers)}'):08x}" if pinned else original_next(self)
-        recorder.emit_host_event(f.ENTROPY, "tempfile", value=name.encode(), user_only=True, thin=True)
+        recorder.emit_host_event(f.ENTROPY, "tempfile", value=name.encode(), only_at_user_code=True, thin_repeats=True)
         return name
 
     kind.__next__ = __next__
 
 
-IDENTITY = Interceptor("identity", "os", install_process_identity)
-TEMPORARY_NAMES = Interceptor("identity-tempfile", "tempfile", install_temporary_names)
+IDENTITY = Interceptor("identity", "os", intercept_process_identity)
+TEMPORARY_NAMES = Interceptor("identity-tempfile", "tempfile", intercept_temporary_names)
 
 
 def make_entropy_wrapper(recorder: Recorder, function: str) -> Callable[[Any], Any]:
@@ -98,7 +100,9 @@ def make_entropy_wrapper(recorder: Recorder, function: str) -> Callable[[Any], A
     def wrap(original: Any) -> Any:
         def read_recorded(*args: Any, **kwargs: Any) -> Any:
             value = original(*args, **kwargs)
-            recorder.emit_host_event(f.ENTROPY, function, value=repr(value).encode(), user_only=True, thin=True)
+            recorder.emit_host_event(
+                f.ENTROPY, function, value=repr(value).encode(), only_at_user_code=True, thin_repeats=True
+            )
             return value
 
         return read_recorded
@@ -106,9 +110,9 @@ def make_entropy_wrapper(recorder: Recorder, function: str) -> Callable[[Any], A
     return wrap
 
 
-def install_os_entropy(recorder: Recorder, os: Any) -> None:
+def intercept_os_entropy(recorder: Recorder, os: Any) -> None:
     if recorder.has_pin_anywhere(pins.ENTROPY):
-        stream = pins.pinned_byte_stream("urandom")
+        stream = pins.make_pinned_byte_reader("urandom")
 
         def wrap_pinned(original: Any) -> Any:
             def read(size: int, *flags: Any) -> bytes:
@@ -130,11 +134,11 @@ def rebind_urandom_of_random(recorder: Recorder, random: Any) -> None:
     random._urandom = sys.modules["os"].urandom
 
 
-def install_uuid(recorder: Recorder, uuid: Any) -> None:
+def intercept_uuid(recorder: Recorder, uuid: Any) -> None:
     wrap_attribute(uuid, "uuid1", make_entropy_wrapper(recorder, "uuid.uuid1"))
     wrap_attribute(uuid, "uuid4", make_entropy_wrapper(recorder, "uuid.uuid4"))
 
 
-ENTROPY = Interceptor("entropy", "os", install_os_entropy)
+ENTROPY = Interceptor("entropy", "os", intercept_os_entropy)
 ENTROPY_RANDOM = Interceptor("entropy-random", "random", rebind_urandom_of_random)
-ENTROPY_UUID = Interceptor("entropy-uuid", "uuid", install_uuid)
+ENTROPY_UUID = Interceptor("entropy-uuid", "uuid", intercept_uuid)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from typing import Any
+from typing import Any, NamedTuple
 
 from xxhash import xxh3_64_intdigest, xxh3_128
 
@@ -44,7 +44,7 @@ class ScandirIterator:
         self._entries = iter(())
 
 
-def install_directory_listings(recorder: Recorder, os_module: Any) -> None:
+def intercept_directory_listings(recorder: Recorder, os_module: Any) -> None:
     order = recorder.config.listing_order
 
     def sort_entries(items: list[Any], key: Any) -> list[Any]:
@@ -62,7 +62,7 @@ def install_directory_listings(recorder: Recorder, os_module: Any) -> None:
         recorder.emit_host_event(
             f.LISTING, name, aux=str(shown), value=repr(names).encode("utf-8", "surrogatepass"),
             inputs=xxh3_64_intdigest(repr(sorted(names, key=str)).encode("utf-8", "surrogatepass")),
-            user_only=True,
+            only_at_user_code=True,
         )  # fmt: skip
 
     def wrap_listdir(original: Any) -> Any:
@@ -89,7 +89,7 @@ def install_directory_listings(recorder: Recorder, os_module: Any) -> None:
             os_module.supports_fd.add(getattr(os_module, name))
 
 
-LISTING = Interceptor("listing", "os", install_directory_listings)
+LISTING = Interceptor("listing", "os", intercept_directory_listings)
 
 
 CONTENT_BYTES = 1 << 20
@@ -104,19 +104,19 @@ _open, _read, _close = os.open, os.read, os.close  # a program may replace them
 _READABLE = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
 
 
-def install_opened_files(recorder: Recorder, module: Any) -> None:
+def add_audit_hook_for_opened_files(recorder: Recorder, module: Any) -> None:
     """One audit hook: it sees every way of opening a file from Python, whatever library opens it."""
 
     def hook(event: str, arguments: Any) -> None:
         if event == "open" and not recorder.stopped and not recorder.thread.inside_samerun:
-            record_opened_file(recorder, *arguments)
+            record_or_remember_opened_file(recorder, *arguments)
 
     sys.addaudithook(hook)
     recorder.end_callbacks.append(lambda: record_output_files(recorder))
     recorder.fork_callbacks.append(recorder.output_files.clear)
 
 
-def record_opened_file(recorder: Recorder, path: Any, mode: Any, flags: Any) -> None:
+def record_or_remember_opened_file(recorder: Recorder, path: Any, mode: Any, flags: Any) -> None:
     """Note a file that the program opens: its digest now where it reads, its name where it writes."""
     if not isinstance(path, (str, bytes)):
         return
@@ -127,28 +127,35 @@ def record_opened_file(recorder: Recorder, path: Any, mode: Any, flags: Any) -> 
         return
     writes = mode[:1] not in ("r", "") if mode is not None else isinstance(flags, int) and flags & 3 != os.O_RDONLY
     if writes or (mode is not None and "+" in mode):
-        if recorder.config.receipt and len(recorder.output_files) < MOST_OUTPUTS and stack_frames.find_user_line()[1]:
+        if recorder.config.receipt and len(recorder.output_files) < MOST_OUTPUTS and stack_frames.find_user_line().line:
             recorder.output_files[os.path.abspath(name)] = None
         if writes:
             return
     user_line = stack_frames.find_user_line()
-    if not user_line[1] or not recorder.count_and_should_record(("file", name, user_line[1])):
+    if not user_line.line or not recorder.count_and_should_record(("file", name, user_line.line)):
         return
     recorder.thread.inside_samerun += 1
     try:
-        size, value = digest_file_content(name)
+        size, value = digest_regular_file(name)
     except OSError:
-        size, value = 0, NOTHING
+        size, value = FileContent(0, NOTHING)
     finally:
         recorder.thread.inside_samerun -= 1
     recorder.emit_host_event(f.FILE, "open", aux=name, inputs=size, outputs=value, user_line=user_line)
 
 
-def digest_file_content(path: str) -> tuple[int, bytes]:
-    """Size and digest of a regular file; other kinds are not touched."""
+class FileContent(NamedTuple):
+    """Size and digest of a file; (0, NOTHING) for what is not a regular file."""
+
+    byte_count: int
+    digest: bytes
+
+
+def digest_regular_file(path: str) -> FileContent:
+    """Size and digest of a regular file; other kinds are not touched. Raises OSError."""
     info = os.stat(path)
     if not stat.S_ISREG(info.st_mode):
-        return 0, NOTHING
+        return FileContent(0, NOTHING)
     running = xxh3_128()
     fd = _open(path, _READABLE)
     try:
@@ -160,7 +167,7 @@ def digest_file_content(path: str) -> tuple[int, bytes]:
             running.update(os.pread(fd, CONTENT_BYTES // 2, info.st_size - CONTENT_BYTES // 2))
     finally:
         _close(fd)
-    return info.st_size, running.digest()
+    return FileContent(info.st_size, running.digest())
 
 
 def record_output_files(recorder: Recorder) -> None:
@@ -169,7 +176,7 @@ def record_output_files(recorder: Recorder) -> None:
     try:
         for name in recorder.output_files:
             try:
-                size, value = digest_file_content(name)
+                size, value = digest_regular_file(name)
             except OSError:
                 continue
             if value != NOTHING and (writer := recorder.writer or recorder.open_writer()):
@@ -178,7 +185,7 @@ def record_output_files(recorder: Recorder) -> None:
         recorder.thread.inside_samerun -= 1
 
 
-OPENED_FILES = Interceptor("files", "os", install_opened_files)
+OPENED_FILES = Interceptor("files", "os", add_audit_hook_for_opened_files)
 
 
 SYSTEM_FOLDERS = ("/proc/", "/sys/", "/dev/", "/usr/lib/", "/etc/")
@@ -186,7 +193,7 @@ EXISTENCE_FUNCTIONS = ("exists", "lexists", "isfile", "isdir", "getsize")
 TIME_FUNCTIONS = ("getmtime", "getctime", "getatime")
 
 
-def install_os_path_queries(recorder: Recorder, path: Any) -> None:
+def intercept_os_path_queries(recorder: Recorder, path: Any) -> None:
     """The functions of `os.path`."""
     pinned = pins.STAT in recorder.config.pins
 
@@ -197,7 +204,7 @@ def install_os_path_queries(recorder: Recorder, path: Any) -> None:
             value = original(*args, **kwargs)
             if pinned and name in TIME_FUNCTIONS:
                 value = pins.PINNED_CLOCK_START
-            record_file_query(recorder, f"os.path.{name}", args[0] if args else None, value)
+            record_user_file_query(recorder, f"os.path.{name}", args[0] if args else None, value)
             return value
 
         return ask
@@ -206,7 +213,7 @@ def install_os_path_queries(recorder: Recorder, path: Any) -> None:
         wrap_attribute(path, name, wrap_query)
 
 
-def install_stat_queries(recorder: Recorder, os_module: Any) -> None:
+def intercept_os_stat(recorder: Recorder, os_module: Any) -> None:
     """`os.stat`, by which `pathlib` goes too: what is noted is the kind, the size and the time of change."""
     pinned = pins.STAT in recorder.config.pins
     original = os_module.stat
@@ -217,9 +224,9 @@ def install_stat_queries(recorder: Recorder, os_module: Any) -> None:
         try:
             found = original(path, *args, **kwargs)
         except OSError:
-            record_file_query(recorder, "os.stat", path, None)
+            record_user_file_query(recorder, "os.stat", path, None)
             raise
-        if not stack_frames.called_by_user(("pathlib",)):
+        if not stack_frames.is_called_by_user(("pathlib",)):
             return found
         if pinned:
             kept = list(found)
@@ -228,7 +235,7 @@ def install_stat_queries(recorder: Recorder, os_module: Any) -> None:
             times.update({f"{name}_ns": int(pins.PINNED_CLOCK_START) * 10**9 for name in list(times)})
             extras = {field: getattr(found, field) for field in EXTRA_STAT_FIELDS if hasattr(found, field)}
             found = os_module.stat_result(kept, {**extras, **times})
-        record_file_query(recorder, "os.stat", path, (found.st_mode, found.st_size, found.st_mtime_ns))
+        record_user_file_query(recorder, "os.stat", path, (found.st_mode, found.st_size, found.st_mtime_ns))
         return found
 
     watched = make_wrapper_of_same_type(original, stat)
@@ -241,16 +248,18 @@ def install_stat_queries(recorder: Recorder, os_module: Any) -> None:
 EXTRA_STAT_FIELDS = ("st_blksize", "st_blocks", "st_rdev")
 
 
-def record_file_query(recorder: Recorder, function: str, path: Any, answer: Any) -> None:
+def record_user_file_query(recorder: Recorder, function: str, path: Any, answer: Any) -> None:
     if recorder.stopped or recorder.thread.inside_samerun or not isinstance(path, (str, bytes, os.PathLike)):
         return
-    if not stack_frames.called_by_user(("pathlib",)):
+    if not stack_frames.is_called_by_user(("pathlib",)):
         return
     shown = os.fsdecode(path)
     if shown.startswith(SYSTEM_FOLDERS):
         return
-    recorder.emit_host_event(f.FACT, function, aux=shown, value=repr(answer).encode(), user_only=True, thin=True)
+    recorder.emit_host_event(
+        f.FACT, function, aux=shown, value=repr(answer).encode(), only_at_user_code=True, thin_repeats=True
+    )
 
 
-STAT_FACTS = Interceptor("file-facts", "os", install_stat_queries)
-PATH_FACTS = Interceptor("file-facts-path", "posixpath", install_os_path_queries)
+STAT_FACTS = Interceptor("file-facts", "os", intercept_os_stat)
+PATH_FACTS = Interceptor("file-facts-path", "posixpath", intercept_os_path_queries)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from samerun.record.config import FreshMemory
 from samerun.record.trace import format as f
 from samerun.record.watching.interceptor import Interceptor, wrap_attribute
 from samerun.record.watching.recorder import Recorder
@@ -15,13 +16,13 @@ PATTERN_FLOAT = 2.71875  # exact in every floating dtype of torch down to float8
 PATTERN_INT = 3  # small, so that a program that uses it as an index fails no more often than with garbage
 
 
-def fill_in_place(tensor: Any, pattern: str) -> None:
+def fill_uninitialized_if_possible(tensor: Any, fill: FreshMemory) -> None:
     """Fill a fresh tensor in place; autograd is not told. Dtypes that cannot be filled stay as they are."""
     import torch
 
     if tensor.device.type == "meta" or tensor.layout is not torch.strided or tensor.is_quantized:
         return
-    if pattern == "zeros":
+    if fill == "zeros":
         value: Any = 0
     elif tensor.dtype.is_floating_point or tensor.dtype.is_complex:
         value = PATTERN_FLOAT
@@ -33,7 +34,7 @@ def fill_in_place(tensor: Any, pattern: str) -> None:
         pass
 
 
-def torch_fills_fresh_memory() -> bool:
+def torch_fills_uninitialized_memory() -> bool:
     """Does torch give fresh tensors a known value itself? Then what they hold is no accident, and is not varied."""
     import torch
 
@@ -41,7 +42,7 @@ def torch_fills_fresh_memory() -> bool:
     return torch.are_deterministic_algorithms_enabled() and bool(settings.fill_uninitialized_memory)
 
 
-def install_numpy_empty_fill(recorder: Recorder, numpy: Any) -> None:
+def fill_numpy_empty_if_configured(recorder: Recorder, numpy: Any) -> None:
     """Fill what `numpy.empty` and `numpy.empty_like` return."""
     fill = recorder.config.fresh_memory
     if fill is None:
@@ -57,7 +58,7 @@ def install_numpy_empty_fill(recorder: Recorder, numpy: Any) -> None:
                     array[...] = value
                 except (ValueError, TypeError):
                     pass
-                recorder.emit_host_event(f.FRESH, "numpy.empty", user_only=True, thin=True)
+                recorder.emit_host_event(f.FRESH, "numpy.empty", only_at_user_code=True, thin_repeats=True)
             return array
 
         return empty
@@ -66,4 +67,4 @@ def install_numpy_empty_fill(recorder: Recorder, numpy: Any) -> None:
         wrap_attribute(numpy, name, wrap_empty)
 
 
-NUMPY_EMPTY = Interceptor("fresh-memory", "numpy", install_numpy_empty_fill)
+NUMPY_EMPTY = Interceptor("fresh-memory", "numpy", fill_numpy_empty_if_configured)

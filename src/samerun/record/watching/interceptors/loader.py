@@ -13,13 +13,13 @@ from typing import Any
 from samerun.record.digests.state_digests import digest_tree
 from samerun.record.trace import format as f
 from samerun.record.watching import stack_frames
-from samerun.record.watching.interceptor import Interceptor, takes_results_in_submission_order, wrap_attribute
+from samerun.record.watching.interceptor import Interceptor, pins_submission_order, wrap_attribute
 from samerun.record.watching.recorder import Recorder
 
 LOADER_VARIABLE = "SAMERUN_LOADER"
 
 
-def install_dataloader(recorder: Recorder, dataloader: Any) -> None:
+def intercept_dataloader(recorder: Recorder, dataloader: Any) -> None:
     """Wrap the iterators' construction and `__next__`."""
     import torch
 
@@ -43,7 +43,7 @@ def install_dataloader(recorder: Recorder, dataloader: Any) -> None:
             batch = original_next(self)
         except StopIteration:
             if recorder.sample_rows is not None and recorder.sample_rows.is_current_pass(self):
-                recorder.sample_rows.end_pass()
+                recorder.sample_rows.emit_row_digests_and_end_pass()
             raise
         finally:
             state.phase = phase
@@ -51,7 +51,7 @@ def install_dataloader(recorder: Recorder, dataloader: Any) -> None:
             state.inside_samerun += 1
             try:
                 if recorder.replayer is not None:
-                    batch = recorder.replayer.keep_or_replace_batch(batch)
+                    batch = recorder.replayer.save_or_replay_batch(batch)
                 value = digest_tree(batch, torch.Tensor)
             except Exception:
                 value = b"\0" * 16
@@ -65,11 +65,13 @@ def install_dataloader(recorder: Recorder, dataloader: Any) -> None:
 
     base.__init__, base.__next__ = start_iterator, next_batch
     workers = dataloader._MultiProcessingDataLoaderIter
-    wrap_attribute(workers, "__init__", lambda original: wrap_init_to_tell_workers_their_loader(recorder, original))
-    wrap_attribute(dataloader.DataLoader, "__init__", lambda original: wrap_dataloader_init(recorder, original))
+    wrap_attribute(workers, "__init__", lambda original: wrap_init_to_export_loader_number(recorder, original))
+    wrap_attribute(
+        dataloader.DataLoader, "__init__", lambda original: wrap_init_to_record_and_vary_loader(recorder, original)
+    )
 
 
-def wrap_init_to_tell_workers_their_loader(recorder: Recorder, original: Any) -> Any:
+def wrap_init_to_export_loader_number(recorder: Recorder, original: Any) -> Any:
     """Tell workers that do not inherit memory which loader they belong to. They start in here."""
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -82,7 +84,7 @@ def wrap_init_to_tell_workers_their_loader(recorder: Recorder, original: Any) ->
     return __init__
 
 
-def wrap_dataloader_init(recorder: Recorder, original: Any) -> Any:
+def wrap_init_to_record_and_vary_loader(recorder: Recorder, original: Any) -> Any:
     """Note where a loader is made, and whether it may hand over batches out of order."""
     parameters = inspect.signature(original)
 
@@ -93,25 +95,25 @@ def wrap_dataloader_init(recorder: Recorder, original: Any) -> Any:
             count = int(given.arguments.get("num_workers") or 0)
             given.arguments["num_workers"] = count + 1 if count else 2
             args, kwargs = given.args[1:], given.kwargs
-        if "in_order" in kwargs and takes_results_in_submission_order(recorder):
+        if "in_order" in kwargs and pins_submission_order(recorder):
             kwargs["in_order"] = True
         original(self, *args, **kwargs)
-        record_iterable_dataset(recorder, getattr(self, "dataset", None))
+        record_user_iterable_dataset(recorder, getattr(self, "dataset", None))
 
     return __init__
 
 
-def record_iterable_dataset(recorder: Recorder, dataset: Any) -> None:
+def record_user_iterable_dataset(recorder: Recorder, dataset: Any) -> None:
     """Where a dataset that is iterated says what it yields: every worker goes through all of it."""
     if not any(kind.__name__ == "IterableDataset" for kind in type(dataset).__mro__):
         return
     code = getattr(type(dataset).__iter__, "__code__", None)
     if code is not None and stack_frames.classify_code(code) == stack_frames.USER:
-        user_line = (code.co_filename, code.co_firstlineno, True)
+        user_line = stack_frames.UserLine(code.co_filename, code.co_firstlineno, True)
         recorder.emit_host_event(f.LOADER, "IterableDataset", aux="iterable", user_line=user_line)
 
 
-def install_worker_role(recorder: Recorder, worker: Any) -> None:
+def intercept_worker_loop_to_set_role(recorder: Recorder, worker: Any) -> None:
     """A worker process is named after its loader and its number."""
     loop = worker._worker_loop
 
@@ -122,7 +124,7 @@ def install_worker_role(recorder: Recorder, worker: Any) -> None:
             number = args[8] if len(args) > 8 else kwargs.get("worker_id", 0)
             parent = recorder.process_role().rsplit("/", 1)[0]
             loader = recorder.loader_count or int(os.environ.get(LOADER_VARIABLE, "0"))
-            recorder.set_role_before_first_event(f"{parent}/loader{loader}.worker{number}")
+            recorder.set_role_if_no_event_yet(f"{parent}/loader{loader}.worker{number}")
             recorder.thread.phase = f.DATA
         except Exception as error:
             recorder.stop(f"samerun could not name a DataLoader worker: {error!r}")
@@ -132,11 +134,11 @@ def install_worker_role(recorder: Recorder, worker: Any) -> None:
     worker._worker_loop = _worker_loop
 
 
-DATALOADER = Interceptor("loader", "torch.utils.data.dataloader", install_dataloader)
-WORKER = Interceptor("loader-worker", "torch.utils.data._utils.worker", install_worker_role)
+DATALOADER = Interceptor("loader", "torch.utils.data.dataloader", intercept_dataloader)
+WORKER = Interceptor("loader-worker", "torch.utils.data._utils.worker", intercept_worker_loop_to_set_role)
 
 
-def install_batch_halving(recorder: Recorder, loader: Any) -> None:
+def halve_inference_batches_if_configured(recorder: Recorder, loader: Any) -> None:
     """Let an iteration without gradients hand out batches of half the size."""
     if not recorder.config.split_batches:
         return
@@ -160,12 +162,12 @@ def install_batch_halving(recorder: Recorder, loader: Any) -> None:
     wrap_attribute(loader.DataLoader, "__iter__", wrap_iter)
 
 
-def install_sample_row_hashing(recorder: Recorder, iterators: Any) -> None:
+def enable_sample_row_hashing_if_configured(recorder: Recorder, iterators: Any) -> None:
     if recorder.config.hash_rows:
         from samerun.record.watching.sample_rows import SampleRows
 
         recorder.sample_rows = SampleRows(recorder, (iterators.SingleProcessIterator, iterators.MultiProcessIterator))
 
 
-SPLIT_PASSES = Interceptor("passes", "samerun.data.loader", install_batch_halving)
-SAMPLE_ROWS = Interceptor("passes-rows", "samerun.data.iterators", install_sample_row_hashing)
+SPLIT_PASSES = Interceptor("passes", "samerun.data.loader", halve_inference_batches_if_configured)
+SAMPLE_ROWS = Interceptor("passes-rows", "samerun.data.iterators", enable_sample_row_hashing_if_configured)

@@ -13,7 +13,7 @@ from typing import Any
 from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
 from samerun.record import pins
-from samerun.record.digests.state_digests import digest_numpy_state, numpy_global_generator
+from samerun.record.digests.state_digests import digest_numpy_random_state, find_numpy_global_generator
 from samerun.record.trace import format as f
 from samerun.record.watching import stack_frames
 from samerun.record.watching.interceptor import Interceptor, wrap_attribute, wrap_builtin_method
@@ -44,30 +44,30 @@ def digest_numpy_seed(seed: Any) -> int:
     return xxh3_64_intdigest(repr(seed).encode("utf-8", "surrogatepass"))
 
 
-def install_numpy_random(recorder: Recorder, numpy_random: Any) -> None:
+def pin_and_intercept_numpy_random(recorder: Recorder, numpy_random: Any) -> None:
     """Watch the global generator, seeds from the system, and generators that `default_rng` makes."""
     if pins.NUMPY_GLOBAL in recorder.config.pins:
         numpy_random.seed(pins.pinned_seed("numpy"))
-    watch_global_draws(recorder, numpy_random)
-    watch_global_seeding(recorder, numpy_random)
-    watch_unseeded_creation(recorder)
-    watch_generator_objects(recorder, numpy_random)
-    watch_random_state_objects(recorder, numpy_random)
+    intercept_global_draws(recorder, numpy_random)
+    intercept_global_seeding(recorder, numpy_random)
+    intercept_unseeded_creation(recorder)
+    intercept_generator_draws(recorder, numpy_random)
+    intercept_random_state_draws(recorder, numpy_random)
 
 
-def watch_global_draws(recorder: Recorder, numpy_random: Any) -> None:
+def intercept_global_draws(recorder: Recorder, numpy_random: Any) -> None:
     """Wrap the module's functions, which draw from the global generator."""
     get_state = numpy_random.get_state
 
     def global_state() -> bytes:
-        return digest_numpy_state(get_state(legacy=False))
+        return digest_numpy_random_state(get_state(legacy=False))
 
     def wrap_draw(original: Any) -> Any:
         name = original.__name__
 
         def drawing(*args: Any, **kwargs: Any) -> Any:
             if not recorder.thread.inside_samerun and not recorder.stopped:
-                recorder.record_draw("numpy", name, global_state)
+                recorder.record_draw_at_user_line("numpy", name, global_state)
             return original(*args, **kwargs)
 
         drawing.__module__, drawing.__qualname__ = "numpy.random", name
@@ -77,7 +77,7 @@ def watch_global_draws(recorder: Recorder, numpy_random: Any) -> None:
         wrap_attribute(numpy_random, name, wrap_draw)
 
 
-def watch_global_seeding(recorder: Recorder, numpy_random: Any) -> None:
+def intercept_global_seeding(recorder: Recorder, numpy_random: Any) -> None:
     """Wrap `seed` and `set_state` of the global generator."""
 
     def wrap_seed(original: Any) -> Any:
@@ -108,14 +108,16 @@ def watch_global_seeding(recorder: Recorder, numpy_random: Any) -> None:
     wrap_attribute(numpy_random, "set_state", wrap_set_state)
 
 
-def watch_unseeded_creation(recorder: Recorder) -> None:
+def intercept_unseeded_creation(recorder: Recorder) -> None:
     """Every generator made without a seed asks `bit_generator.randbits` for one."""
-    stream = pins.pinned_byte_stream("numpy-generator")
+    stream = pins.make_pinned_byte_reader("numpy-generator")
 
     def wrap_system_seed(original: Any) -> Any:
         def randbits(bits: int) -> int:
             user_line = stack_frames.find_user_line(through_imports=True)  # a library may make one when it is imported
-            recorder.emit_host_event(f.CREATE, "numpy.Generator", flags=f.UNSEEDED, user_line=user_line, user_only=True)
+            recorder.emit_host_event(
+                f.CREATE, "numpy.Generator", flags=f.UNSEEDED, user_line=user_line, only_at_user_code=True
+            )
             owner = stack_frames.find_unseeded_owner_line()
             if owner is not None:
                 recorder.emit_host_event(f.CREATE, "numpy.Generator", aux="owner", flags=f.UNSEEDED, user_line=owner)
@@ -134,7 +136,7 @@ def watch_unseeded_creation(recorder: Recorder) -> None:
         wrap_attribute(bit_generator, "randbits", wrap_system_seed)
 
 
-def watch_generator_objects(recorder: Recorder, numpy_random: Any) -> None:
+def intercept_generator_draws(recorder: Recorder, numpy_random: Any) -> None:
     """Watch the draws of `Generator`, and seeds given to `default_rng`."""
     plain = numpy_random.Generator
 
@@ -143,7 +145,7 @@ def watch_generator_objects(recorder: Recorder, numpy_random: Any) -> None:
 
         def drawing(self: Any, *args: Any, **kwargs: Any) -> Any:
             if not recorder.thread.inside_samerun and not recorder.stopped:
-                recorder.record_draw("numpy.Generator", name, lambda: digest_generator_state(self))
+                recorder.record_draw_at_user_line("numpy.Generator", name, lambda: digest_numpy_generator_state(self))
             return original(self, *args, **kwargs)
 
         return drawing
@@ -155,10 +157,12 @@ def watch_generator_objects(recorder: Recorder, numpy_random: Any) -> None:
         def default_rng(*args: Any, **kwargs: Any) -> Any:
             seed = args[0] if args else kwargs.get("seed")
             if seed is not None and not isinstance(seed, (plain, numpy_random.BitGenerator)):
-                recorder.emit_host_event(f.CREATE, "numpy.Generator", inputs=digest_numpy_seed(seed), user_only=True)
+                recorder.emit_host_event(
+                    f.CREATE, "numpy.Generator", inputs=digest_numpy_seed(seed), only_at_user_code=True
+                )
             made = original(*args, **kwargs)
             if made is not seed:
-                recorder.remember_program_generator(made)
+                recorder.keep_generator_if_states_are_kept(made)
             return made
 
         return default_rng
@@ -166,20 +170,22 @@ def watch_generator_objects(recorder: Recorder, numpy_random: Any) -> None:
     wrap_attribute(numpy_random, "default_rng", wrap_making)
 
 
-def watch_random_state_objects(recorder: Recorder, numpy_random: Any) -> None:
+def intercept_random_state_draws(recorder: Recorder, numpy_random: Any) -> None:
     """Watch seeds and draws of `RandomState`.
 
     `RandomState(3)` first makes a generator without a seed, then seeds it: only the seed counts. The global generator
     is one too: it is watched by the functions of `numpy.random`.
     """
-    shared = numpy_global_generator()
+    shared = find_numpy_global_generator()
 
     def wrap_draw(original: Any) -> Any:
         name = original.__name__
 
         def drawing(self: Any, *args: Any, **kwargs: Any) -> Any:
             if self is not shared and not recorder.thread.inside_samerun and not recorder.stopped:
-                recorder.record_draw("numpy.Generator", name, lambda: digest_numpy_state(self.get_state(legacy=False)))
+                recorder.record_draw_at_user_line(
+                    "numpy.Generator", name, lambda: digest_numpy_random_state(self.get_state(legacy=False))
+                )
             return original(self, *args, **kwargs)
 
         return drawing
@@ -193,20 +199,22 @@ def watch_random_state_objects(recorder: Recorder, numpy_random: Any) -> None:
             if seed is None or isinstance(seed, numpy_random.BitGenerator):
                 original(self, *args, **kwargs)
             else:
-                recorder.emit_host_event(f.CREATE, "numpy.Generator", inputs=digest_numpy_seed(seed), user_only=True)
+                recorder.emit_host_event(
+                    f.CREATE, "numpy.Generator", inputs=digest_numpy_seed(seed), only_at_user_code=True
+                )
                 recorder.thread.inside_samerun += 1
                 try:
                     original(self, *args, **kwargs)
                 finally:
                     recorder.thread.inside_samerun -= 1
-            recorder.remember_program_generator(self)
+            recorder.keep_generator_if_states_are_kept(self)
 
         return __init__
 
     wrap_builtin_method(numpy_random.RandomState, "__init__", wrap_making)
 
 
-def digest_generator_state(generator: Any) -> bytes:
+def digest_numpy_generator_state(generator: Any) -> bytes:
     held = generator.bit_generator.state.get("state")
     if not isinstance(held, dict):  # a bit generator of another library
         return xxh3_128_digest(repr(generator.bit_generator.state).encode())
@@ -214,15 +222,15 @@ def digest_generator_state(generator: Any) -> bytes:
     return xxh3_128_digest(b"".join(parts))
 
 
-NUMPY_RANDOM = Interceptor("numpy-random", "numpy.random", install_numpy_random)
+NUMPY_RANDOM = Interceptor("numpy-random", "numpy.random", pin_and_intercept_numpy_random)
 
 
 CHECK_RANDOM_STATE = "check_random_state"
 
 
-def install_check_random_state(recorder: Recorder, module: Any) -> None:
+def intercept_check_random_state(recorder: Recorder, module: Any) -> None:
     """Watch a module's `check_random_state`."""
-    shared = numpy_global_generator()
+    shared = find_numpy_global_generator()
 
     def wrap_check(original: Any) -> Any:
         def check_random_state(*args: Any, **kwargs: Any) -> Any:
@@ -237,9 +245,9 @@ def install_check_random_state(recorder: Recorder, module: Any) -> None:
         wrap_attribute(module, CHECK_RANDOM_STATE, wrap_check)
 
 
-def install_scipy_distributions(recorder: Recorder, module: Any) -> None:
+def intercept_scipy_rvs(recorder: Recorder, module: Any) -> None:
     """SciPy's distributions take the generator when they are made, and draw from it in `rvs`."""
-    shared = numpy_global_generator()
+    shared = find_numpy_global_generator()
 
     def wrap_rvs(original: Any) -> Any:
         def rvs(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -255,11 +263,11 @@ def install_scipy_distributions(recorder: Recorder, module: Any) -> None:
 
 def record_global_generator_use(recorder: Recorder, generator: Any) -> None:
     if not recorder.thread.inside_samerun and not recorder.stopped:
-        recorder.record_draw("numpy", CHECK_RANDOM_STATE, lambda: digest_numpy_state(generator.get_state(legacy=False)))
+        recorder.record_draw_at_user_line(
+            "numpy", CHECK_RANDOM_STATE, lambda: digest_numpy_random_state(generator.get_state(legacy=False))
+        )
 
 
-SCIKIT_LEARN = Interceptor("numpy-in-scikit-learn", "sklearn.utils.validation", install_check_random_state)
-SCIPY = Interceptor("numpy-in-scipy", "scipy._lib._util", install_check_random_state)
-SCIPY_DISTRIBUTIONS = Interceptor(
-    "numpy-in-distributions", "scipy.stats._distn_infrastructure", install_scipy_distributions
-)
+SCIKIT_LEARN = Interceptor("numpy-in-scikit-learn", "sklearn.utils.validation", intercept_check_random_state)
+SCIPY = Interceptor("numpy-in-scipy", "scipy._lib._util", intercept_check_random_state)
+SCIPY_DISTRIBUTIONS = Interceptor("numpy-in-distributions", "scipy.stats._distn_infrastructure", intercept_scipy_rvs)

@@ -22,7 +22,7 @@ from samerun.record.watching.interceptor import Interceptor, wrap_attribute
 from samerun.record.watching.recorder import Recorder
 
 
-def pin_torch_settings(recorder: Recorder, torch: Any) -> None:
+def pin_torch_settings_if_configured(recorder: Recorder, torch: Any) -> None:
     if pins.THREADS in recorder.config.pins:
         torch.set_num_threads(1)
         torch.set_num_threads = lambda number: None
@@ -31,10 +31,10 @@ def pin_torch_settings(recorder: Recorder, torch: Any) -> None:
         torch.utils.deterministic.fill_uninitialized_memory = False
 
 
-TORCH_PINS = Interceptor("held-still", "torch", pin_torch_settings)
+TORCH_PINS = Interceptor("held-still", "torch", pin_torch_settings_if_configured)
 
 
-def install_operator_mode(recorder: Recorder, torch: Any) -> None:
+def set_up_operator_mode(recorder: Recorder, torch: Any) -> None:
     """Enter the recording mode in this thread; other threads enter it when they start."""
     import torch.utils._python_dispatch as dispatch
 
@@ -88,16 +88,16 @@ def install_operator_mode(recorder: Recorder, torch: Any) -> None:
     recorder.enter_operators, recorder.leave_operators = enter, leave
     if recorder.recording or memory is not None:
         enter()
-    recorder.forget_values = table.storages.forget_values
+    recorder.drop_known_digests = table.storages.drop_known_digests
     for name in ("numpy", "__dlpack__"):
-        wrap_to_distrust_memory(recorder, table, torch.Tensor, name)
+        wrap_method_to_distrust_memory(recorder, table, torch.Tensor, name)
     for name in ("_share_fd_cpu_", "_share_filename_cpu_"):  # `share_memory_`, and what goes to other processes
-        wrap_to_distrust_memory(recorder, table, torch.UntypedStorage, name)
+        wrap_method_to_distrust_memory(recorder, table, torch.UntypedStorage, name)
     for name in ("resize_", "fill_", "copy_", "__setitem__", "_set_from_file"):
-        wrap_to_distrust_memory(recorder, table, torch.UntypedStorage, name)
+        wrap_method_to_distrust_memory(recorder, table, torch.UntypedStorage, name)
 
 
-def wrap_to_distrust_memory(recorder: Recorder, table: Any, owner: Any, method: str) -> None:
+def wrap_method_to_distrust_memory(recorder: Recorder, table: Any, owner: Any, method: str) -> None:
     """From `tensor.numpy()` and the like on, others can write to the memory without an operator.
 
     Methods of a storage change its memory at once.
@@ -108,7 +108,7 @@ def wrap_to_distrust_memory(recorder: Recorder, table: Any, owner: Any, method: 
         if not recorder.thread.inside_samerun and not recorder.stopped:
             try:
                 if not hasattr(self, "untyped_storage"):
-                    table.storages.distrust_and_forget(self)
+                    table.storages.distrust_and_drop_digests(self)
                 elif is_readable(self):
                     table.storages.distrust(self.untyped_storage())
             except Exception as error:
@@ -120,7 +120,7 @@ def wrap_to_distrust_memory(recorder: Recorder, table: Any, owner: Any, method: 
     setattr(owner, method, call_and_distrust)
 
 
-OPERATORS = Interceptor("operators", "torch", install_operator_mode)
+OPERATORS = Interceptor("operators", "torch", set_up_operator_mode)
 
 
 MEMORY_GIVING_METHODS = ("numpy", "__array__", "__dlpack__", "data_ptr")
@@ -129,7 +129,7 @@ MEMORY_TAKING_FUNCTIONS = ("from_numpy", "frombuffer", "as_tensor", "asarray", "
 """Functions of torch that make a tensor of memory that others have."""
 
 
-def install_memory_sharing(recorder: Recorder, torch: Any) -> None:
+def intercept_memory_sharing_if_doubling(recorder: Recorder, torch: Any) -> None:
     if recorder.doubling is None:
         return
     doubling, tensor_type = recorder.doubling, torch.Tensor
@@ -143,7 +143,9 @@ def install_memory_sharing(recorder: Recorder, torch: Any) -> None:
             writer = recorder.writer or recorder.open_writer()
             if writer is not None and isinstance(tensor, tensor_type):
                 location_id = (
-                    writer.intern_location(user_line[0], user_line[1], recorder.thread.module) if user_line[1] else 0
+                    writer.intern_location(user_line.file, user_line.line, recorder.thread.module)
+                    if user_line.line
+                    else 0
                 )
                 doubling.note_shared_memory(tensor, how, location_id)
         except Exception as error:
@@ -181,16 +183,16 @@ def install_memory_sharing(recorder: Recorder, torch: Any) -> None:
         wrap_attribute(torch, name, wrap_taking(name))
 
 
-SHARING = Interceptor("sharing", "torch", install_memory_sharing)
+SHARING = Interceptor("sharing", "torch", intercept_memory_sharing_if_doubling)
 
 
-def install_torch_compile(recorder: Recorder, torch: Any) -> None:
+def intercept_torch_compile(recorder: Recorder, torch: Any) -> None:
     eager = pins.EAGER in recorder.config.pins
 
     def wrap_compile(original: Any) -> Any:
         def compile(model: Any = None, *args: Any, **kwargs: Any) -> Any:
             backend = str(kwargs.get("backend", "inductor"))
-            recorder.emit_host_event(f.FACT, "torch.compile", value=backend.encode(), user_only=True)
+            recorder.emit_host_event(f.FACT, "torch.compile", value=backend.encode(), only_at_user_code=True)
             if eager:
                 return (lambda function: function) if model is None else model
             return original(model, *args, **kwargs)
@@ -200,14 +202,14 @@ def install_torch_compile(recorder: Recorder, torch: Any) -> None:
     wrap_attribute(torch, "compile", wrap_compile)
 
 
-COMPILE_CALLS = Interceptor("compile-calls", "torch", install_torch_compile)
+COMPILE_CALLS = Interceptor("compile-calls", "torch", intercept_torch_compile)
 
 
-def install_compiled_graph_recording(recorder: Recorder, output_code: Any) -> None:
+def intercept_compiled_graph_calls(recorder: Recorder, output_code: Any) -> None:
     """Wrap the call of a compiled graph."""
     import torch
 
-    from samerun.record.watching.torch_internals import location_of_running_node
+    from samerun.record.watching.torch_internals import location_of_running_autograd_node
 
     kind = output_code.CompiledFxGraph
     call = kind.__call__
@@ -227,14 +229,14 @@ def install_compiled_graph_recording(recorder: Recorder, output_code: Any) -> No
         out = call(self, inputs)
         state.inside_samerun += 1
         try:
-            recorder.forget_values(input_tensors)
+            recorder.drop_known_digests(input_tensors)
             after = digest_tree(out, torch.Tensor)
         except Exception:
             after = b"\0" * 16
         finally:
             state.inside_samerun -= 1
         state.operator_count += 1
-        location_id = location_of_running_node(state)
+        location_id = location_of_running_autograd_node(state)
         if not location_id:
             file, line, _ = stack_frames.find_user_line()
             writer = recorder.writer or recorder.open_writer()
@@ -248,10 +250,10 @@ def install_compiled_graph_recording(recorder: Recorder, output_code: Any) -> No
     kind.__call__ = call_recorded
 
 
-COMPILED_GRAPHS = Interceptor("compiled", "torch._inductor.output_code", install_compiled_graph_recording)
+COMPILED_GRAPHS = Interceptor("compiled", "torch._inductor.output_code", intercept_compiled_graph_calls)
 
 
-def install_compiled_graph_doubling(recorder: Recorder, output_code: Any) -> None:
+def double_compiled_graphs_if_doubling(recorder: Recorder, output_code: Any) -> None:
     """Wrap the call of a compiled graph, around what records it."""
     if recorder.doubling is None:
         return
@@ -291,4 +293,4 @@ def install_compiled_graph_doubling(recorder: Recorder, output_code: Any) -> Non
     wrap_attribute(output_code.CompiledFxGraph, "__call__", wrap_call)
 
 
-DOUBLED_GRAPHS = Interceptor("compiled-twice", "torch._inductor.output_code", install_compiled_graph_doubling)
+DOUBLED_GRAPHS = Interceptor("compiled-twice", "torch._inductor.output_code", double_compiled_graphs_if_doubling)

@@ -11,7 +11,7 @@ from typing import Any
 from xxhash import xxh3_64_intdigest
 
 from samerun.record import pins
-from samerun.record.digests.state_digests import digest_python_state
+from samerun.record.digests.state_digests import digest_python_random_state
 from samerun.record.trace import format as f
 from samerun.record.watching import stack_frames
 from samerun.record.watching.interceptor import Interceptor, wrap_attribute, wrap_builtin_method
@@ -28,21 +28,21 @@ def digest_python_seed(seed: Any) -> int:
     return xxh3_64_intdigest(repr(seed).encode("utf-8", "surrogatepass"))
 
 
-def install_python_random(recorder: Recorder, random: Any) -> None:
+def pin_and_intercept_python_random(recorder: Recorder, random: Any) -> None:
     """Wrap the module's functions, and `Random.seed`, through which every instance is seeded."""
     get_state = random.getstate
     if pins.PYTHON in recorder.config.pins:
         random.seed(pins.pinned_seed("python"))
 
     def global_state() -> bytes:
-        return digest_python_state(get_state())
+        return digest_python_random_state(get_state())
 
     def wrap_draw(original: Any) -> Any:
         name = original.__name__
 
         def drawing(*args: Any, **kwargs: Any) -> Any:
             if not recorder.thread.inside_samerun and not recorder.stopped:
-                recorder.record_draw("python", name, global_state)
+                recorder.record_draw_at_user_line("python", name, global_state)
             return original(*args, **kwargs)
 
         return drawing
@@ -53,7 +53,7 @@ def install_python_random(recorder: Recorder, random: Any) -> None:
     def wrap_global_seed(original: Any) -> Any:
         def seed(a: Any = None, version: int = 2) -> None:
             if a is None:
-                recorder.emit_host_event(f.SEED, "python", flags=f.UNSEEDED, user_only=True)
+                recorder.emit_host_event(f.SEED, "python", flags=f.UNSEEDED, only_at_user_code=True)
                 if pins.PYTHON in recorder.config.pins:
                     a = pins.pinned_seed("python")
             else:
@@ -67,14 +67,16 @@ def install_python_random(recorder: Recorder, random: Any) -> None:
     def wrap_instance_seed(original: Any) -> Any:
         def seed(self: Any, a: Any = None, version: int = 2) -> None:
             if a is None and not isinstance(self, random.SystemRandom):
-                recorder.emit_host_event(f.CREATE, "python.Random", flags=f.UNSEEDED, user_only=True)
+                recorder.emit_host_event(f.CREATE, "python.Random", flags=f.UNSEEDED, only_at_user_code=True)
                 if recorder.is_pinned_here(pins.PYTHON_GENERATOR):
                     a = pins.pinned_seed("python.Random")
             elif a is not None:
-                recorder.emit_host_event(f.CREATE, "python.Random", inputs=digest_python_seed(a), user_only=True)
+                recorder.emit_host_event(
+                    f.CREATE, "python.Random", inputs=digest_python_seed(a), only_at_user_code=True
+                )
             original(self, a, version)
             if not isinstance(self, random.SystemRandom):
-                recorder.remember_program_generator(self)
+                recorder.keep_generator_if_states_are_kept(self)
 
         return seed
 
@@ -92,10 +94,10 @@ def install_python_random(recorder: Recorder, random: Any) -> None:
     wrap_attribute(random, "setstate", wrap_setstate)
 
 
-PYTHON_RANDOM = Interceptor("python-random", "random", install_python_random)
+PYTHON_RANDOM = Interceptor("python-random", "random", pin_and_intercept_python_random)
 
 
-def install_torch_random(recorder: Recorder, torch: Any) -> None:
+def pin_and_intercept_torch_seeding(recorder: Recorder, torch: Any) -> None:
     """Wrap `manual_seed`, `seed`, `set_rng_state`, and the methods of `torch.Generator`."""
     pinned = recorder.config.pins
     kinds = {pin.split("@")[0] for pin in pinned}
@@ -124,7 +126,7 @@ def install_torch_random(recorder: Recorder, torch: Any) -> None:
 
     def wrap_set_rng_state(original: Any) -> Any:
         def set_rng_state(new_state: Any) -> Any:
-            if stack_frames.called_by_torch():
+            if stack_frames.is_called_by_torch():
                 return original(new_state)
             recorder.thread.inside_samerun += 1
             try:
@@ -140,10 +142,10 @@ def install_torch_random(recorder: Recorder, torch: Any) -> None:
         wrap_attribute(owner, "manual_seed", wrap_manual_seed)
         wrap_attribute(owner, "seed", wrap_system_seed)
         wrap_attribute(owner, "set_rng_state", wrap_set_rng_state)
-    _watch_torch_generators(recorder, torch)
+    _intercept_torch_generator_type(recorder, torch)
 
 
-def _watch_torch_generators(recorder: Recorder, torch: Any) -> None:
+def _intercept_torch_generator_type(recorder: Recorder, torch: Any) -> None:
     """Watch `torch.Generator` in the type itself, but for torch's own generators of each device."""
 
     def is_default_generator(generator: Any) -> bool:
@@ -153,8 +155,8 @@ def _watch_torch_generators(recorder: Recorder, torch: Any) -> None:
         def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
             if getattr(type(self), "__init__") is not plain.__init__:  # a subclass's calls this: no arguments then
                 original(self, *args, **kwargs)
-            recorder.emit_host_event(f.CREATE, "torch.Generator", inputs=1, user_only=True)
-            recorder.remember_program_generator(self)
+            recorder.emit_host_event(f.CREATE, "torch.Generator", inputs=1, only_at_user_code=True)
+            recorder.keep_generator_if_states_are_kept(self)
 
         return __init__
 
@@ -193,4 +195,4 @@ def _seed_to_uint64(seed: Any) -> int:
         return 0
 
 
-TORCH_RANDOM = Interceptor("torch-random", "torch", install_torch_random)
+TORCH_RANDOM = Interceptor("torch-random", "torch", pin_and_intercept_torch_seeding)

@@ -20,7 +20,7 @@ from samerun.record.watching.recorder import NOTHING, Recorder
 from samerun.record.watching.stack_frames import hide_frame_from_warnings
 
 
-def install_module_tracking(recorder: Recorder, torch: Any) -> None:
+def track_module_calls_and_final_models(recorder: Recorder, torch: Any) -> None:
     """Wrap the one method through which every module is called.
 
     Global forward hooks would do, but torch.compile warns where it finds some; full backward hooks change
@@ -87,15 +87,15 @@ def record_final_models(recorder: Recorder) -> None:
     recorder.thread.inside_samerun -= 1
 
 
-MODULES = Interceptor("modules", "torch", install_module_tracking)
+MODULES = Interceptor("modules", "torch", track_module_calls_and_final_models)
 
 
-def install_optimizer_steps(recorder: Recorder, optimizer_module: Any) -> None:
+def record_optimizer_steps_and_losses(recorder: Recorder, optimizer_module: Any) -> None:
     """Hook every optimizer's step, and `Tensor.backward` for the loss."""
     import torch
 
     from samerun.record.digests.torch_guards import no_torch_function
-    from samerun.record.watching.kept_tensors import write_step_values
+    from samerun.record.watching.kept_tensors import write_sampled_parameters_and_loss
     from samerun.record.watching.step_digests import StepDigester
 
     digester: StepDigester | None = None
@@ -117,24 +117,24 @@ def install_optimizer_steps(recorder: Recorder, optimizer_module: Any) -> None:
         try:
             with no_torch_function():
                 digester = digester or StepDigester(recorder)
-                leaves = digester.digest_step(optimizer)
+                leaves = digester.digest_step_leaves(optimizer)
                 on_device = any(not p.is_cpu for group in optimizer.param_groups for p in group["params"])
                 if recorder.step + 1 in recorder.config.snapshot_steps:
-                    write_step_values(recorder, optimizer, recorder.step + 1)
+                    write_sampled_parameters_and_loss(recorder, optimizer, recorder.step + 1)
         except Exception as error:
             recorder.stop(f"samerun's recorder failed after an optimizer step: {error!r}")
             return
         finally:
             state.inside_samerun -= 1
-        recorder.emit_step_leaves(leaves, f.ON_DEVICE if on_device else 0)
-        recorder.end_step(xxh3_128_digest(b"".join(value for _, value in leaves)))
+        recorder.emit_leaf_events(leaves, f.ON_DEVICE if on_device else 0)
+        recorder.emit_step_and_exit_if_due(xxh3_128_digest(b"".join(value for _, value in leaves)))
 
     optimizer_module.register_optimizer_step_pre_hook(before_step)
     optimizer_module.register_optimizer_step_post_hook(after_step)
-    install_loss_recording(recorder, torch)
+    intercept_backward_to_record_loss(recorder, torch)
 
 
-def install_loss_recording(recorder: Recorder, torch: Any) -> None:
+def intercept_backward_to_record_loss(recorder: Recorder, torch: Any) -> None:
     """Record the tensor on which `backward` is called as the loss of the step."""
     from samerun.record.digests.torch_guards import HiddenFromProgram, no_torch_function
     from samerun.record.watching.quick_mode import choose_digest_function
@@ -161,10 +161,10 @@ def install_loss_recording(recorder: Recorder, torch: Any) -> None:
         finally:
             state.inside_samerun -= 1
 
-    torch.Tensor.backward = _CallOnLookup(torch.Tensor.backward, record_loss)
+    torch.Tensor.backward = _MethodCallingBackOnLookup(torch.Tensor.backward, record_loss)
 
 
-class _CallOnLookup:
+class _MethodCallingBackOnLookup:
     """A method that calls `on_lookup` when it is looked up on an object, which is right before it is called.
 
     A wrapper function would add a stack frame: to the program's tracebacks, and to what `stacklevel` counts, so that a
@@ -180,4 +180,4 @@ class _CallOnLookup:
         return self.method.__get__(instance, kind)
 
 
-OPTIMIZER_STEPS = Interceptor("steps", "torch.optim.optimizer", install_optimizer_steps)
+OPTIMIZER_STEPS = Interceptor("steps", "torch.optim.optimizer", record_optimizer_steps_and_losses)
