@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import numpy as np
 import pytest
 import torch
 
@@ -87,17 +86,6 @@ class Emulator:
         return found.fill_(float("nan")) if dtype.is_floating_point else found
 
 
-def remainder_as_on_device(x: Any, y: Any, floored: bool) -> torch.Tensor:
-    """CUDA's own functions are exact, and are used as they are; torch's for the CPU are not."""
-    pair = (torch.as_tensor(each, dtype=torch.result_type(x, y)) for each in (x, y))
-    dividend, divisor = (each.contiguous().numpy() for each in torch.broadcast_tensors(*pair))
-    with np.errstate(all="ignore"):
-        result = np.fmod(dividend, divisor)
-        if floored:
-            result = np.where((result != 0) & ((divisor < 0) != (result < 0)), result + divisor, result)
-    return torch.from_numpy(result.astype(dividend.dtype))
-
-
 @contextmanager
 def emulated(folder: Path) -> Iterator[Emulator]:
     """Inside, tensors of the CPU take the way of CUDA tensors, through emulated kernels."""
@@ -109,8 +97,6 @@ def emulated(folder: Path) -> Iterator[Emulator]:
                     stack.enter_context(mock.patch.object(module, name, getattr(emulator, name)))
         stack.enter_context(mock.patch.object(products, "count_multiprocessors", lambda device: PROCESSORS))
         stack.enter_context(mock.patch.object(library, "is_off_cpu", lambda x: True))
-        stack.enter_context(mock.patch.object(torch, "fmod", partial(remainder_as_on_device, floored=False)))
-        stack.enter_context(mock.patch.object(torch, "remainder", partial(remainder_as_on_device, floored=True)))
         stack.enter_context(mock.patch.object(mode, "_resolved", {}))
         stack.enter_context(
             mock.patch.object(mode, "resolve_runner_unless_exact", partial(resolve_runner_unless_exact, on_cuda=True))

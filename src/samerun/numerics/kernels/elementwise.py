@@ -54,8 +54,7 @@ def _compute_remainder(x: Any, y: Any, floored: bool) -> Tensor:
     tensor = x if isinstance(x, Tensor) else y
     dtype = torch.result_type(x, y)
     if not dtype.is_floating_point or library.is_off_cpu(tensor):  # whole numbers; CUDA's own functions are exact
-        out: Tensor = (torch.remainder if floored else torch.fmod)(x, y)
-        return out
+        return compute_torch_remainder(x, y, floored)
     wide = require_opmath_dtype("remainder" if floored else "fmod", torch.empty(0, dtype=dtype))
     pair = (each.to(dtype) if isinstance(each, Tensor) else torch.full((), float(each), dtype=wide) for each in (x, y))
     dividend, divisor = (detach_cast_contiguous(each, wide) for each in torch.broadcast_tensors(*pair))  # type: ignore[no-untyped-call]
@@ -68,6 +67,11 @@ def _compute_remainder(x: Any, y: Any, floored: bool) -> Tensor:
         with np.errstate(all="ignore"):
             result = call_numpy_reference(_floored_remainder if floored else np.fmod, dividend, divisor)
     return result.to(dtype)
+
+
+def compute_torch_remainder(x: Any, y: Any, floored: bool) -> Tensor:
+    out: Tensor = (torch.remainder if floored else torch.fmod)(x, y)
+    return out
 
 
 def _floored_remainder(x: Any, y: Any) -> Any:
