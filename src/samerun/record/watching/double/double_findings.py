@@ -63,10 +63,15 @@ class DoubleFindingLog:
         self._times.clear()
         self._kept = 0
 
-    def report_or_count(
-        self, finding: DoubleFinding, operator: str, location_id: int, phase: int, pair: Sequence[Any] = ()
+    def count_and_emit_at_powers_of_two(
+        self,
+        finding: DoubleFinding,
+        operator: str,
+        location_id: int,
+        phase: int,
+        program_and_other_result: Sequence[Any] = (),
     ) -> None:
-        """Write an event, or count. `pair`: the result as the program has it, and the other one."""
+        """Count the finding; write an event when it has come 1, 2, 4, 8 ... times."""
         key = (finding.what, operator, location_id, finding.made, finding.written, finding.how, finding.unsure)
         times = self._times[key] = self._times.get(key, 0) + 1
         if times & (times - 1):
@@ -76,11 +81,11 @@ class DoubleFindingLog:
             return
         text = asdict(finding)
         text["times"] = max(times, finding.times)
-        if pair and times == 1 and self._kept < MOST_KEPT:
+        if program_and_other_result and times == 1 and self._kept < MOST_KEPT:
             self._kept += 1
             kept = f"{writer.path}.{self._kept}"
             text["kept"] = os.path.basename(kept)
-            for name, tensor in zip(("a", "b"), pair, strict=True):
+            for name, tensor in zip(("a", "b"), program_and_other_result, strict=True):
                 capture = TensorCapture(self.recorder.process_role(), 0, 0, f"{kept}.{name}")
                 kept_tensors.write_tensors_if_captured_role(capture, self.recorder, [tensor], operator, location_id)
         said = json.dumps({name: value for name, value in text.items() if value}, sort_keys=True)

@@ -115,7 +115,9 @@ class Doubling:
     def report_not_executed(self) -> None:
         """At the end of the process: report what was not executed twice, and why."""
         for reason, times in self._not_executed.items():
-            self.findings.report_or_count(DoubleFinding(UNSEEN, how=reason, times=times), reason, 0, f.HOST)
+            self.findings.count_and_emit_at_powers_of_two(
+                DoubleFinding(UNSEEN, how=reason, times=times), reason, 0, f.HOST
+            )
         self._not_executed.clear()
 
     def count_pause_if_allowed(self, location_id: int) -> bool:
@@ -220,11 +222,11 @@ class DoubledCall:
         for tensor in filter(d.is_readable, self.written):
             memory.note_write_end(tensor, self, None)
 
-    def copy_or_shadow_arguments(self, use_shadows: bool) -> dict[int, Any]:
+    def make_replacement_tensors_by_id(self, include_shadow_views: bool) -> dict[int, Any]:
         """Tensors for one more execution, by the `id` of those they stand for."""
         again = copy_tensors_by_id(self.copies_before.values())
         others = {key: again[id(copy)] for key, copy in self.copies_before.items()}
-        if use_shadows:
+        if include_shadow_views:
             others.update({id(tensor): view_in_shadow(tensor, shadow) for tensor, shadow in self.with_shadow})
         return others
 
@@ -237,9 +239,9 @@ class DoubledCall:
         ]
         return [*self.written, *(outs[at] for at in self._output_positions)]
 
-    def execute(self, state: ThreadState, malloc_fill_byte: int, use_shadows: bool = True) -> list[Any]:
+    def execute(self, state: ThreadState, malloc_fill_byte: int, include_shadow_views: bool = True) -> list[Any]:
         """One more execution: the results in the order of `collect_results`. Raises what the operator raises."""
-        others = self.copy_or_shadow_arguments(use_shadows)
+        others = self.make_replacement_tensors_by_id(include_shadow_views)
         out = execution.execute_again(self.func, self.args, self.kwargs, others, self.draws, state, malloc_fill_byte)
         outs = collect_tensors(out)
         written = [others.get(id(tensor), tensor) for tensor in self.written]
@@ -312,7 +314,9 @@ class DoubledRegion:
         for tensor, value, second in zip(firsts, values, seconds, strict=True):
             if d.digest(second) != value:
                 flags, location_id = state.mode._find_phase_and_location(state, [])
-                pair = (tensor, second) if d.is_readable(tensor) else ()
+                program_and_other_result = (tensor, second) if d.is_readable(tensor) else ()
                 finding = DoubleFinding(found.KERNEL, runs=2, different=1)
-                doubling.findings.report_or_count(finding, NAME, location_id, flags & f.PHASE_MASK, pair)
+                doubling.findings.count_and_emit_at_powers_of_two(
+                    finding, NAME, location_id, flags & f.PHASE_MASK, program_and_other_result
+                )
                 return

@@ -63,12 +63,14 @@ class ResultJudge:
 
     def report(self, finding: DoubleFinding, result_index: int | None = None, other_result: Any = None) -> None:
         call = self.call
-        pair = (
+        program_and_other_result = (
             (self.results[result_index], other_result)
             if result_index is not None and d.is_readable(self.results[result_index])
             else ()
         )
-        self.doubling.findings.report_or_count(finding, call.operator.name, call.location_id, call.phase, pair)
+        self.doubling.findings.count_and_emit_at_powers_of_two(
+            finding, call.operator.name, call.location_id, call.phase, program_and_other_result
+        )
 
     # --- another thread ------------------------------------------------------------------------------
     def _report_race_if_operand_changed(self, second_results: list[Any], differing_results: list[int]) -> bool:
@@ -136,7 +138,7 @@ class ResultJudge:
         call = self.call
         if call.written or call.draws is not None:
             return False
-        third = call.execute(self.state, execution.ZERO, use_shadows=False)
+        third = call.execute(self.state, execution.ZERO, include_shadow_views=False)
         if d.digest(third[result_index]) == self.values[result_index]:
             return False
         self.report(DoubleFinding(found.KERNEL, runs=2, different=1), result_index, third[result_index])

@@ -114,7 +114,9 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
             if said:
                 unsure = said == found.RACE
                 finding = DoubleFinding(said, made=record.made, written=record.shared, how=record.how, unsure=unsure)
-                doubling.findings.report_or_count(finding, call.operator.name, call.location_id, call.phase)
+                doubling.findings.count_and_emit_at_powers_of_two(
+                    finding, call.operator.name, call.location_id, call.phase
+                )
         call.pauses = foreign and doubling.count_pause_if_allowed(call.location_id)
 
     def _handle_silent_operator(self, operator: WatchedOperator, args: Any) -> int | None:
@@ -136,7 +138,7 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
         if d.digest(tensor) != d.digest(other):
             flags, location_id = self._find_phase_and_location(self.state, [tensor])
             finding = make_uninitialized_finding(shadow.origin)
-            doubling.findings.report_or_count(
+            doubling.findings.count_and_emit_at_powers_of_two(
                 finding, operator.name, location_id, flags & f.PHASE_MASK, (tensor, other)
             )
 
