@@ -83,9 +83,9 @@ def make_cost_mode(table: dict[str, list[float]]) -> Any:
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    from samerun.record.watching.torch_internals import UncompiledMode
+    from samerun.record.watching.torch_internals import KeepsProgramsCompiledMixin
 
-    class CostMode(UncompiledMode, TorchDispatchMode):
+    class CostMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
         """Adds up (calls, seconds, bytes) in `table`, by operator. On a device each operator is waited for.
 
         Entered on top of what else is in force, so that an operator's time is that of everything that stands in for it.

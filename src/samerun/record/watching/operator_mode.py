@@ -26,8 +26,8 @@ from samerun.record.watching.interceptors import fresh_memory
 from samerun.record.watching.recorder import NOTHING, Recorder
 from samerun.record.watching.thread_state import ThreadState
 from samerun.record.watching.torch_internals import (
+    KeepsProgramsCompiledMixin,
     ThreadGeneratorStates,
-    UncompiledMode,
     creates_meta_or_fake_tensor,
     find_operator_generator,
     location_of_running_autograd_node,
@@ -77,7 +77,7 @@ class OperatorTable:
         return found
 
 
-class OperatorMode(UncompiledMode, TorchDispatchMode):
+class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
     """Records every operator and changes none. One for each thread.
 
     `native/watch` does the same for the usual operator (decision 0027): a change here is to be made there too.

@@ -36,7 +36,7 @@ def location_of_running_autograd_node(state: ThreadState) -> int:
     return state.node_location_ids.get(node._sequence_nr() & NODE_RING, 0) if node is not None else 0
 
 
-class UncompiledMode:
+class KeepsProgramsCompiledMixin:
     """What a dispatch mode of the recorder has in common: compiled programs stay compiled under it."""
 
     @classmethod
