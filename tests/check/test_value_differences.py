@@ -10,7 +10,7 @@ import pytest
 import torch
 from check_command import check
 
-from samerun.base.records import Growth, Spread
+from samerun.base.records import Divergence, Growth
 from samerun.check.evidence.value_differences import MOST_POINTS, choose_snapshot_steps, measure_growth_points
 from samerun.record.watching import kept_tensors
 from samerun.record.watching.kept_tensors import step_values_path
@@ -21,14 +21,14 @@ from samerun.report.terminal import describe_growth
 @pytest.mark.parametrize("different", [((1, 1),), ((3, 40),), ((1, 5), (9, 9)), ((7, 100_000),), ((99_999, 100_000),)])
 def test_a_bounded_number_of_steps(different: tuple[tuple[int, int], ...]) -> None:
     steps = max(100, different[-1][1])
-    chosen = choose_snapshot_steps(Spread(steps, different, (), "unknown"))
+    chosen = choose_snapshot_steps(Divergence(steps, different, (), "unknown"))
     assert len(chosen) <= MOST_POINTS
     assert list(chosen) == sorted(set(chosen))
     assert {different[0][0], different[-1][1], steps} <= set(chosen) <= set(range(1, steps + 1))
 
 
 def test_nothing_to_keep_where_nothing_differs() -> None:
-    assert choose_snapshot_steps(None) == choose_snapshot_steps(Spread(9, (), (), "same")) == ()
+    assert choose_snapshot_steps(None) == choose_snapshot_steps(Divergence(9, (), (), "same")) == ()
 
 
 def keep_values(folder: Path, step: int, tensors: list[torch.Tensor], loss: float | None) -> None:
@@ -62,14 +62,14 @@ def point(step: int, relative: float, different: int = 2, losses: tuple[float, f
 
 
 def test_in_words() -> None:
-    spread = Spread(20, ((2, 20),), (), "different", (point(2, 1e-7), point(20, 1e-4, losses=(0.5, 0.501))))
+    spread = Divergence(20, ((2, 20),), (), "different", (point(2, 1e-7), point(20, 1e-4, losses=(0.5, 0.501))))
     assert describe_growth(spread) == [
         "Parameters: after step 2, 2 of 4 differ, by up to 3 ulp, relative 1e-07;"
         " after step 20, 2 of 4 differ, by up to 3 ulp, relative 0.0001",
         "The difference grows by a factor of 1e+03 over 18 steps",
         "Loss at step 20: 0.5 and 0.501, 0.2 % apart",
     ]
-    gone = Spread(20, ((2, 3),), (), "same", (point(2, 1e-7), point(20, 0.0, 0, (0.5, 0.5))))
+    gone = Divergence(20, ((2, 3),), (), "same", (point(2, 1e-7), point(20, 0.0, 0, (0.5, 0.5))))
     assert describe_growth(gone)[1:] == [
         "After step 20 the parameters are the same again",
         "Loss at step 20: 0.5 in both runs",

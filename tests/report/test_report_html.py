@@ -13,10 +13,10 @@ from check_command import samerun
 from html_page import EVIL, Page
 
 from samerun.base.machine import collect_machine_facts
-from samerun.base.records import CheckReport, FirstDifference, Fix, FoundCause, Growth, Outcome, RunRecord, Spread
+from samerun.base.records import CheckReport, Divergence, FirstDifference, Fix, FoundCause, Growth, Outcome, RunRecord
 from samerun.check.evidence.value_differences import to_step_ranges
 from samerun.report.html import check_report_to_html, group_steps_evenly
-from samerun.report.terminal import describe_spread
+from samerun.report.terminal import describe_divergence
 
 GROWTH = (
     Growth(2, 1, 8, 8, 1e-7, 1, 1e-8, (0.5, 0.5)),
@@ -36,7 +36,7 @@ def report(word: str, file: str) -> CheckReport:
         fix=Fix(word, word, "docs/causes.md#time"),
         notes=(word,),
         others=(FoundCause("unknown", word, 1, (), False),),
-        spread=Spread(4, ((2, 3),), (("params", 2),), "different", GROWTH),
+        spread=Divergence(4, ((2, 3),), (("params", 2),), "different", GROWTH),
     )
 
 
@@ -84,7 +84,7 @@ def test_reports_without_a_difference(verdict: str) -> None:
 @pytest.mark.parametrize("steps", [1, 7, 119, 120, 121, 1000, 12345])
 def test_cells_cover_every_step_once(steps: int) -> None:
     second = (steps // 2 + 1, steps)
-    spread = Spread(steps, ((1, 1), second) if second[0] > 1 else ((1, 1),), (), "unknown")
+    spread = Divergence(steps, ((1, 1), second) if second[0] > 1 else ((1, 1),), (), "unknown")
     found = group_steps_evenly(spread)
     assert len(found) <= 120
     assert [found[0].first, found[-1].last] == [1, steps]
@@ -99,14 +99,14 @@ def test_ranges() -> None:
 
 
 def test_the_spread_in_words() -> None:
-    spread = Spread(40, ((3, 5),), (("loss", 3),), "same")
-    assert describe_spread(spread) == [
+    spread = Divergence(40, ((3, 5),), (("loss", 3),), "same")
+    assert describe_divergence(spread) == [
         "3 of 40 optimizer steps differ (3-5); later ones are the same again",
         "First differing step per state: loss 3",
         "The model at the end is the same",
     ]
     many = replace(spread, different=tuple((n, n) for n in range(1, 40, 2)), end="unknown", leaves=())
-    assert describe_spread(many) == [
+    assert describe_divergence(many) == [
         "20 of 40 optimizer steps differ (1, 3, 5, 7 and 16 more stretches); later ones are the same again"
     ]
 

@@ -96,7 +96,7 @@ class Growth:
 
 
 @dataclass(frozen=True)
-class Spread:
+class Divergence:
     """How a difference grows. `steps`: how many were compared.
 
     `different`: first and last of each stretch of steps that differ, from 1. `leaves`: what differs, and from
@@ -169,7 +169,7 @@ class CheckReport:
     notes: tuple[str, ...] = ()
     others: tuple[FoundCause, ...] = field(default=())
     """Other hazards that were seen on the way."""
-    spread: Spread | None = None
+    spread: Divergence | None = None
     causes: tuple[Hazard, ...] = ()
     """`cause` first; with `--fix on` every one that was found, with `--ignore` those that are ignored too."""
     with_samerun: WithSamerun | None = None

@@ -11,9 +11,9 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from samerun.base.records import CheckReport, Growth, Spread
+from samerun.base.records import CheckReport, Divergence, Growth
 from samerun.base.text import escape_for_terminal
-from samerun.report.terminal import describe_spread
+from samerun.report.terminal import describe_divergence
 
 CONTEXT = 4
 MOST_GROUPS = 120
@@ -46,7 +46,7 @@ def check_report_to_html(report: CheckReport, version: str, machine: dict[str, A
         excerpt=read_source_excerpt,
         cells=group_steps_evenly(report.spread) if report.spread is not None else [],
         plot=make_growth_plot(report.spread.growth) if report.spread is not None else None,
-        told=describe_spread(report.spread) if report.spread is not None else [],
+        told=describe_divergence(report.spread) if report.spread is not None else [],
     )
 
 
@@ -77,13 +77,13 @@ def read_source_excerpt(file: str, line: int) -> list[ExcerptLine]:
     return found if any(one.marked for one in found) else []
 
 
-def group_steps_evenly(spread: Spread) -> list[StepGroup]:
+def group_steps_evenly(divergence: Divergence) -> list[StepGroup]:
     """The steps in at most `MOST_GROUPS` groups of equal size."""
-    size = -(-spread.steps // MOST_GROUPS)
+    size = -(-divergence.steps // MOST_GROUPS)
     found = []
-    for first in range(1, spread.steps + 1, size):
-        last = min(first + size - 1, spread.steps)
-        hit = sum(max(0, min(last, b) - max(first, a) + 1) for a, b in spread.different)
+    for first in range(1, divergence.steps + 1, size):
+        last = min(first + size - 1, divergence.steps)
+        hit = sum(max(0, min(last, b) - max(first, a) + 1) for a, b in divergence.different)
         found.append(StepGroup(first, last, hit / (last - first + 1)))
     return found
 

@@ -13,7 +13,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from samerun.base.records import ALREADY, DIFFERENT, SAME, CheckReport, FirstDifference, Growth, Spread
+from samerun.base.records import ALREADY, DIFFERENT, SAME, CheckReport, Divergence, FirstDifference, Growth
 from samerun.base.text import escape_as_one_line, escape_for_terminal
 
 
@@ -177,32 +177,32 @@ def make_growth_section(report: CheckReport) -> Text | None:
     """How the difference grows: which steps, what in them, and the end."""
     if report.spread is None:
         return None
-    return Text("\n".join(describe_spread(report.spread)))
+    return Text("\n".join(describe_divergence(report.spread)))
 
 
-def describe_spread(spread: Spread) -> list[str]:
+def describe_divergence(divergence: Divergence) -> list[str]:
     """Which steps and states differ, in words: one line of text each."""
-    if not spread.different:
-        lines = [f"None of the {spread.steps} optimizer steps differ"]
+    if not divergence.different:
+        lines = [f"None of the {divergence.steps} optimizer steps differ"]
     else:
-        stretches = [str(a) if a == b else f"{a}-{b}" for a, b in spread.different]
+        stretches = [str(a) if a == b else f"{a}-{b}" for a, b in divergence.different]
         ranges = ", ".join(stretches[:4]) + (f" and {len(stretches) - 4} more stretches" if len(stretches) > 4 else "")
-        count = sum(b - a + 1 for a, b in spread.different)
-        lines = [f"{count} of {spread.steps} optimizer steps differ ({ranges})"]
-        if spread.different[-1][1] < spread.steps:
+        count = sum(b - a + 1 for a, b in divergence.different)
+        lines = [f"{count} of {divergence.steps} optimizer steps differ ({ranges})"]
+        if divergence.different[-1][1] < divergence.steps:
             lines[0] += "; later ones are the same again"
-    if spread.leaves:
-        named = (f"{STATE_NAMES.get(name, name)} {step}" for name, step in spread.leaves[:6])
+    if divergence.leaves:
+        named = (f"{STATE_NAMES.get(name, name)} {step}" for name, step in divergence.leaves[:6])
         lines.append("First differing step per state: " + ", ".join(named))
-    lines += describe_growth(spread)
-    if spread.end != "unknown":
-        lines.append(f"The model at the end is {'the same' if spread.end == 'same' else 'different'}")
+    lines += describe_growth(divergence)
+    if divergence.end != "unknown":
+        lines.append(f"The model at the end is {'the same' if divergence.end == 'same' else 'different'}")
     return lines
 
 
-def describe_growth(spread: Spread) -> list[str]:
+def describe_growth(divergence: Divergence) -> list[str]:
     """How far apart the parameters are at first and at last, whether that grows, and the losses."""
-    points = [point for point in spread.growth if point.elements_different]
+    points = [point for point in divergence.growth if point.elements_different]
     lines = []
     if points:
         first, last = points[0], points[-1]
@@ -214,9 +214,9 @@ def describe_growth(spread: Spread) -> list[str]:
             how = "grows" if ratio > 1.5 else "shrinks" if ratio < 1 / 1.5 else "stays about as large"
             by = f" by a factor of {ratio if ratio > 1 else 1 / ratio:.3g}" if how != "stays about as large" else ""
             lines.append(f"The difference {how}{by} over {steps} step{'s' if steps > 1 else ''}")
-        if spread.growth[-1].step > last.step:
-            lines.append(f"After step {spread.growth[-1].step} the parameters are the same again")
-    told = [point for point in spread.growth if point.losses is not None]
+        if divergence.growth[-1].step > last.step:
+            lines.append(f"After step {divergence.growth[-1].step} the parameters are the same again")
+    told = [point for point in divergence.growth if point.losses is not None]
     if told and told[-1].losses is not None:
         a, b = told[-1].losses
         text = f"Loss at step {told[-1].step}: {a:.9g}"

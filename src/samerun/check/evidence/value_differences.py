@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from samerun.base.records import Growth, Spread
+from samerun.base.records import Divergence, Growth
 from samerun.check.execution.runner import Run
 from samerun.record.comparison.streams import SOFT_LEAVES
 from samerun.record.trace.run import read_final_digests_by_model_class, read_steps
@@ -142,7 +142,7 @@ def _float_bits_to_total_order(bits: Array) -> Array:
 MOST_POINTS = 12
 
 
-def measure_step_differences(a: Run, b: Run, shift: int = 0) -> Spread | None:
+def measure_step_differences(a: Run, b: Run, shift: int = 0) -> Divergence | None:
     """Compare two runs step by step, by their digests; None if they have no steps in common.
 
     shift: how many steps of `a` come before the first one of `b`. Steps are numbered as in `a`.
@@ -164,7 +164,7 @@ def measure_step_differences(a: Run, b: Run, shift: int = 0) -> Spread | None:
     ends = read_final_digests_by_model_class(one), read_final_digests_by_model_class(other)
     end = "unknown" if not all(ends) else "same" if ends[0] == ends[1] else "different"
     first_in = tuple(sorted(leaves.items(), key=lambda item: (item[1], item[0])))
-    return Spread(steps=shift + len(pairs), different=to_step_ranges(differing), leaves=first_in, end=end)
+    return Divergence(steps=shift + len(pairs), different=to_step_ranges(differing), leaves=first_in, end=end)
 
 
 def to_step_ranges(steps: list[int]) -> tuple[tuple[int, int], ...]:
@@ -178,7 +178,7 @@ def to_step_ranges(steps: list[int]) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
-def choose_snapshot_steps(differing_steps: Spread | None) -> tuple[int, ...]:
+def choose_snapshot_steps(differing_steps: Divergence | None) -> tuple[int, ...]:
     """The steps whose parameters are worth comparing.
 
     The first that differs, then steps at growing distances, the last that differs, and the end.

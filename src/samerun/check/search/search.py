@@ -11,10 +11,10 @@ from samerun.base.records import (
     SAME,
     TROUBLE,
     CheckReport,
+    Divergence,
     Growth,
     Outcome,
     RunRecord,
-    Spread,
     VariationOutcome,
     Verdict,
 )
@@ -384,10 +384,10 @@ class Search:
             fix=found.fix if found is not None else None,
             notes=(*self.notes, *skipped, *filter(None, [self.runner.load.busy_note])),
             others=tuple(make_cause_path_relative(other) for other in found.others) if found is not None else (),
-            spread=self.make_spread(situation) if situation is not None else None,
+            spread=self.measure_divergence(situation) if situation is not None else None,
         )
 
-    def make_spread(self, situation: Situation) -> Spread | None:
+    def measure_divergence(self, situation: Situation) -> Divergence | None:
         shift = situation.resume_difference.shift if situation.resume_difference is not None else 0
         found = measure_step_differences(situation.a, situation.b, shift)
         return replace(found, growth=self.growth_points) if found is not None else None
