@@ -12,8 +12,8 @@ from samerun.control.random_source import RandomSource, State, make_seed_only_so
 # Python's `random`: the module's own generator, with the normal number that `gauss` keeps back.
 
 
-def _seed_python(seed: int) -> None:
-    random.seed(seed)
+def _seed_python_global_generator(seed_64: int) -> None:
+    random.seed(seed_64)
 
 
 def _get_python_state() -> State:
@@ -29,7 +29,7 @@ def _set_python_state(state: State) -> None:
     random.setstate((version, tuple(words), kept_gauss))
 
 
-PYTHON = RandomSource("python", "", lambda: True, _seed_python, _get_python_state, _set_python_state)
+PYTHON = RandomSource("python", "", lambda: True, _seed_python_global_generator, _get_python_state, _set_python_state)
 
 
 # NumPy's global generator (`numpy.random.rand` and the like; scikit-learn, SciPy and pandas default to it).
@@ -41,13 +41,13 @@ def _can_seed_numpy() -> bool:
     return find_imported_module("numpy", "random") is not None
 
 
-def _seed_numpy(seed: int) -> None:
+def _seed_numpy_global_generator(seed_64: int) -> None:
     random = get_imported_module("numpy").random
     kind = type(random.get_bit_generator())
     if kind.__name__ == "MT19937":
-        random.seed([seed & 0xFFFFFFFF, seed >> 32])
+        random.seed([seed_64 & 0xFFFFFFFF, seed_64 >> 32])
     else:  # the user has installed another one, which `seed` refuses
-        random.set_bit_generator(kind(seed))
+        random.set_bit_generator(kind(seed_64))
 
 
 def _get_numpy_state() -> State:
@@ -68,7 +68,9 @@ def _arrays_to_lists(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else value
 
 
-NUMPY = RandomSource("numpy", "numpy", _can_seed_numpy, _seed_numpy, _get_numpy_state, _set_numpy_state)
+NUMPY = RandomSource(
+    "numpy", "numpy", _can_seed_numpy, _seed_numpy_global_generator, _get_numpy_state, _set_numpy_state
+)
 
 
 # Numba's own generators: `numpy.random` and `random` inside `@njit` code draw from these. Of the calling thread only:
@@ -103,8 +105,8 @@ def _get_numba_state_pointers() -> tuple[int, int]:
     return helper.rnd_get_np_state_ptr(), helper.rnd_get_py_state_ptr()
 
 
-def _seed_numba(seed: int) -> None:
-    for pointer, half in zip(_get_numba_state_pointers(), (seed & 0xFFFFFFFF, seed >> 32), strict=True):
+def _seed_numba_generators_of_this_thread(seed_64: int) -> None:
+    for pointer, half in zip(_get_numba_state_pointers(), (seed_64 & 0xFFFFFFFF, seed_64 >> 32), strict=True):
         get_imported_module("numba._helperlib").rnd_seed(pointer, half)
 
 
@@ -139,7 +141,15 @@ def _is_numba_layout_known() -> bool:
 
 
 _NUMBA_NOTE = "samerun does not know the memory layout of this version of Numba's generators"
-NUMBA = RandomSource("numba", "numba", _can_seed_numba, _seed_numba, _get_numba_state, _set_numba_state, _NUMBA_NOTE)
+NUMBA = RandomSource(
+    "numba",
+    "numba",
+    _can_seed_numba,
+    _seed_numba_generators_of_this_thread,
+    _get_numba_state,
+    _set_numba_state,
+    _NUMBA_NOTE,
+)
 
 
 # --- libraries that can be seeded but do not give the state of their generator ---
@@ -153,12 +163,14 @@ def _can_seed_cupy() -> bool:
     return cupy is not None and bool(cupy.is_available())
 
 
-def _seed_cupy(seed: int) -> None:
-    get_imported_module("cupy").random.seed(seed)
+def _seed_cupy_global_generator(seed_64: int) -> None:
+    get_imported_module("cupy").random.seed(seed_64)
 
 
 _CUPY_NOTE = "CuPy seeds its generator, but cuRAND does not give its state"
-CUPY = make_seed_only_source("cupy", "cupy", available=_can_seed_cupy, seed=_seed_cupy, note=_CUPY_NOTE)
+CUPY = make_seed_only_source(
+    "cupy", "cupy", available=_can_seed_cupy, seed=_seed_cupy_global_generator, note=_CUPY_NOTE
+)
 
 
 # OpenCV's generator (`cv2.randu`, `cv2.randn`, `cv2.kmeans`), of the calling thread.
@@ -168,12 +180,14 @@ def _can_seed_opencv() -> bool:
     return find_imported_module("cv2", "setRNGSeed") is not None
 
 
-def _seed_opencv(seed: int) -> None:
-    get_imported_module("cv2").setRNGSeed(seed & 0x7FFFFFFF)  # a C int
+def _seed_opencv_generator_of_this_thread(seed_64: int) -> None:
+    get_imported_module("cv2").setRNGSeed(seed_64 & 0x7FFFFFFF)  # a C int
 
 
 _OPENCV_NOTE = "OpenCV seeds its generator, but does not give its state"
-OPENCV = make_seed_only_source("opencv", "cv2", available=_can_seed_opencv, seed=_seed_opencv, note=_OPENCV_NOTE)
+OPENCV = make_seed_only_source(
+    "opencv", "cv2", available=_can_seed_opencv, seed=_seed_opencv_generator_of_this_thread, note=_OPENCV_NOTE
+)
 
 
 # Polars' global generator (`sample`, `shuffle` without a seed of their own).
@@ -183,12 +197,14 @@ def _can_seed_polars() -> bool:
     return find_imported_module("polars", "set_random_seed") is not None
 
 
-def _seed_polars(seed: int) -> None:
-    get_imported_module("polars").set_random_seed(seed)
+def _seed_polars_global_generator(seed_64: int) -> None:
+    get_imported_module("polars").set_random_seed(seed_64)
 
 
 _POLARS_NOTE = "Polars seeds its generator, but does not give its state"
-POLARS = make_seed_only_source("polars", "polars", available=_can_seed_polars, seed=_seed_polars, note=_POLARS_NOTE)
+POLARS = make_seed_only_source(
+    "polars", "polars", available=_can_seed_polars, seed=_seed_polars_global_generator, note=_POLARS_NOTE
+)
 
 
 # SentencePiece's generator (subword sampling: `encode(..., enable_sampling=True)`).
@@ -198,13 +214,13 @@ def _can_seed_sentencepiece() -> bool:
     return find_imported_module("sentencepiece", "set_random_generator_seed") is not None
 
 
-def _seed_sentencepiece(seed: int) -> None:
-    get_imported_module("sentencepiece").set_random_generator_seed(seed & 0x7FFFFFFF)  # it ignores 2**32-1
+def _seed_sentencepiece_global_generator(seed_64: int) -> None:
+    get_imported_module("sentencepiece").set_random_generator_seed(seed_64 & 0x7FFFFFFF)  # it ignores 2**32-1
 
 
 _SENTENCEPIECE_NOTE = "SentencePiece seeds its generator, but does not give its state"
 SENTENCEPIECE = make_seed_only_source(
-    "sentencepiece", "sentencepiece", available=_can_seed_sentencepiece, seed=_seed_sentencepiece,
+    "sentencepiece", "sentencepiece", available=_can_seed_sentencepiece, seed=_seed_sentencepiece_global_generator,
     note=_SENTENCEPIECE_NOTE,
 )  # fmt: skip
 
@@ -216,11 +232,11 @@ def _can_seed_tensorflow() -> bool:
     return hasattr(getattr(find_imported_module("tensorflow", "random"), "random", None), "set_seed")
 
 
-def _seed_tensorflow(seed: int) -> None:
-    get_imported_module("tensorflow").random.set_seed(seed & 0x7FFFFFFF)  # TensorFlow takes it modulo 2**31-1
+def _set_tensorflow_global_seed(seed_64: int) -> None:
+    get_imported_module("tensorflow").random.set_seed(seed_64 & 0x7FFFFFFF)  # TensorFlow takes it modulo 2**31-1
 
 
 _TENSORFLOW_NOTE = "TensorFlow takes a global seed, but gives no state: its streams live in its operators"
 TENSORFLOW = make_seed_only_source(
-    "tensorflow", "tensorflow", available=_can_seed_tensorflow, seed=_seed_tensorflow, note=_TENSORFLOW_NOTE
+    "tensorflow", "tensorflow", available=_can_seed_tensorflow, seed=_set_tensorflow_global_seed, note=_TENSORFLOW_NOTE
 )

@@ -22,10 +22,10 @@ def _set_seed_and_restart_streams(seed: int) -> None:
 
 def _get_streams_state() -> State:
     seed, path = process_seed.current_streams_seed(), process_seed.current_origin().current_path()
-    return {"seed": seed, "place": path, "streams": [_make_stream_record(key) for key in process_streams]}
+    return {"seed": seed, "place": path, "streams": [_get_stream_state(key) for key in process_streams]}
 
 
-def _make_stream_record(key: StreamKey) -> dict[str, Any]:
+def _get_stream_state(key: StreamKey) -> dict[str, Any]:
     stream, (name, rank, seed) = process_streams[key], key
     parts = dict(stream.pending_states)
     parts.update({kind.name: kind.get_state(generator) for kind, generator in stream.generators.values()})
@@ -37,8 +37,8 @@ def _set_streams_state(state: State) -> None:
     seed, path = state["seed"], state["place"]
     if not (seed is None or isinstance(seed, int)) or not isinstance(path, str):
         raise TypeError("its seed is not a whole number, or its place is not a string")
-    # Every record is validated before the first stream changes: a damaged state must leave all streams as they were.
-    saved = [_parse_stream_record(record) for record in state["streams"]]
+    # Every stream's state is validated before the first stream changes: a damaged one must leave all as they were.
+    saved = [_parse_stream_state(stream_state) for stream_state in state["streams"]]
     process_seed.set_streams_seed(seed, path)
     for key in process_streams.keys() - {one.key for one in saved}:
         process_streams[key].restore_states({})
@@ -54,9 +54,9 @@ class SavedStream(NamedTuple):
     drawn_as: int | None
 
 
-def _parse_stream_record(record: Any) -> SavedStream:
-    """Validate what `_make_stream_record` returned. Raises TypeError or ValueError."""
-    name, rank, seed, drawn_as = (record[field] for field in ("name", "rank", "seed", "drawn_as"))
+def _parse_stream_state(stream_state: Any) -> SavedStream:
+    """Validate what `_get_stream_state` returned. Raises TypeError or ValueError."""
+    name, rank, seed, drawn_as = (stream_state[field] for field in ("name", "rank", "seed", "drawn_as"))
     are_numbers = all(number is None or isinstance(number, int) for number in (seed, drawn_as))
     if not isinstance(name, str) or rank not in ("same", "distinct") or not are_numbers:
         raise TypeError(f"it holds an invalid stream: {name!r}, rank {rank!r}, seed {seed!r}")
@@ -65,7 +65,7 @@ def _parse_stream_record(record: Any) -> SavedStream:
         if here not in (None, drawn_as):
             raise ValueError(f"its stream {name!r} is of rank {drawn_as}, and this is rank {here}")
     parts = {}
-    for part, value in dict(record["parts"]).items():
+    for part, value in dict(stream_state["parts"]).items():
         kind = find_generator_kind(part)
         if kind is None:
             raise ValueError(f"its stream {name!r} has a generator of an unknown kind: {part!r}")
