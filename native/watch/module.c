@@ -115,7 +115,7 @@ static PyObject *setup_host_objects(PyObject *module, PyObject *fields) {
  * kind of mode: three functions with cold caches each time. For our kind the answer is no. */
 static PyObject *mode_without_rules, *torch_find_dispatch_rule;
 
-static PyObject *find_dispatch_rule(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
+static PyObject *find_torch_dispatch_rule_unless_own_mode(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
     (void)module;
     if (count == 2 && arguments[1] == mode_without_rules) Py_RETURN_NONE;
     if (!torch_find_dispatch_rule)
@@ -123,7 +123,7 @@ static PyObject *find_dispatch_rule(PyObject *module, PyObject *const *arguments
     return PyObject_Vectorcall(torch_find_dispatch_rule, arguments, (size_t)count, NULL);
 }
 
-/* skip_dispatch_rule_lookup_for(mode_class, find_rule): from now on `find_dispatch_rule` returns None for this kind
+/* skip_dispatch_rule_lookup_for(mode_class, find_rule): from now on `find_torch_dispatch_rule_unless_own_mode` returns None for this kind
  * of mode and asks `find_rule` for the others. */
 static PyObject *skip_dispatch_rule_lookup_for(PyObject *module, PyObject *args) {
     PyObject *mode_class, *find_rule;
@@ -209,12 +209,12 @@ static PyType_Spec watcher_spec = {
 static PyMethodDef methods[] = {
     {"setup", setup_host_objects, METH_O, "Take what the quick way needs to know; once."},
     {"digest", digest, METH_O, "The digest of a tensor, as `samerun.record.digests.digest.digest` gives it."},
-    {"join_digests", join_digests, METH_VARARGS,
-     "join_digests(values, digest_other): the digest of their digests; `digest_other` gives that of what is not a "
+    {"digest_sequence", digest_sequence, METH_VARARGS,
+     "digest_sequence(values, digest_other): the digest of their digests; `digest_other` gives that of what is not a "
      "tensor."},
     {"skip_dispatch_rule_lookup_for", skip_dispatch_rule_lookup_for, METH_VARARGS,
-     "skip_dispatch_rule_lookup_for(mode_class, find_rule): what `find_dispatch_rule` returns."},
-    {"find_dispatch_rule", (PyCFunction)(void (*)(void))find_dispatch_rule, METH_FASTCALL,
+     "skip_dispatch_rule_lookup_for(mode_class, find_rule): what `find_torch_dispatch_rule_unless_own_mode` returns."},
+    {"find_torch_dispatch_rule_unless_own_mode", (PyCFunction)(void (*)(void))find_torch_dispatch_rule_unless_own_mode, METH_FASTCALL,
      "Stands in for torch's find_torch_dispatch_rule."},
     {"stop_borrowing_threads_after_fork", stop_borrowing_threads_after_fork, METH_NOARGS,
      "Borrow no threads from now on."},

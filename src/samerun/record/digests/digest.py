@@ -91,8 +91,8 @@ def has_own_torch_dispatch(tensor: Any) -> bool:
     return kind is not torch.Tensor and kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
 
 
-def join_digests(values: list[Any], digest_other: Callable[[Any], bytes]) -> bytes:
-    """One digest of the digests of many values; `digest_other` gives that of what is not a tensor."""
+def digest_sequence(values: list[Any], digest_other: Callable[[Any], bytes]) -> bytes:
+    """The digest of a list: of the digests of its values; `digest_other` gives that of what is not a tensor."""
     import torch
 
     digests = [digest(value) if isinstance(value, torch.Tensor) else digest_other(value) for value in values]

@@ -69,18 +69,18 @@ class StorageDigests:
         """Number of optimizer steps so far: untrusted large memory is read once in each."""
         self._drop_above = 128
 
-    def find_or_add_record(self, tensor: Any, made_by_operator: bool = False) -> StorageRecord:
+    def find_or_add_record(self, tensor: Any, trusted_if_new: bool = False) -> StorageRecord:
         """The record of a tensor's storage, made if it is new."""
         storage = tensor.untyped_storage()
         key = storage._cdata
         record = self.records.get(key)
-        return self._add_record(storage, key, made_by_operator, tensor.is_cpu) if record is None else record
+        return self._add_record(storage, key, trusted_if_new, tensor.is_cpu) if record is None else record
 
-    def _add_record(self, storage: Any, key: int, made_by_operator: bool, on_cpu: bool) -> StorageRecord:
+    def _add_record(self, storage: Any, key: int, trusted_if_new: bool, on_cpu: bool) -> StorageRecord:
         # Records are found by the storage's address. The weak reference keeps that address from being given to another
         # storage while the record exists, but it does not keep the memory: watching must not change when memory is
         # freed, and a strong reference would also stop autograd from taking over gradients.
-        record = self.records[key] = StorageRecord(storage._weak_ref(), made_by_operator, on_cpu)
+        record = self.records[key] = StorageRecord(storage._weak_ref(), trusted_if_new, on_cpu)
         if len(self.records) > self._drop_above:
             self.drop_expired()
         return record

@@ -43,10 +43,10 @@ def choose_digest_function() -> Callable[[Any], bytes]:
     return faster
 
 
-def choose_join_digests_function() -> Callable[[list[Any], Callable[[Any], bytes]], bytes]:
-    """`digest.join_digests`, or what gives the same faster where the library is there."""
+def choose_digest_sequence_function() -> Callable[[list[Any], Callable[[Any], bytes]], bytes]:
+    """`digest.digest_sequence`, or what gives the same faster where the library is there."""
     faster: Callable[[list[Any], Callable[[Any], bytes]], bytes]
-    faster = d.join_digests if load_quick_mode_class() is None else _watch.join_digests
+    faster = d.digest_sequence if load_quick_mode_class() is None else _watch.digest_sequence
     return faster
 
 
@@ -81,7 +81,7 @@ def load_quick_mode_class() -> type[OperatorMode] | None:
     find_rule = getattr(registry, "find_torch_dispatch_rule", None)
     if find_rule is not None:  # torch looks it up once, when the first mode is called
         _watch.skip_dispatch_rule_lookup_for(QuickMode, find_rule)
-        registry.find_torch_dispatch_rule = _watch.find_dispatch_rule
+        registry.find_torch_dispatch_rule = _watch.find_torch_dispatch_rule_unless_own_mode
     return QuickMode
 
 

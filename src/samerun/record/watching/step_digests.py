@@ -15,7 +15,7 @@ from samerun.record.digests.state_digests import (
     make_python_random_state_digester,
     named_buffers,
 )
-from samerun.record.watching.quick_mode import choose_digest_function, choose_join_digests_function
+from samerun.record.watching.quick_mode import choose_digest_function, choose_digest_sequence_function
 from samerun.record.watching.recorder import NOTHING, Recorder
 
 Leaf = tuple[str, bytes]
@@ -30,22 +30,22 @@ class StepDigester:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.digest = choose_digest_function()
-        self.join_digests = choose_join_digests_function()
+        self.digest_sequence = choose_digest_sequence_function()
         self.scalar_digests: dict[tuple[type, Any], bytes] = {}
         self.python_state: tuple[Any, Callable[[], bytes]] = None, bytes
         self.numpy_state: tuple[Any, Callable[[], bytes]] = None, bytes
 
     def digest_step_leaves(self, optimizer: Any) -> list[Leaf]:
         """(name, digest) of every leaf of a step, in a fixed order."""
-        join = self.join_digests
+        digest_sequence = self.digest_sequence
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         states = [value for p in parameters for value in (optimizer.state.get(p) or {}).values()]
         settings = [value for group in optimizer.param_groups for key, value in group.items() if key != "params"]
         return [
-            ("params", join(parameters, self.digest)),
-            ("grads", join([p.grad for p in parameters], self.digest_gradient)),
-            ("buffers", join(self.collect_live_model_buffers(), self.digest)),
-            ("optimizer", join(states + settings, self.digest_optimizer_value)),
+            ("params", digest_sequence(parameters, self.digest)),
+            ("grads", digest_sequence([p.grad for p in parameters], self.digest_gradient)),
+            ("buffers", digest_sequence(self.collect_live_model_buffers(), self.digest)),
+            ("optimizer", digest_sequence(states + settings, self.digest_optimizer_value)),
             ("loss", self.recorder.last_loss),
             ("batch", self.recorder.last_batch),
             *self.digest_rng_states(),
