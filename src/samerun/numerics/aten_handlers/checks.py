@@ -24,7 +24,7 @@ from samerun.numerics.kernels.tensors import copy_tensors_in_pytree
 Runner = Callable[[Any, Any, Any, Any], Any]
 """(mode, operator, args, kwargs) -> what the operator gives."""
 
-MOST_SIGNATURES = 4096
+MOST_ACCEPTED_KEYS = 4096
 """Of one operator. A program whose shapes never come again must not gather them all."""
 
 CRASHING_PREFIXES = (
@@ -36,7 +36,7 @@ do too: torch calls them itself, with what the forward pass left. None of these 
 """
 
 
-def make_signature_key(values: Iterable[Any]) -> tuple[Any, ...]:
+def make_shape_and_dtype_key(values: Iterable[Any]) -> tuple[Any, ...]:
     """All that a meta function looks at, but for strides."""
     key: list[Any] = []
     for value in values:
@@ -44,37 +44,37 @@ def make_signature_key(values: Iterable[Any]) -> tuple[Any, ...]:
             key.append(value.shape)
             key.append(value.dtype)
         elif type(value) is list or type(value) is tuple:
-            key.append(make_signature_key(value))
+            key.append(make_shape_and_dtype_key(value))
         else:
             key.append(value)
     return tuple(key)
 
 
-class AcceptedSignatures:
+class AcceptedShapesAndDtypes:
     """The signatures of one operator that torch has accepted."""
 
     def __init__(self) -> None:
         self._keys: set[tuple[Any, ...]] = set()
 
-    def require_accepted(self, func: OpOverload, args: Any, kwargs: Any) -> None:
+    def raise_torch_error_unless_known(self, func: OpOverload, args: Any, kwargs: Any) -> None:
         """Raise torch's error if it refuses these arguments; ask it only for a signature that is new."""
-        key = make_signature_key(args)
+        key = make_shape_and_dtype_key(args)
         if kwargs:
-            key = (*key, *kwargs, make_signature_key(kwargs.values()))
+            key = (*key, *kwargs, make_shape_and_dtype_key(kwargs.values()))
         if key not in self._keys:
             with _disable_current_modes():  # none of them must see what is only asked
                 raise_if_torch_refuses(func, args, kwargs)
-            if len(self._keys) >= MOST_SIGNATURES:
+            if len(self._keys) >= MOST_ACCEPTED_KEYS:
                 self._keys.clear()
             self._keys.add(key)
 
 
-def with_signature_check(run: Runner) -> Runner:
+def with_meta_function_check(run: Runner) -> Runner:
     """`run`, with every new signature shown to torch's meta function first."""
-    accepted = AcceptedSignatures()
+    accepted = AcceptedShapesAndDtypes()
 
     def run_checked(mode: Any, func: OpOverload, args: Any, kwargs: Any) -> Any:
-        accepted.require_accepted(func, args, kwargs)
+        accepted.raise_torch_error_unless_known(func, args, kwargs)
         return run(mode, func, args, kwargs)
 
     return run_checked

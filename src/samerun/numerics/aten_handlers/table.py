@@ -32,7 +32,7 @@ from samerun.numerics.aten_handlers import (
     reductions,
     softmax,
 )
-from samerun.numerics.aten_handlers.checks import Runner, raise_torch_error_unless_accepted, with_signature_check
+from samerun.numerics.aten_handlers.checks import Runner, raise_torch_error_unless_accepted, with_meta_function_check
 from samerun.numerics.aten_handlers.declare import Handler, Members, NoPortableKernel
 from samerun.numerics.aten_handlers.exact import EXACT, EXACT_OVERLOADS
 from samerun.numerics.aten_handlers.exact import ON_CUDA as ONLY_ON_CUDA
@@ -88,12 +88,12 @@ def resolve_runner_unless_exact(func: OpOverload, on_cuda: bool = False) -> Runn
     composed = COMPOSED.get(overload) or COMPOSED.get(name)
     if composed is not None:
         inside: Runner = lambda mode, func, args, kwargs: _call_inside_mode(mode, composed, args, kwargs)  # noqa: E731
-        return inside if name in SELF_CHECKED else with_signature_check(inside)
+        return inside if name in SELF_CHECKED else with_meta_function_check(inside)
     handler = members.get(overload) or members.get(name)
     if handler is not None:
         outs = [argument.name for argument in func._schema.arguments if argument.is_out]
         run = _make_out_runner(handler, outs) if outs else _make_functional_runner(handler)
-        return run if overload in SELF_CHECKED or name in SELF_CHECKED else with_signature_check(run)
+        return run if overload in SELF_CHECKED or name in SELF_CHECKED else with_meta_function_check(run)
     if name in exact or overload in exact_overloads:
         return None
     if name.endswith("_"):
@@ -103,9 +103,9 @@ def resolve_runner_unless_exact(func: OpOverload, on_cuda: bool = False) -> Runn
         handler = members.get(base) or members.get(name[:-1])
         if handler is not None:
             run = _make_in_place_runner(handler)
-            return run if base in SELF_CHECKED or name[:-1] in SELF_CHECKED else with_signature_check(run)
+            return run if base in SELF_CHECKED or name[:-1] in SELF_CHECKED else with_meta_function_check(run)
     if name.startswith("aten::_foreach_"):
-        return with_signature_check(_make_foreach_runner(func, name.removeprefix("aten::_foreach_")))
+        return with_meta_function_check(_make_foreach_runner(func, name.removeprefix("aten::_foreach_")))
     return _make_decomposing_runner(func)
 
 

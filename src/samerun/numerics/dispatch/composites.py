@@ -16,7 +16,7 @@ from torch._ops import OpOverload
 
 from samerun.numerics.aten_handlers import recurrent
 from samerun.numerics.aten_handlers.attention import scaled_dot_product_attention
-from samerun.numerics.aten_handlers.checks import AcceptedSignatures, raise_torch_error_unless_accepted
+from samerun.numerics.aten_handlers.checks import AcceptedShapesAndDtypes, raise_torch_error_unless_accepted
 from samerun.numerics.aten_handlers.norms import rms_norm
 
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
@@ -69,12 +69,12 @@ def install_composite_kernels(get_portable_mode: Callable[[], Any]) -> None:
 def _make_portable_or_torch_kernel(
     torch_operator: OpOverload, portable_kernel: Callable[..., Any], get_portable_mode: Callable[[], Any]
 ) -> Callable[..., Any]:
-    accepted = AcceptedSignatures()
+    accepted = AcceptedShapesAndDtypes()
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         if get_portable_mode() is None:
             return torch_operator._op_dk(_COMPOSITE, *args, **kwargs)
-        accepted.require_accepted(torch_operator, args, kwargs)
+        accepted.raise_torch_error_unless_known(torch_operator, args, kwargs)
         try:
             return portable_kernel(*args, **kwargs)
         except Exception as error:

@@ -64,7 +64,7 @@ def raise_no_kernel_unless_meta(tensor: Any) -> None:
     )
 
 
-def _words_of_operator_name(operator_name: str) -> frozenset[str]:
+def _keywords_of_operator_name(operator_name: str) -> frozenset[str]:
     """The words of an operator's name that say what it computes, without a number of dimensions."""
     words = (re.sub(r"\d+d?$", "", word) for word in operator_name.split("_"))
     return frozenset(word for word in words if len(word) > 2) - WITHOUT_MEANING
@@ -76,10 +76,10 @@ def find_similar_portable_operators(operator_name: str) -> list[str]:
     Names that only look alike say nothing of what is computed. Gradients and names with an underscore in front, which
     no program calls, are left out.
     """
-    words = _words_of_operator_name(operator_name)
+    words = _keywords_of_operator_name(operator_name)
     ranked = []
     for candidate in sorted(table.portable_operator_names()):
-        common = len(words & _words_of_operator_name(candidate))
+        common = len(words & _keywords_of_operator_name(candidate))
         if common and not candidate.startswith("_") and not candidate.endswith("_backward"):
             ranked.append((-common, -difflib.SequenceMatcher(None, operator_name, candidate).ratio(), candidate))
     return [candidate for *_, candidate in sorted(ranked)[:3]]
