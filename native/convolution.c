@@ -44,7 +44,7 @@ static void fill_run_lengths_of_repeated_lines(samerun_offset_table *table, int6
 
 /* outer * volume of `inner_size` entries: outer * outer_stride + each position of `inner_size` times its steps, in
  * an image of `padded_size` whose lines are kept in `stride_phases` phases (samerun_polyphase_index). */
-static int allocate_polyphase_grid_offsets(samerun_offset_table *table, int64_t outer_count, int64_t outer_stride,
+static int build_polyphase_grid_offset_table(samerun_offset_table *table, int64_t outer_count, int64_t outer_stride,
                                            const int64_t *inner_size, const int64_t *inner_step,
                                            const int64_t *padded_size, int64_t start_offset, int64_t stride_phases) {
     if (!samerun_allocate_offset_table(table, outer_count * samerun_volume(inner_size))) return 0;
@@ -64,10 +64,10 @@ static int allocate_polyphase_grid_offsets(samerun_offset_table *table, int64_t 
     return 1;
 }
 
-static int allocate_grid_offsets(samerun_offset_table *table, int64_t outer_count, int64_t outer_stride,
+static int build_grid_offset_table(samerun_offset_table *table, int64_t outer_count, int64_t outer_stride,
                                  const int64_t *inner_size, const int64_t *inner_step, const int64_t *padded_size,
                                  int64_t start_offset) {
-    return allocate_polyphase_grid_offsets(table, outer_count, outer_stride, inner_size, inner_step, padded_size,
+    return build_polyphase_grid_offset_table(table, outer_count, outer_stride, inner_size, inner_step, padded_size,
                                            start_offset, 1);
 }
 
@@ -85,13 +85,13 @@ static int allocate_forward_gemm_offsets(const samerun_convolution_shape *shape,
     return samerun_allocate_strided_offsets(&gemm->a_batch, shape->groups, out * in * taps) &&
            samerun_allocate_strided_offsets(&gemm->b_batch, shape->groups, in * area) &&
            samerun_allocate_strided_offsets(&gemm->c_batch, shape->groups, out * pixels) &&
-           allocate_grid_offsets(&gemm->a_rows, out, in * taps, one, one, one, 0) &&
-           allocate_grid_offsets(&gemm->a_k, in * taps, 1, one, one, one, 0) &&
-           allocate_polyphase_grid_offsets(&gemm->b_k, in, area, shape->taps, shape->dilation, padded_size, 0,
+           build_grid_offset_table(&gemm->a_rows, out, in * taps, one, one, one, 0) &&
+           build_grid_offset_table(&gemm->a_k, in * taps, 1, one, one, one, 0) &&
+           build_polyphase_grid_offset_table(&gemm->b_k, in, area, shape->taps, shape->dilation, padded_size, 0,
                                            stride_phases) &&
-           allocate_polyphase_grid_offsets(&gemm->b_columns, shape->images, shape->inputs * area, shape->out,
+           build_polyphase_grid_offset_table(&gemm->b_columns, shape->images, shape->inputs * area, shape->out,
                                            shape->stride, padded_size, 0, stride_phases) &&
-           allocate_grid_offsets(&gemm->c_columns, shape->images, shape->outputs * pixels, shape->out, one, shape->out,
+           build_grid_offset_table(&gemm->c_columns, shape->images, shape->outputs * pixels, shape->out, one, shape->out,
                                  0);
 }
 
@@ -110,14 +110,14 @@ static int allocate_input_gradient_gemm_offsets(const samerun_convolution_shape 
     return samerun_allocate_strided_offsets(&gemm->a_batch, shape->groups, out * in * taps) &&
            samerun_allocate_strided_offsets(&gemm->b_batch, shape->groups, out * area) &&
            samerun_allocate_strided_offsets(&gemm->c_batch, shape->groups, in * pixels) &&
-           allocate_grid_offsets(&gemm->a_rows, in, weight_is_transposed ? out * taps : taps, one, one, one, 0) &&
-           allocate_grid_offsets(&gemm->a_k, out, weight_is_transposed ? taps : in * taps, shape->taps, one,
+           build_grid_offset_table(&gemm->a_rows, in, weight_is_transposed ? out * taps : taps, one, one, one, 0) &&
+           build_grid_offset_table(&gemm->a_k, out, weight_is_transposed ? taps : in * taps, shape->taps, one,
                                  shape->taps, 0) &&
-           allocate_grid_offsets(&gemm->b_k, out, area, shape->taps, back, padded_size, 0) &&
-           allocate_grid_offsets(
+           build_grid_offset_table(&gemm->b_k, out, area, shape->taps, back, padded_size, 0) &&
+           build_grid_offset_table(
                &gemm->b_columns, shape->images, shape->outputs * area, shape->in, one, padded_size,
                (first_position[0] * padded_size[1] + first_position[1]) * padded_size[2] + first_position[2]) &&
-           allocate_grid_offsets(&gemm->c_columns, shape->images, shape->inputs * pixels, shape->in, one, shape->in, 0);
+           build_grid_offset_table(&gemm->c_columns, shape->images, shape->inputs * pixels, shape->in, one, shape->in, 0);
 }
 
 static int allocate_weight_gradient_gemm_offsets(const samerun_convolution_shape *shape, samerun_gemm *gemm,
@@ -132,13 +132,13 @@ static int allocate_weight_gradient_gemm_offsets(const samerun_convolution_shape
     return samerun_allocate_strided_offsets(&gemm->a_batch, shape->groups, out * pixels) &&
            samerun_allocate_strided_offsets(&gemm->b_batch, shape->groups, in * area) &&
            samerun_allocate_strided_offsets(&gemm->c_batch, shape->groups, out * in * taps) &&
-           allocate_grid_offsets(&gemm->a_rows, out, pixels, one, one, one, 0) &&
-           allocate_grid_offsets(&gemm->a_k, shape->images, shape->outputs * pixels, shape->out, one, shape->out, 0) &&
-           allocate_polyphase_grid_offsets(&gemm->b_k, shape->images, shape->inputs * area, shape->out, shape->stride,
+           build_grid_offset_table(&gemm->a_rows, out, pixels, one, one, one, 0) &&
+           build_grid_offset_table(&gemm->a_k, shape->images, shape->outputs * pixels, shape->out, one, shape->out, 0) &&
+           build_polyphase_grid_offset_table(&gemm->b_k, shape->images, shape->inputs * area, shape->out, shape->stride,
                                            padded_size, 0, stride_phases) &&
-           allocate_polyphase_grid_offsets(&gemm->b_columns, in, area, shape->taps, shape->dilation, padded_size, 0,
+           build_polyphase_grid_offset_table(&gemm->b_columns, in, area, shape->taps, shape->dilation, padded_size, 0,
                                            stride_phases) &&
-           allocate_grid_offsets(&gemm->c_columns, in * taps, 1, one, one, one, 0);
+           build_grid_offset_table(&gemm->c_columns, in * taps, 1, one, one, one, 0);
 }
 
 typedef struct {

@@ -257,7 +257,7 @@ static watch_status digest_results_and_append_event(watcher_t *watcher, PyObject
 
 /* The recorder failed: leave the operator out and let the program continue. An error that is no `Exception`, such as
  * KeyboardInterrupt, is the program's: it stays set. */
-static watch_status handle_recorder_failure(watcher_t *watcher, PyObject *operator) {
+static watch_status count_failed_operator_or_propagate(watcher_t *watcher, PyObject *operator) {
     if (!PyErr_ExceptionMatches(PyExc_Exception)) return STATUS_ERROR;
     PyObject *type, *error, *trace;
     PyErr_Fetch(&type, &error, &trace);
@@ -312,7 +312,7 @@ PyObject *torch_dispatch(PyObject *self, PyObject *const *arguments, Py_ssize_t 
     }
     PyObject *call = slot_value(operator, operator_at.call);
     if (slot_is_true(operator, operator_at.silent)) {
-        if (record_new_node_locations_at_user_line(watcher) < 0 && handle_recorder_failure(watcher, operator) < 0)
+        if (record_new_node_locations_at_user_line(watcher) < 0 && count_failed_operator_or_propagate(watcher, operator) < 0)
             return NULL;
         return PyObject_Call(call, args, kwargs);
     }
@@ -331,9 +331,9 @@ PyObject *torch_dispatch(PyObject *self, PyObject *const *arguments, Py_ssize_t 
     if (status > 0) {
         out = PyObject_Call(call, args, kwargs);
         if (out && digest_results_and_append_event(watcher, operator, &event, args, kwargs, out) < 0 &&
-            handle_recorder_failure(watcher, operator) < 0)
+            count_failed_operator_or_propagate(watcher, operator) < 0)
             Py_CLEAR(out);
-    } else if (handle_recorder_failure(watcher, operator) > 0) {
+    } else if (count_failed_operator_or_propagate(watcher, operator) > 0) {
         out = PyObject_Call(call, args, kwargs);
     }
     release_event(&event);
