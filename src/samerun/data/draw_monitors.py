@@ -31,13 +31,13 @@ class PrivateGeneratorMonitor:
         self._before: dict[str, Any] = {}
         self._named: set[str] = set()
 
-    def remember_states(self) -> None:
+    def snapshot_states(self) -> None:
         """Call it before a batch is loaded."""
         for path, generator in self.generators.items():
             self._before[path] = _read_comparable_state(generator)
 
-    def pop_newly_drawn_names(self) -> tuple[str, ...]:
-        """Return the names of generators drawn from since `remember_states`; each is reported only once."""
+    def report_generators_drawn_since_snapshot(self) -> tuple[str, ...]:
+        """Return the names of generators drawn from since `snapshot_states`; each is reported only once."""
         before = self._before
         moved = [
             path for path, generator in self.generators.items() if _read_comparable_state(generator) != before[path]
@@ -160,7 +160,7 @@ class UnkeyedDrawMonitor:
         self._batches = 0
         self._before: dict[str, Any] = {}
 
-    def remember_states(self) -> None:
+    def snapshot_states(self) -> None:
         """Call it before a batch is loaded."""
         if self._kinds:
             self._batches += 1
@@ -168,7 +168,7 @@ class UnkeyedDrawMonitor:
             self._before = {kind: _READ_STATE[kind]() for kind in self._kinds} if is_checked else {}
 
     def require_no_draws(self) -> None:
-        """Raise DataError if a generator was drawn from since `remember_states`."""
+        """Raise DataError if a generator was drawn from since `snapshot_states`."""
         for kind, state in self._before.items():
             if _READ_STATE[kind]() != state:
                 library = _LIBRARY_NAMES[kind]

@@ -51,15 +51,15 @@ class KeyedDataset:
             return self.collate(plain[0] if task.alone else plain)
         if self._private_generators is None:
             self._private_generators = PrivateGeneratorMonitor({"dataset": self.dataset, "collate_fn": self.collate})
-        self._private_generators.remember_states()
-        self._unkeyed_draws.remember_states()
+        self._private_generators.snapshot_states()
+        self._unkeyed_draws.snapshot_states()
         with SeededSection(task.seed, self.kinds, restore=get_worker_info() is None) as section:
             samples = self.load_samples(section, task)
             if self.collate not in TORCH_COLLATES:
                 section.seed_for_item(KeyContext(task.seed, self.name, task.epoch, "batch"), task.position)
             batch = self.collate(samples[0] if task.alone else samples)
             self._unkeyed_draws.require_no_draws()
-        notes = self._private_generators.pop_newly_drawn_names()
+        notes = self._private_generators.report_generators_drawn_since_snapshot()
         return LoadedBatch(batch, notes) if notes else batch
 
     def load_samples(self, section: SeededSection, task: BatchTask) -> list[Any]:
@@ -207,12 +207,12 @@ class KeyedIterableDataset:
             self._iteration, self._open_shards = (task.seed, task.epoch, task.iteration), {}
         if self._private_generators is None:
             self._private_generators = PrivateGeneratorMonitor({"dataset": self.dataset, "collate_fn": self.collate})
-        self._private_generators.remember_states()
-        self._unkeyed_draws.remember_states()
+        self._private_generators.snapshot_states()
+        self._unkeyed_draws.snapshot_states()
         with SeededSection(task.seed, self.kinds, restore=get_worker_info() is None) as section:
             loaded = self._load_batch(section, task, task.shard)
             self._unkeyed_draws.require_no_draws()
-        loaded.notes = self._private_generators.pop_newly_drawn_names()
+        loaded.notes = self._private_generators.report_generators_drawn_since_snapshot()
         return loaded
 
     def _load_batch(self, section: SeededSection, task: ShardBatchTask, shard: int) -> LoadedBatch:

@@ -138,7 +138,7 @@ def test_a_generator_of_a_device_counts_its_own_draws() -> None:
 
 def test_draws_for_a_device_move_the_stream_of_the_cpu() -> None:
     torch.manual_seed(3)
-    first = [declare.take_next_draw(None, device)[:2] for device in ("cpu", "cuda", "cuda:1", None)]
+    first = [declare.advance_generator_for_draw(None, device)[:2] for device in ("cpu", "cuda", "cuda:1", None)]
     assert first == [(3, 0), (3, 1), (3, 2), (3, 3)]
 
 

@@ -94,7 +94,7 @@ class Draw(NamedTuple):
     device: torch.device
 
 
-def take_next_draw(generator: Generator, device_name: torch.device | str | None) -> Draw:
+def advance_generator_for_draw(generator: Generator, device_name: torch.device | str | None) -> Draw:
     """Move the generator on by one draw; returns where that draw lies in its stream."""
     device = torch.device(device_name or "cpu")
     if generator is not None and generator.device.type not in ("cpu", "cuda"):

@@ -13,11 +13,11 @@ from samerun.numerics.aten_handlers.declare import (
     Generator,
     Members,
     Scalar,
+    advance_generator_for_draw,
     copy_reshaped_and_cast_,
     divide_correctly_rounded,
     scale_normal,
     scale_uniform,
-    take_next_draw,
     widen_half_inputs,
 )
 from samerun.numerics.kernels import distributions as kernels
@@ -40,7 +40,7 @@ def _to_float64(x: Tensor) -> Tensor:
 
 
 def _take_next_random_draw(generator: Generator, x: Tensor) -> kernels.RandomDraw:
-    return kernels.RandomDraw(*take_next_draw(generator, x.device)[:2])
+    return kernels.RandomDraw(*advance_generator_for_draw(generator, x.device)[:2])
 
 
 def poisson(rate: Tensor, generator: Generator = None) -> Tensor:
@@ -110,7 +110,7 @@ def cauchy_(x: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Ge
         raise RuntimeError(f"cauchy_ expects sigma > 0.0, but found sigma={sigma:g}")
     if not x.is_floating_point():
         raise RuntimeError(f"Cauchy numbers are continuous: expected a floating point type, got {x.dtype}")
-    u = draws.uniform((x.numel(),), *take_next_draw(generator, x.device))
+    u = draws.uniform((x.numel(),), *advance_generator_for_draw(generator, x.device))
     angle = torch.mul(torch.add(torch.sub(u, 0.5), 2.0**-25), math.pi)
     return copy_reshaped_and_cast_(x, scale_normal(tan(angle), median, sigma))
 
@@ -121,7 +121,7 @@ def log_normal_(x: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Ge
         raise RuntimeError(f"log_normal_ expects std > 0.0, but found std={std:g}")
     _require_same_floating_dtype("log_normal", x)
     return copy_reshaped_and_cast_(
-        x, exp(scale_normal(draws.normal((x.numel(),), *take_next_draw(generator, x.device)), mean, std))
+        x, exp(scale_normal(draws.normal((x.numel(),), *advance_generator_for_draw(generator, x.device)), mean, std))
     )
 
 
@@ -129,7 +129,7 @@ def geometric_(x: Tensor, p: float, *, generator: Generator = None) -> Tensor:
     """log(1 - u) / log1p(-p), rounded up; at least 1."""
     if not 0 < p < 1:
         raise RuntimeError(f"geometric_ expects p to be in (0, 1), but got p={p:g}")
-    u = draws.uniform((x.numel(),), *take_next_draw(generator, x.device))
+    u = draws.uniform((x.numel(),), *advance_generator_for_draw(generator, x.device))
     below = log1p(torch.full((), -p, dtype=torch.float32, device=x.device))
     return copy_reshaped_and_cast_(
         x, torch.clamp(torch.ceil(divide_correctly_rounded(log1p(torch.neg(u)), below)), min=1)
@@ -156,7 +156,7 @@ def rrelu_with_noise(
         raise RuntimeError("Lower bound should be less than or equal to the upper bound")
     if not training:
         return torch.nn.functional.leaky_relu(x, _mean_slope(lower, upper))
-    u = draws.uniform((x.numel(),), *take_next_draw(generator, x.device))
+    u = draws.uniform((x.numel(),), *advance_generator_for_draw(generator, x.device))
     factors = scale_uniform(u, float(lower), float(upper)).reshape(x.shape).to(x.dtype)
     noise.copy_(torch.where(x <= 0, factors, torch.ones_like(x)))
     return torch.where(x <= 0, torch.mul(x, factors), x)

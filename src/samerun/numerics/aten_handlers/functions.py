@@ -268,22 +268,22 @@ def _make_window_handler(
     return window
 
 
-def _cosine_of_turns(k: Tensor, turns: float, window_length: int) -> Tensor:
-    """cos(k * (2 pi turns / (window_length - 1))): the angle is rounded to float32."""
-    return kernels.cos(torch.mul(k, turns * 2 * math.pi / (window_length - 1)).float())
+def _window_cosine(k: Tensor, num_periods: float, window_length: int) -> Tensor:
+    """cos(k * (2 pi num_periods / (window_length - 1))): the angle is rounded to float32."""
+    return kernels.cos(torch.mul(k, num_periods * 2 * math.pi / (window_length - 1)).float())
 
 
 def _hamming_window(k: Tensor, window_length: int, alpha: float = 0.54, beta: float = 0.46) -> Tensor:
     """cos * -beta + alpha."""
-    return torch.add(torch.mul(_cosine_of_turns(k, 1, window_length), -beta), alpha)
+    return torch.add(torch.mul(_window_cosine(k, 1, window_length), -beta), alpha)
 
 
 def _blackman_window(k: Tensor, window_length: int) -> Tensor:
     """(cos of twice the angle * 0.08 - cos * 0.5) + 0.42."""
     return torch.add(
         torch.sub(
-            torch.mul(_cosine_of_turns(k, 2, window_length), 0.08),
-            torch.mul(_cosine_of_turns(k, 1, window_length), 0.5),
+            torch.mul(_window_cosine(k, 2, window_length), 0.08),
+            torch.mul(_window_cosine(k, 1, window_length), 0.5),
         ),
         0.42,
     )

@@ -11,12 +11,12 @@ from torch import Tensor
 from samerun.numerics.aten_handlers.declare import (
     Generator,
     Members,
+    advance_generator_for_draw,
     copy_reshaped_and_cast_,
     divide_correctly_rounded,
     require_supported_dtype_and_device,
     scale_normal,
     scale_uniform,
-    take_next_draw,
 )
 from samerun.numerics.kernels import library, sums
 from samerun.numerics.kernels import random as draws
@@ -28,13 +28,13 @@ def uniform_(x: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Gener
     if low > high:
         raise RuntimeError(f"uniform_ expects to return a [from, to) range, but found from={low:g} > to={high:g}")
     return copy_reshaped_and_cast_(
-        x, scale_uniform(draws.uniform((x.numel(),), *take_next_draw(generator, x.device)), low, high)
+        x, scale_uniform(draws.uniform((x.numel(),), *advance_generator_for_draw(generator, x.device)), low, high)
     )
 
 
 def rand(size: Sequence[int], *, generator: Generator = None, **kwargs: Any) -> Tensor:
     dtype = require_supported_dtype_and_device(kwargs)
-    u = draws.uniform(tuple(size), *take_next_draw(generator, kwargs.get("device")))
+    u = draws.uniform(tuple(size), *advance_generator_for_draw(generator, kwargs.get("device")))
     return torch.empty(tuple(size), dtype=dtype, device=u.device).copy_(u)
 
 
@@ -52,13 +52,13 @@ def normal_(x: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Genera
     if std < 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
     return copy_reshaped_and_cast_(
-        x, scale_normal(draws.normal((x.numel(),), *take_next_draw(generator, x.device)), mean, std)
+        x, scale_normal(draws.normal((x.numel(),), *advance_generator_for_draw(generator, x.device)), mean, std)
     )
 
 
 def randn(size: Sequence[int], *, generator: Generator = None, **kwargs: Any) -> Tensor:
     dtype = require_supported_dtype_and_device(kwargs)
-    z = draws.normal(tuple(size), *take_next_draw(generator, kwargs.get("device")))
+    z = draws.normal(tuple(size), *advance_generator_for_draw(generator, kwargs.get("device")))
     return torch.empty(tuple(size), dtype=dtype, device=z.device).copy_(z)
 
 
@@ -75,7 +75,7 @@ def normal(mean: Any, std: Any = 1.0, *, generator: Generator = None) -> Tensor:
     like = next((each for each in (mean, std) if isinstance(each, Tensor)), torch.zeros(()))
     sizes = (each.shape for each in (mean, std) if isinstance(each, Tensor))
     shape = torch.broadcast_shapes(*sizes)  # type: ignore[no-untyped-call]
-    return scale_normal(draws.normal(tuple(shape), *take_next_draw(generator, like.device)), mean, std)
+    return scale_normal(draws.normal(tuple(shape), *advance_generator_for_draw(generator, like.device)), mean, std)
 
 
 def normal_with_number_mean_and_std(
@@ -95,7 +95,7 @@ def randint_between(low: int, high: int, size: Sequence[int], *, generator: Gene
     )
     if low >= high:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
-    values = draws.randint(low, high, tuple(size), *take_next_draw(generator, kwargs.get("device")))
+    values = draws.randint(low, high, tuple(size), *advance_generator_for_draw(generator, kwargs.get("device")))
     return values.to(dtype)
 
 
@@ -121,20 +121,20 @@ def random_(x: Tensor, *bounds: int | None, generator: Generator = None) -> Tens
             high = _LARGEST_EXACT_INTEGER[x.dtype] + 1
         else:
             high = torch.iinfo(x.dtype).max + (x.dtype is not torch.int64)
-    values = draws.randint(int(low or 0), int(high), tuple(x.shape), *take_next_draw(generator, x.device))
+    values = draws.randint(int(low or 0), int(high), tuple(x.shape), *advance_generator_for_draw(generator, x.device))
     return copy_reshaped_and_cast_(x, values)
 
 
 def randperm(n: int, *, generator: Generator = None, **kwargs: Any) -> Tensor:
     dtype = kwargs.get("dtype") or torch.int64
-    return draws.randperm(n, *take_next_draw(generator, kwargs.get("device"))).to(dtype)
+    return draws.randperm(n, *advance_generator_for_draw(generator, kwargs.get("device"))).to(dtype)
 
 
 def bernoulli_(x: Tensor, p: Any = 0.5, *, generator: Generator = None) -> Tensor:
     """1 where u < p. p: a number, or a tensor that broadcasts."""
     if not isinstance(p, Tensor) and not 0 <= p <= 1:
         raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p:g}")
-    u = draws.uniform(tuple(x.shape), *take_next_draw(generator, x.device))
+    u = draws.uniform(tuple(x.shape), *advance_generator_for_draw(generator, x.device))
     if isinstance(p, Tensor) and not bool(((p >= 0) & (p <= 1)).all()) and not library.is_off_cpu(p):
         raise RuntimeError("bernoulli_ expects p to be in [0, 1]")
     return x.copy_(torch.lt(u, p if isinstance(p, Tensor) else torch.full((), p, dtype=torch.float32, device=x.device)))
@@ -173,11 +173,11 @@ def multinomial(p: Tensor, n: int, replacement: bool = False, *, generator: Gene
         raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
     if replacement:
         running = sums.cumsum(rows, 1)
-        u = draws.uniform((rows.shape[0], n), *take_next_draw(generator, p.device))
+        u = draws.uniform((rows.shape[0], n), *advance_generator_for_draw(generator, p.device))
         found = torch.searchsorted(running, torch.mul(u, running[:, -1:]), right=True)
         found = torch.clamp(found, max=rows.shape[1] - 1)
     else:
-        u = draws.uniform(tuple(rows.shape), *take_next_draw(generator, p.device))
+        u = draws.uniform(tuple(rows.shape), *advance_generator_for_draw(generator, p.device))
         keys = torch.div(rows, torch.neg(log1p(torch.neg(u))))
         keys = torch.where(rows > 0, keys, torch.full_like(keys, -1.0))
         found = torch.sort(keys, dim=1, descending=True, stable=True)[1][:, :n]
@@ -188,7 +188,7 @@ def exponential_(x: Tensor, lambd: float = 1.0, *, generator: Generator = None) 
     """-log(1 - u) / lambda."""
     if not lambd > 0:
         raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={lambd:g}")
-    u = draws.uniform((x.numel(),), *take_next_draw(generator, x.device))
+    u = draws.uniform((x.numel(),), *advance_generator_for_draw(generator, x.device))
     return copy_reshaped_and_cast_(x, divide_correctly_rounded(torch.neg(log1p(torch.neg(u))), lambd))
 
 

@@ -34,7 +34,7 @@ def launch_activation(device: Device, function_index: int, x: Address, grad: Add
     launch_grid_stride(device, "elementwise", name, n, c_void_p(x), c_void_p(grad), c_void_p(out), c_int64(n))
 
 
-def launch_square_roots(device: Device, is_double: int, x: Address, out: Address, n: int) -> None:
+def launch_sqrt(device: Device, is_double: bool, x: Address, out: Address, n: int) -> None:
     launch_grid_stride(
         device,
         "elementwise",
@@ -46,7 +46,7 @@ def launch_square_roots(device: Device, is_double: int, x: Address, out: Address
     )
 
 
-def launch_random_floats(device: Device, is_normal: int, seed: int, draw_number: int, out: Address, n: int) -> None:
+def launch_random_floats(device: Device, is_normal: bool, seed: int, draw_number: int, out: Address, n: int) -> None:
     name = "random_normal" if is_normal else "random_uniform"
     launch_grid_stride(
         device, "random", name, (n + 3) // 4, c_uint64(seed), c_uint64(draw_number), c_void_p(out), c_int64(n)

@@ -13,7 +13,7 @@ ENTRIES: dict[str, Callable[..., Any]] = {
     "samerun_map_function": elementwise.launch_unary_function,
     "samerun_map_binary_function": elementwise.launch_binary_function,
     "samerun_map_activation": elementwise.launch_activation,
-    "samerun_square_roots": elementwise.launch_square_roots,
+    "samerun_square_roots": elementwise.launch_sqrt,
     "samerun_random_floats": elementwise.launch_random_floats,
     "samerun_randint": elementwise.launch_randint,
     "samerun_random_words64": elementwise.launch_random_words64,

@@ -87,7 +87,7 @@ def _launch_tiled_gemm(device: Device, dtype: torch.dtype, product: ProductStruc
 
 def launch_matmul(
     device: Device,
-    is_double: int,
+    is_double: bool,
     packed_sizes_and_strides: Any,
     a: Address,
     b: Address,
@@ -208,7 +208,7 @@ class _ConvolutionGemm:
 
 
 def launch_convolution(
-    device: Device, direction: int, is_double: int, packed_shape: Any, image: Address | None, weight: Address | None,
+    device: Device, direction: int, is_double: bool, packed_shape: Any, image: Address | None, weight: Address | None,
     gradient: Address | None, bias: Address | None, result: Address,
 ) -> int:  # fmt: skip
     dtype = torch.float64 if is_double else torch.float32

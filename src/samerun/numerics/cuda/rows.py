@@ -38,7 +38,7 @@ def launch_softmax_family_rows(
 
 def launch_normalize_rows(
     device: Device,
-    is_rms: int,
+    is_rms: bool,
     eps: float,
     x: Address,
     weight: Address,
@@ -68,7 +68,7 @@ def launch_normalize_rows(
 
 def launch_normalize_rows_backward(
     device: Device,
-    is_rms: int,
+    is_rms: bool,
     x: Address,
     grad: Address,
     weight: Address,
@@ -97,7 +97,7 @@ def launch_normalize_rows_backward(
 
 def launch_normalize_rows_backward_with_weight(
     device: Device,
-    is_rms: int,
+    is_rms: bool,
     x: Address,
     grad: Address,
     weight: Address,

@@ -110,7 +110,7 @@ def _make_tree_sum_launcher(dtype: torch.dtype, bits: str) -> Callable[..., int]
 
 def _make_cumulate_launcher(bits: str) -> Callable[..., None]:
     def launch_cumulate(
-        device: torch.device, is_product: int, x: Address, out: Address, outer: int, n: int, inner: int
+        device: torch.device, is_product: bool, x: Address, out: Address, outer: int, n: int, inner: int
     ) -> None:
         given = (c_int(is_product), c_void_p(x), c_void_p(out), c_int64(outer), c_int64(n), c_int64(inner))
         launch_grid_stride(device, "sums", f"cumulate{bits}", outer * inner if n else 0, *given)

@@ -65,7 +65,7 @@ def log1p(x: Tensor) -> Tensor:
     return log_near_one(torch.add(x, 1.0), x)
 
 
-def _split_exp_into_power_and_rest(x: Tensor) -> tuple[Tensor, Tensor]:
+def _exp_as_power_of_two_and_expm1(x: Tensor) -> tuple[Tensor, Tensor]:
     inside = torch.clamp(x, reference.LEAST, reference.MOST)
     k = torch.floor(torch.add(torch.mul(inside, reference.INVERSE_LN2), 0.5))
     r = torch.sub(torch.sub(inside, torch.mul(k, reference.LN2_HIGH)), torch.mul(k, reference.LN2_LOW))
@@ -80,13 +80,15 @@ def _saturate_exp_out_of_range(x: Tensor, exp_x: Tensor, lowest: float) -> Tenso
 
 
 def exp(x: Tensor) -> Tensor:
-    power, rest = _split_exp_into_power_and_rest(x)
-    return _saturate_exp_out_of_range(x, torch.add(power, torch.mul(power, rest)), 0.0)
+    power_of_two, expm1_r = _exp_as_power_of_two_and_expm1(x)
+    return _saturate_exp_out_of_range(x, torch.add(power_of_two, torch.mul(power_of_two, expm1_r)), 0.0)
 
 
 def expm1(x: Tensor) -> Tensor:
-    power, rest = _split_exp_into_power_and_rest(x)
-    return _saturate_exp_out_of_range(x, torch.add(torch.mul(power, rest), torch.sub(power, 1.0)), -1.0)
+    power_of_two, expm1_r = _exp_as_power_of_two_and_expm1(x)
+    return _saturate_exp_out_of_range(
+        x, torch.add(torch.mul(power_of_two, expm1_r), torch.sub(power_of_two, 1.0)), -1.0
+    )
 
 
 def stirling_correction(m: Tensor) -> Tensor:

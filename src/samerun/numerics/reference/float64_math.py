@@ -58,7 +58,7 @@ def log1p(x: float) -> float:
     return log_near_one(1 + x, x)
 
 
-def _split_exp_into_power_and_rest(x: float) -> tuple[float, float]:
+def _exp_as_power_of_two_and_expm1(x: float) -> tuple[float, float]:
     """2^k and exp(r) - 1, x = k log(2) + r."""
     k = math.floor(x * INVERSE_LN2 + 0.5)
     r = (x - k * LN2_HIGH) - k * LN2_LOW
@@ -71,15 +71,15 @@ def _split_exp_into_power_and_rest(x: float) -> tuple[float, float]:
 def exp(x: float) -> float:
     if not LEAST <= x <= MOST:
         return math.inf if x > MOST else 0.0 if x < LEAST else x
-    power, rest = _split_exp_into_power_and_rest(x)
-    return power + power * rest
+    power_of_two, expm1_r = _exp_as_power_of_two_and_expm1(x)
+    return power_of_two + power_of_two * expm1_r
 
 
 def expm1(x: float) -> float:
     if not LEAST <= x <= MOST:
         return math.inf if x > MOST else -1.0 if x < LEAST else x
-    power, rest = _split_exp_into_power_and_rest(x)
-    return power * rest + (power - 1)
+    power_of_two, expm1_r = _exp_as_power_of_two_and_expm1(x)
+    return power_of_two * expm1_r + (power_of_two - 1)
 
 
 def stirling_correction(m: float) -> float:
