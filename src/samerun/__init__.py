@@ -114,7 +114,7 @@ def __getattr__(name: str) -> Any:
     if module is None:
         raise AttributeError(f"module 'samerun' has no attribute {name!r}")
     if module != "samerun.base.errors":
-        import_module("samerun.base.versions").require_supported_versions()
+        import_module("samerun.base.versions").require_supported_torch_and_numpy()
     value = globals()[name] = getattr(import_module(module), name)
     return value
 

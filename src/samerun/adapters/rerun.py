@@ -75,7 +75,7 @@ def run_twice_and_report(
             wrong = compare_traces_and_describe_difference(sides[0], sides[1], again)
         except RunsNotComparable as why:
             if marker is not None or str(why) != NOTHING:
-                return _replace_results_by_error(reports, f"samerun: {item.name} {why}")
+                return _report_error_if_all_passed(reports, f"samerun: {item.name} {why}")
             for report in reports:
                 setattr(report, "samerun_nothing", report.when == "call")
             return reports
@@ -101,7 +101,7 @@ def read_seed_from_mark_or_option(marker: pytest.Mark | None, config: pytest.Con
     return validate_seed(config.getoption("samerun_seed") if seed is None else seed, "pytest.mark.samerun")
 
 
-def _replace_results_by_error(reports: list[pytest.TestReport], message: str) -> list[pytest.TestReport]:
+def _report_error_if_all_passed(reports: list[pytest.TestReport], message: str) -> list[pytest.TestReport]:
     """An error in place of the result: what was not compared has not passed."""
     if not all(report.passed for report in reports):
         return reports

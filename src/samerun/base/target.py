@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from samerun.base.errors import SamerunError
-from samerun.base.versions import require_supported_versions
+from samerun.base.versions import require_supported_torch_and_numpy
 
 LAUNCHERS = ("torch", "accelerate", "deepspeed", "lightning", "horovod", "coverage", "debugpy", "kernprof")
 """Packages whose modules start a program that is named behind them: their lines are not the program's."""
@@ -68,7 +68,7 @@ def resolve_target(form: TargetForm, words: list[str]) -> Target:
 
     Raises SamerunError for a missing script, a syntax error, a missing module or command.
     """
-    require_supported_versions()
+    require_supported_torch_and_numpy()
     if not words:
         what = {"module": "-m needs the name of a module.", "command": "No command after --."}
         raise SamerunError(

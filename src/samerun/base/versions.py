@@ -20,7 +20,7 @@ def explain_unsupported_version(package: str, installed_version: str) -> str | N
     return f"{package} {installed_version} is not supported: {needed}"
 
 
-def require_supported_versions() -> None:
+def require_supported_torch_and_numpy() -> None:
     """Of the packages that this Python would import, without importing them. Raises SamerunError."""
     from importlib.metadata import PackageNotFoundError, version
 

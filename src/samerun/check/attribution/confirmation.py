@@ -18,7 +18,7 @@ from samerun.check.evidence.situation import Situation, Suspect
 from samerun.check.evidence.trace_signs import has_no_sign_of_race
 from samerun.check.execution.runner import Run
 from samerun.check.plan import Plan
-from samerun.check.variations.memory import command_prefix_without_aslr, vary_or_pin_memory
+from samerun.check.variations.memory import setarch_command_disabling_aslr, vary_or_pin_memory
 from samerun.record import pins
 from samerun.record.comparison.compare import Difference
 
@@ -160,7 +160,7 @@ def with_suspect_sources_pinned(plan: Plan, suspect: Suspect, pin_names: tuple[s
     if pins.FOLDER in pin_names:
         pinned = replace(pinned, copied=True, without=suspect.without)
     if pins.ADDRESSES in pin_names:
-        pinned = replace(pinned, prefix=(*pinned.prefix, *command_prefix_without_aslr()))
+        pinned = replace(pinned, prefix=(*pinned.prefix, *setarch_command_disabling_aslr()))
         pinned = pinned.with_environment(PYTHONHASHSEED="1")  # it moves objects too
     return pinned
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
-from typing import Any
+from typing import Any, Final, Literal
 
 from samerun.check.evidence.line_search import parse_source_or_empty
 from samerun.check.evidence.source import last_identifier
@@ -32,10 +32,12 @@ LOGGERS = {"log", "logger", "logging", "wandb", "mlflow", "math"}
 """Names whose `.log()` shows its arguments, or is a logarithm."""
 FILLING_METHODS = {"append", "appendleft", "extend", "add", "insert", "update", "setdefault"}
 CONTAINER_CONSTRUCTORS = {"dict", "list", "set", "deque", "defaultdict", "OrderedDict", "Counter"}
-ATTRIBUTE, RESULT = "attribute", "result"
+ATTRIBUTE: Final = "attribute"
+RESULT: Final = "result"
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-Key = tuple[Scope | str, str]
+ScopeOrKind = Scope | Literal["attribute", "result"]
+Key = tuple[ScopeOrKind, str]
 """A variable of a function or module; an attribute of anything; the result of a function."""
 
 
@@ -259,18 +261,21 @@ class ClockReadingTracker:
                 self.held.add(key)
                 self.enqueue(self._find_loads(*key))
 
-    def _find_loads(self, scope: Scope | str, name: str) -> Iterator[ast.expr]:
+    def _find_loads(self, scope_or_kind: ScopeOrKind, name: str) -> Iterator[ast.expr]:
         """Where a variable, an attribute or a function is used."""
         shorts = [short for short, full in self.full_names.items() if full == name]
         for node in chain.from_iterable(self.loads.get(each, []) for each in (name, *shorts)):
-            if isinstance(scope, str):
-                fits = scope == RESULT or not isinstance(node, ast.Name)
+            if isinstance(scope_or_kind, str):
+                fits = scope_or_kind == RESULT or not isinstance(node, ast.Name)
             elif isinstance(node, ast.Name):
-                fits = scope in self._enclosing_scopes(node) or (
-                    isinstance(scope, ast.Module) and node.id in self.imported
+                fits = scope_or_kind in self._enclosing_scopes(node) or (
+                    isinstance(scope_or_kind, ast.Module) and node.id in self.imported
                 )
             else:
-                fits = isinstance(scope, ast.Module) and last_identifier(getattr(node, "value", node)) in self.imported
+                fits = (
+                    isinstance(scope_or_kind, ast.Module)
+                    and last_identifier(getattr(node, "value", node)) in self.imported
+                )
             if fits:
                 yield node
 

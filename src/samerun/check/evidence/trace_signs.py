@@ -22,7 +22,7 @@ from samerun.record.watching.watched_operator import UNORDERED
 QUEUES = ("queue.get", "multiprocessing.Queue.get")
 
 
-def any_file_uses_id(traces: RunTraces) -> bool:
+def any_user_file_calls_id(traces: RunTraces) -> bool:
     """Whether the user's source calls `id` or passes it on: the order of addresses seldom changes."""
     return any(first_line_using_id_or_zero(file) > 0 for file in list_user_files(traces))
 
@@ -40,7 +40,7 @@ def has_no_sign_of_race(traces: RunTraces, treat_id_as_sign: bool = True) -> boo
     threads, and (`by_address`) `id`. A thread that prepares batches or writes a log is not a sign, nor is the duration
     of a step that is only printed.
     """
-    if treat_id_as_sign and any_file_uses_id(traces):
+    if treat_id_as_sign and any_user_file_calls_id(traces):
         return False
     clocks: dict[str, set[int]] = {file: set() for file in list_user_files(traces)}
     for role, trace in traces.traces.items():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from samerun.base.records import DIFFERENT, SAME, TROUBLE, VariationOutcome
-from samerun.check.evidence.trace_signs import any_file_uses_id
+from samerun.check.evidence.trace_signs import any_user_file_calls_id
 from samerun.check.execution.runner import Run
 from samerun.check.plan import Variation
 from samerun.check.search.run_status import describe_failure, timed_out_before_difference
@@ -71,7 +71,9 @@ def bisect_and_record_outcomes(
     layout alone shows that in one run, and the half that contains it need not be bisected.
     """
     single = (
-        _try_address_layout_alone(search, control, pinned, varied_run) if any_file_uses_id(control.traces) else None
+        _try_address_layout_alone(search, control, pinned, varied_run)
+        if any_user_file_calls_id(control.traces)
+        else None
     )
     return single or _bisect(search, control, pinned, varied_run)
 

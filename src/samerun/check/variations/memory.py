@@ -57,10 +57,10 @@ def vary_or_pin_address_layout(plan: Plan, vary: bool) -> Plan:
     """
     if vary:
         return plan
-    return replace(plan, prefix=(*plan.prefix, *command_prefix_without_aslr()))
+    return replace(plan, prefix=(*plan.prefix, *setarch_command_disabling_aslr()))
 
 
-def command_prefix_without_aslr() -> tuple[str, ...]:
+def setarch_command_disabling_aslr() -> tuple[str, ...]:
     """The command in front of a program that turns the random placement off."""
     return (find_trusted_program("setarch") or "setarch", platform.machine(), "-R")
 
@@ -70,7 +70,7 @@ def why_aslr_cannot_be_disabled() -> str:
     """The reason why the layout cannot be fixed here, or ""."""
     if find_trusted_program("setarch") is None:
         return "setarch, which fixes the layout, is not installed"
-    command = [*command_prefix_without_aslr(), find_trusted_program("true") or "true"]
+    command = [*setarch_command_disabling_aslr(), find_trusted_program("true") or "true"]
     tried = subprocess.run(command, capture_output=True, text=True, check=False)
     return "" if tried.returncode == 0 else "the system does not let setarch fix the layout"
 
