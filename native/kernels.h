@@ -40,21 +40,22 @@ typedef struct {
     void (*binary_function)(int function, const float *x, const float *y, float *out, int64_t n);
     void (*activation)(int activation, const float *x, const float *grad, float *out, int64_t n);
     void (*update)(int update, float *x, const float *y, const float *z, float value, int64_t n);
-    void (*softmax_family_row)(int function, const float *x, const float *grad, float *out, int64_t n);
+    void (*softmax_family_row)(int function, const float *input_or_output, const float *grad_output, float *result,
+                               int64_t n);
     void (*normalize_row)(const row_norm_t *norm, const float *x, float *out, float *mean, float *rstd);
     /* Also the terms of the gradient of the weight, where `weight_grad_terms` is not NULL. */
-    void (*normalize_row_backward)(const row_norm_t *norm, const float *x, const float *grad, float mean, float rstd,
-                                   float *out, float *weight_grad_terms);
+    void (*normalize_row_backward)(const row_norm_t *norm, const float *x, const float *grad_output, float mean,
+                                   float rstd, float *grad_input, float *weight_grad_terms);
     /* 1 to NORM_ROWS rows, `apart` rows from each other; these terms are added to weight_grad_sum, the gradients to
      * bias_grad_sum. */
-    void (*normalize_few_rows_backward)(const row_norm_t *norm, const float *x, const float *grad, const float *mean,
-                                        const float *rstd, float *out, int64_t row_stride, int row_count,
-                                        float *weight_grad_sum, float *bias_grad_sum);
+    void (*normalize_few_rows_backward)(const row_norm_t *norm, const float *x, const float *grad_output,
+                                        const float *mean, const float *rstd, float *grad_input, int64_t row_stride,
+                                        int row_count, float *weight_grad_sum, float *bias_grad_sum);
     void (*channel)(const channel_norm_t *channel, const float *x, float *out, int64_t n);
-    void (*channel_gradient_sums)(const channel_norm_t *channel, const float *x, const float *grad, int64_t n,
-                                  float out[4]);
-    void (*channel_input_gradient)(const channel_norm_t *channel, const float *x, const float *grad, float *out,
-                                   int64_t n);
+    void (*channel_gradient_sums)(const channel_norm_t *channel, const float *x, const float *grad_output, int64_t n,
+                                  float sums[4]);
+    void (*channel_input_gradient)(const channel_norm_t *channel, const float *x, const float *grad_output,
+                                   float *grad_input, int64_t n);
     /* n values of a draw from number `first` (a multiple of 4) on */
     void (*uniform)(uint64_t seed, uint64_t draw_number, int64_t first, float *out, int64_t n);
     void (*normal)(uint64_t seed, uint64_t draw_number, int64_t first, float *out, int64_t n);

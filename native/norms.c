@@ -57,16 +57,16 @@ static void normalize_rows_backward_range(void *norm_job, int64_t row_begin, int
 }
 
 /* `weight_grad_terms`: NULL, or room for the terms that sum to the gradient of the weight. */
-void samerun_normalize_rows_backward(int is_rms_norm, const float *x, const float *grad, const float *weight,
-                                     const float *mean, const float *rstd, float *out, float *weight_grad_terms,
+void samerun_normalize_rows_backward(int is_rms_norm, const float *x, const float *grad_output, const float *weight,
+                                     const float *mean, const float *rstd, float *grad_input, float *weight_grad_terms,
                                      int64_t rows, int64_t n, int64_t weight_row_period, int64_t values_per_weight) {
     norm_job_t job = {.norm = {is_rms_norm, 0, n, values_per_weight, weight, NULL},
                       .groups = weight_row_period,
                       .x = x,
-                      .grad = grad,
+                      .grad = grad_output,
                       .mean_given = mean,
                       .rstd_given = rstd,
-                      .out = out,
+                      .out = grad_input,
                       .terms = weight_grad_terms};
     samerun_parallel_for(rows, 1 + 8192 / (n + 1), normalize_rows_backward_range, &job);
 }
@@ -122,9 +122,9 @@ static void reduce_lane_columns_range(void *norm_job, int64_t column_begin, int6
 }
 
 /* Rows that all have the same n weights and biases, or none: also their gradients. Done, or no memory. */
-samerun_status samerun_normalize_rows_backward_with_weight(int is_rms_norm, const float *x, const float *grad,
+samerun_status samerun_normalize_rows_backward_with_weight(int is_rms_norm, const float *x, const float *grad_output,
                                                            const float *weight, const float *mean, const float *rstd,
-                                                           float *out, float *weight_grad, float *bias_grad,
+                                                           float *grad_input, float *weight_grad, float *bias_grad,
                                                            int64_t rows, int64_t n) {
     const int64_t blocks = (rows + SUM_BLOCK - 1) / SUM_BLOCK, line = 2 * n;
     if (rows == 0 || n == 0) {
@@ -136,10 +136,10 @@ samerun_status samerun_normalize_rows_backward_with_weight(int is_rms_norm, cons
     norm_job_t job = {.norm = {is_rms_norm, 0, n, 1, weight, NULL},
                       .groups = 1,
                       .x = x,
-                      .grad = grad,
+                      .grad = grad_output,
                       .mean_given = mean,
                       .rstd_given = rstd,
-                      .out = out,
+                      .out = grad_input,
                       .lanes = lanes,
                       .rows = rows};
     const int64_t all = blocks * SUM_LANES, rows_of_lane = rows / all + 1;
@@ -229,13 +229,15 @@ void samerun_normalize_channels(const float *x, const float *weight, const float
 
 /* Batch norm of [images, channels, inner], which is not empty: the gradients of x, weight and bias. Done, or no
  * memory. */
-samerun_status samerun_normalize_channels_backward(int training, const float *x, const float *grad, const float *weight,
-                                                   const float *mean, const float *rstd, float *out, float *weight_grad,
-                                                   float *bias_grad, int64_t images, int64_t channels, int64_t inner) {
+samerun_status samerun_normalize_channels_backward(int training, const float *x, const float *grad_output,
+                                                   const float *weight, const float *mean, const float *rstd,
+                                                   float *grad_input, float *weight_grad, float *bias_grad,
+                                                   int64_t images, int64_t channels, int64_t inner) {
     const int64_t blocks = (images * inner + SUM_BLOCK - 1) / SUM_BLOCK;
     float *sums = malloc((size_t)(4 * channels * blocks) * sizeof *sums);
     if (!sums) return SAMERUN_NO_MEMORY;
-    channels_job_t job = {x, grad, weight, NULL, mean, rstd, out, sums, images, channels, inner, blocks, training};
+    channels_job_t job = {x,    grad_output, weight,   NULL,  mean,   rstd,    grad_input,
+                          sums, images,      channels, inner, blocks, training};
     const int64_t values = images * inner < SUM_BLOCK ? images * inner : SUM_BLOCK;
     samerun_parallel_for(channels * blocks, 1 + 8192 / values, batch_norm_gradient_sums_range, &job);
     for (int64_t i = 0; i < (training ? 4 : 2) * channels; i++) {

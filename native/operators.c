@@ -72,9 +72,11 @@ static void softmax_family_range(void *rows_job, int64_t row_begin, int64_t row_
                                                       job->out + i * job->values_per_row, job->n);
 }
 
-/* `rows` rows of n values each; `grad` for the backward ones. LOGSUMEXP makes one value of a row. */
-void samerun_softmax_family_rows(int function, const float *x, const float *grad, float *out, int64_t rows, int64_t n) {
-    rows_job_t job = {function, x, grad, out, n, function == LOGSUMEXP ? 1 : n};
+/* `rows` rows of n values each. The backward ones take the output of the forward one, and `grad_output`. LOGSUMEXP
+ * makes one value of a row. */
+void samerun_softmax_family_rows(int function, const float *input_or_output, const float *grad_output, float *result,
+                                 int64_t rows, int64_t n) {
+    rows_job_t job = {function, input_or_output, grad_output, result, n, function == LOGSUMEXP ? 1 : n};
     samerun_parallel_for(rows, 1 + 8192 / (n + 1), softmax_family_range, &job);
 }
 

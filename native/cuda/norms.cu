@@ -27,24 +27,24 @@ KERNEL normalize_rows(int is_rms_norm, float eps, const float *x, const float *w
 
 /* h = g * weight, y = (x - mean) * rstd: ((h - mean of h) - y * (mean of h*y)) * rstd; rms has no mean of h.
  * `weight_grad_terms`: where the terms go that sum to the gradient of the weight, or null. */
-KERNEL normalize_rows_backward(int is_rms_norm, const float *x, const float *g, const float *weight, const float *mean,
-                               const float *rstd, float *out, float *weight_grad_terms, int64_t n,
-                               int64_t weight_row_period, int64_t values_per_weight) {
+KERNEL normalize_rows_backward(int is_rms_norm, const float *x, const float *grad_output, const float *weight,
+                               const float *mean, const float *rstd, float *grad_input, float *weight_grad_terms,
+                               int64_t n, int64_t weight_row_period, int64_t values_per_weight) {
     const int64_t row = blockIdx.x, skipped = row % weight_row_period * n;
     const float count = (float)n, m = mean[row], r = rstd[row];
-    x += row * n, g += row * n, out += row * n;
+    x += row * n, grad_output += row * n, grad_input += row * n;
     EACH_OF_ROW(j, n) {
-        if (weight_grad_terms) weight_grad_terms[row * n + j] = g[j] * ((x[j] - m) * r);
-        out[j] = weight ? g[j] * weight[(skipped + j) / values_per_weight] : g[j];
+        if (weight_grad_terms) weight_grad_terms[row * n + j] = grad_output[j] * ((x[j] - m) * r);
+        grad_input[j] = weight ? grad_output[j] * weight[(skipped + j) / values_per_weight] : grad_output[j];
     }
     __syncthreads();
-    const float slope = sum_row_by_thread_block(n, [&](int64_t j) { return out[j] * ((x[j] - m) * r); }) / count;
+    const float slope = sum_row_by_thread_block(n, [&](int64_t j) { return grad_input[j] * ((x[j] - m) * r); }) / count;
     if (is_rms_norm) {
-        EACH_OF_ROW(j, n) out[j] = (out[j] - ((x[j] - m) * r) * slope) * r;
+        EACH_OF_ROW(j, n) grad_input[j] = (grad_input[j] - ((x[j] - m) * r) * slope) * r;
         return;
     }
-    const float center = sum_row_by_thread_block(n, [&](int64_t j) { return out[j]; }) / count;
-    EACH_OF_ROW(j, n) out[j] = ((out[j] - center) - ((x[j] - m) * r) * slope) * r;
+    const float center = sum_row_by_thread_block(n, [&](int64_t j) { return grad_input[j]; }) / count;
+    EACH_OF_ROW(j, n) grad_input[j] = ((grad_input[j] - center) - ((x[j] - m) * r) * slope) * r;
 }
 
 /* ((x - mean) * rstd) * weight + bias of [images, channels, inner]. A weight that is not there is 1 and a bias -0.0,
@@ -60,9 +60,9 @@ KERNEL normalize_channels(const float *x, const float *weight, const float *bias
 
 /* A warp for each block of the values of a channel: parts[(which * channels + channel) * blocks + block], the sums of
  * g, g*y, h and h*y, the last two in training only. */
-KERNEL channel_gradient_sums(int training, const float *x, const float *g, const float *weight, const float *mean,
-                             const float *rstd, float *block_sums, int64_t images, int64_t channel_count, int64_t inner,
-                             int64_t blocks) {
+KERNEL channel_gradient_sums(int training, const float *x, const float *grad_output, const float *weight,
+                             const float *mean, const float *rstd, float *block_sums, int64_t images,
+                             int64_t channel_count, int64_t inner, int64_t blocks) {
     const int64_t warp = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / WARP;
     if (warp >= channel_count * blocks) return; /* whole warps */
     const int64_t c = warp / blocks, first = warp % blocks * SUM_BLOCK,
@@ -72,9 +72,9 @@ KERNEL channel_gradient_sums(int training, const float *x, const float *g, const
     for (int64_t i = threadIdx.x % WARP; i < n; i += WARP) {
         const int64_t image = (first + i) / inner,
                       at = (image * channel_count + c) * inner + (first + i - image * inner);
-        const float y = (x[at] - m) * r, h = g[at] * w;
-        sum[0] = sum[0] + g[at];
-        sum[1] = sum[1] + g[at] * y;
+        const float y = (x[at] - m) * r, h = grad_output[at] * w;
+        sum[0] = sum[0] + grad_output[at];
+        sum[1] = sum[1] + grad_output[at] * y;
         sum[2] = sum[2] + h;
         sum[3] = sum[3] + h * y;
     }
@@ -85,18 +85,18 @@ KERNEL channel_gradient_sums(int training, const float *x, const float *g, const
 }
 
 /* The gradient of x from the sums [4, channels]: ((g*w - center) - y*slope) * rstd, or (g*w) * rstd. */
-KERNEL channel_input_gradient(int training, const float *x, const float *g, const float *weight, const float *mean,
-                              const float *rstd, const float *sums, float *out, int64_t images, int64_t channel_count,
-                              int64_t inner) {
+KERNEL channel_input_gradient(int training, const float *x, const float *grad_output, const float *weight,
+                              const float *mean, const float *rstd, const float *sums, float *grad_input,
+                              int64_t images, int64_t channel_count, int64_t inner) {
     const float count = (float)(images * inner);
     EACH(i, images * channel_count * inner) {
         const int64_t c = i / inner % channel_count;
-        const float h = g[i] * (weight ? weight[c] : 1), r = rstd[c];
+        const float h = grad_output[i] * (weight ? weight[c] : 1), r = rstd[c];
         if (training) {
             const float center = sums[2 * channel_count + c] / count, slope = sums[3 * channel_count + c] / count;
-            out[i] = ((h - center) - ((x[i] - mean[c]) * r) * slope) * r;
+            grad_input[i] = ((h - center) - ((x[i] - mean[c]) * r) * slope) * r;
         } else {
-            out[i] = h * r;
+            grad_input[i] = h * r;
         }
     }
 }

@@ -49,16 +49,16 @@ KERNEL logsumexp(const float *x, const float *, float *out, int64_t n) {
     if (threadIdx.x == 0) out[blockIdx.x] = m + log_float(sum);
 }
 
-/* x is the softmax. */
-KERNEL softmax_backward(const float *x, const float *g, float *out, int64_t n) {
-    x += blockIdx.x * n, g += blockIdx.x * n, out += blockIdx.x * n;
-    const float sum = sum_row_by_thread_block(n, [&](int64_t j) { return g[j] * x[j]; });
-    EACH_OF_ROW(j, n) out[j] = (g[j] - sum) * x[j];
+/* output: of softmax. */
+KERNEL softmax_backward(const float *output, const float *grad_output, float *grad_input, int64_t n) {
+    output += blockIdx.x * n, grad_output += blockIdx.x * n, grad_input += blockIdx.x * n;
+    const float sum = sum_row_by_thread_block(n, [&](int64_t j) { return grad_output[j] * output[j]; });
+    EACH_OF_ROW(j, n) grad_input[j] = (grad_output[j] - sum) * output[j];
 }
 
-/* x is the log_softmax. */
-KERNEL log_softmax_backward(const float *x, const float *g, float *out, int64_t n) {
-    x += blockIdx.x * n, g += blockIdx.x * n, out += blockIdx.x * n;
-    const float sum = sum_row_by_thread_block(n, [&](int64_t j) { return g[j]; });
-    EACH_OF_ROW(j, n) out[j] = g[j] - exp_float(x[j]) * sum;
+/* output: of log_softmax. */
+KERNEL log_softmax_backward(const float *output, const float *grad_output, float *grad_input, int64_t n) {
+    output += blockIdx.x * n, grad_output += blockIdx.x * n, grad_input += blockIdx.x * n;
+    const float sum = sum_row_by_thread_block(n, [&](int64_t j) { return grad_output[j]; });
+    EACH_OF_ROW(j, n) grad_input[j] = grad_output[j] - exp_float(output[j]) * sum;
 }

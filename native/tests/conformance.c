@@ -16,12 +16,13 @@
 void samerun_map_function(int function, const float *x, float *y, int64_t n);
 void samerun_map_binary_function(int function, const float *x, const float *y, float *out, int64_t n);
 void samerun_map_activation(int activation, const float *x, const float *grad, float *out, int64_t n);
-void samerun_softmax_family_rows(int function, const float *x, const float *grad, float *out, int64_t rows, int64_t n);
+void samerun_softmax_family_rows(int function, const float *input_or_output, const float *grad_output, float *result,
+                                 int64_t rows, int64_t n);
 void samerun_normalize_rows(int is_rms_norm, float eps, const float *x, const float *weight, const float *bias,
                             float *out, float *mean, float *rstd, int64_t rows, int64_t n, int64_t weight_row_period,
                             int64_t values_per_weight);
-void samerun_normalize_rows_backward(int is_rms_norm, const float *x, const float *grad, const float *weight,
-                                     const float *mean, const float *rstd, float *out, float *weight_grad_terms,
+void samerun_normalize_rows_backward(int is_rms_norm, const float *x, const float *grad_output, const float *weight,
+                                     const float *mean, const float *rstd, float *grad_input, float *weight_grad_terms,
                                      int64_t rows, int64_t n, int64_t weight_row_period, int64_t values_per_weight);
 void samerun_random_floats(int normal, uint64_t seed, uint64_t draw_number, float *out, int64_t n);
 void samerun_square_roots(int is_double, const void *x, void *out, int64_t n);

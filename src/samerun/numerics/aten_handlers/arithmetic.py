@@ -121,14 +121,14 @@ def arange(*bounds: Any, **kwargs: Any) -> Tensor:
     return torch.add(torch.mul(torch.arange(size, dtype=torch.float64, device=device), step), start).to(dtype)
 
 
-def sigmoid_backward(grad: Tensor, y: Tensor) -> Tensor:
-    """(grad * (1 - y)) * y."""
-    return torch.mul(torch.mul(grad, torch.rsub(y, 1)), y)
+def sigmoid_backward(grad_output: Tensor, output: Tensor) -> Tensor:
+    """(grad_output * (1 - output)) * output."""
+    return torch.mul(torch.mul(grad_output, torch.rsub(output, 1)), output)
 
 
-def tanh_backward(grad: Tensor, y: Tensor) -> Tensor:
-    """grad * (1 - y * y)."""
-    return torch.mul(grad, torch.rsub(torch.mul(y, y), 1))
+def tanh_backward(grad_output: Tensor, output: Tensor) -> Tensor:
+    """grad_output * (1 - output * output)."""
+    return torch.mul(grad_output, torch.rsub(torch.mul(output, output), 1))
 
 
 def hardswish(x: Tensor) -> Tensor:

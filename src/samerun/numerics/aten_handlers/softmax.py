@@ -23,12 +23,12 @@ def log_softmax(x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
     return kernels.log_softmax(_widen_input(x, half_to_float), dim)
 
 
-def softmax_backward(grad: Tensor, y: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
-    return kernels.softmax_backward(grad, y, dim).to(input_dtype)
+def softmax_backward(grad_output: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
+    return kernels.softmax_backward(grad_output, output, dim).to(input_dtype)
 
 
-def log_softmax_backward(grad: Tensor, y: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
-    return kernels.log_softmax_backward(grad, y, dim).to(input_dtype)
+def log_softmax_backward(grad_output: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
+    return kernels.log_softmax_backward(grad_output, output, dim).to(input_dtype)
 
 
 def logsumexp(x: Tensor, dim: Sequence[int], keepdim: bool = False) -> Tensor:

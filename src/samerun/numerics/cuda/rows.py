@@ -22,9 +22,15 @@ def _choose_block_shape_for_row(row_length: int) -> tuple[int]:
 
 
 def launch_softmax_family_rows(
-    device: Device, function_index: int, x: Address, grad: Address, out: Address, num_rows: int, row_length: int
+    device: Device,
+    function_index: int,
+    input_or_output: Address,
+    grad_output: Address,
+    result: Address,
+    num_rows: int,
+    row_length: int,
 ) -> None:
-    pointers = map(c_void_p, (x, grad, out))
+    pointers = map(c_void_p, (input_or_output, grad_output, result))
     launch_kernel(
         device,
         "softmax",
@@ -70,18 +76,18 @@ def launch_normalize_rows_backward(
     device: Device,
     is_rms: bool,
     x: Address,
-    grad: Address,
+    grad_output: Address,
     weight: Address,
     mean: Address,
     rstd: Address,
-    out: Address,
+    grad_input: Address,
     terms: Address,
     num_rows: int,
     row_length: int,
     groups: int,
     inner: int,
 ) -> None:
-    pointers = map(c_void_p, (x, grad, weight, mean, rstd, out, terms))
+    pointers = map(c_void_p, (x, grad_output, weight, mean, rstd, grad_input, terms))
     sizes = map(c_int64, (row_length, groups, inner))
     launch_kernel(
         device,
@@ -99,11 +105,11 @@ def launch_normalize_rows_backward_with_weight(
     device: Device,
     is_rms: bool,
     x: Address,
-    grad: Address,
+    grad_output: Address,
     weight: Address,
     mean: Address,
     rstd: Address,
-    out: Address,
+    grad_input: Address,
     weight_grad: Address,
     bias_grad: Address,
     num_rows: int,
@@ -115,11 +121,11 @@ def launch_normalize_rows_backward_with_weight(
         return DONE
     terms = allocate_uninitialized(device, num_rows * row_length, torch.float32)
     launch_normalize_rows_backward(
-        device, is_rms, x, grad, weight, mean, rstd, out, terms.data_ptr(), num_rows, row_length, 1, 1
+        device, is_rms, x, grad_output, weight, mean, rstd, grad_input, terms.data_ptr(), num_rows, row_length, 1, 1
     )
     layout = array.array("q", (num_rows, row_length, row_length, 1))
     sizes = layout.buffer_info()[0]
-    for source, to in ((terms.data_ptr(), weight_grad), (grad, bias_grad)):
+    for source, to in ((terms.data_ptr(), weight_grad), (grad_output, bias_grad)):
         sums.sum32(device, 0, source, 0, to, 2, sizes, sizes + 16, 1)
     return DONE
 
@@ -145,11 +151,11 @@ def launch_normalize_channels_backward(
     device: Device,
     training: int,
     x: Address,
-    grad: Address,
+    grad_output: Address,
     weight: Address,
     mean: Address,
     rstd: Address,
-    out: Address,
+    grad_input: Address,
     weight_grad: Address,
     bias_grad: Address,
     images: int,
@@ -161,7 +167,7 @@ def launch_normalize_channels_backward(
     parts, found = (
         allocate_uninitialized(device, n, torch.float32) for n in (4 * num_channels * blocks, 4 * num_channels)
     )
-    given = (c_int(training), *map(c_void_p, (x, grad, weight, mean, rstd)))
+    given = (c_int(training), *map(c_void_p, (x, grad_output, weight, mean, rstd)))
     sizes = tuple(map(c_int64, (images, num_channels, inner)))
     warps = -(-num_channels * blocks * sums.WARP // THREADS)
     launch_kernel(device, "norms", "channel_gradient_sums", warps, (THREADS,), *given, c_void_p(parts.data_ptr()),
@@ -173,5 +179,5 @@ def launch_normalize_channels_backward(
             device, "32", False, parts.data_ptr() + 4 * kind * num_channels * blocks, places[kind], blocks, num_channels
         )
     launch_grid_stride(device, "norms", "channel_input_gradient", images * num_channels * inner, *given,
-         c_void_p(found.data_ptr()), c_void_p(out), *sizes)  # fmt: skip
+         c_void_p(found.data_ptr()), c_void_p(grad_input), *sizes)  # fmt: skip
     return DONE

@@ -30,41 +30,43 @@ _rows = library.declare_native_function("samerun_softmax_family_rows", "vipppll"
 
 
 def compute_softmax_family_rows(
-    name: SoftmaxFamilyFunction, x: torch.Tensor, grad: torch.Tensor | None
+    name: SoftmaxFamilyFunction, input_or_output: torch.Tensor, grad_output: torch.Tensor | None
 ) -> torch.Tensor:
     """One of `NAMES` on contiguous float32 [..., n]; logsumexp makes [...]."""
-    shape = x.shape
+    shape = input_or_output.shape
     count, n = math.prod(shape[:-1]), shape[-1]
-    if not library.uses_native_kernels(x):
+    if not library.uses_native_kernels(input_or_output):
         function = getattr(reference, name)
-        flat = [each.reshape(count, n) for each in (x, grad) if each is not None]
+        flat = [each.reshape(count, n) for each in (input_or_output, grad_output) if each is not None]
         result: torch.Tensor = call_numpy_reference(function, *flat)
         return result.reshape(shape[:-1] if name == "logsumexp" else shape)
-    out = x.new_empty(shape[:-1]) if name == "logsumexp" else torch.empty_like(x)
-    grad_address = 0 if grad is None else grad.data_ptr()
-    _rows.for_device_of(x)(_NUMBERS[name], x.data_ptr(), grad_address, out.data_ptr(), count, n)
-    return out
+    result = input_or_output.new_empty(shape[:-1]) if name == "logsumexp" else torch.empty_like(input_or_output)
+    grad_output_address = 0 if grad_output is None else grad_output.data_ptr()
+    _rows.for_device_of(input_or_output)(
+        _NUMBERS[name], input_or_output.data_ptr(), grad_output_address, result.data_ptr(), count, n
+    )
+    return result
 
 
 def _apply_softmax_family_along(
-    name: SoftmaxFamilyFunction, x: torch.Tensor, dim: int, grad: torch.Tensor | None = None
+    name: SoftmaxFamilyFunction, input_or_output: torch.Tensor, dim: int, grad_output: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """A function of rows on x [..., n, ...], with n along `dim`."""
-    tensors = [x] if grad is None else [x, grad]
+    """A function of rows on input_or_output [..., n, ...], with n along `dim`."""
+    tensors = [input_or_output] if grad_output is None else [input_or_output, grad_output]
     dtype = require_opmath_dtype(name, *tensors, supported_dtypes=(torch.float32,))
-    over = (normalize_reduction_dims(dim, x.ndim) or [0])[0]
-    if grad is not None and grad.shape != x.shape:
-        raise RuntimeError(f"{name}: grad has shape {list(grad.shape)}, output {list(x.shape)}")
-    if x.ndim == 0:
+    over = (normalize_reduction_dims(dim, input_or_output.ndim) or [0])[0]
+    if grad_output is not None and grad_output.shape != input_or_output.shape:
+        raise RuntimeError(f"{name}: grad has shape {list(grad_output.shape)}, output {list(input_or_output.shape)}")
+    if input_or_output.ndim == 0:
         tensors = [tensor.reshape(1) for tensor in tensors]
-    moved = over < x.ndim - 1
+    moved = over < input_or_output.ndim - 1
     last = [detach_cast_contiguous(tensor.movedim(over, -1) if moved else tensor, dtype) for tensor in tensors]
-    out = compute_softmax_family_rows(name, last[0], None if grad is None else last[1])
+    result = compute_softmax_family_rows(name, last[0], None if grad_output is None else last[1])
     if name != "logsumexp" and moved:
-        out = out.movedim(-1, over)
-    if x.ndim == 0:
-        out = out.reshape(())
-    return out if out.dtype == x.dtype else out.to(x.dtype)
+        result = result.movedim(-1, over)
+    if input_or_output.ndim == 0:
+        result = result.reshape(())
+    return result if result.dtype == input_or_output.dtype else result.to(input_or_output.dtype)
 
 
 def softmax(x: torch.Tensor, dim: int) -> torch.Tensor:
@@ -77,14 +79,14 @@ def log_softmax(x: torch.Tensor, dim: int) -> torch.Tensor:
     return _apply_softmax_family_along("log_softmax", x, dim)
 
 
-def softmax_backward(grad: torch.Tensor, output: torch.Tensor, dim: int) -> torch.Tensor:
-    """(grad - sum(grad * output)) * output, of what `softmax` gave."""
-    return _apply_softmax_family_along("softmax_backward", output, dim, grad)
+def softmax_backward(grad_output: torch.Tensor, output: torch.Tensor, dim: int) -> torch.Tensor:
+    """(grad_output - sum(grad_output * output)) * output, of what `softmax` gave."""
+    return _apply_softmax_family_along("softmax_backward", output, dim, grad_output)
 
 
-def log_softmax_backward(grad: torch.Tensor, output: torch.Tensor, dim: int) -> torch.Tensor:
-    """grad - exp(output) * sum(grad), of what `log_softmax` gave."""
-    return _apply_softmax_family_along("log_softmax_backward", output, dim, grad)
+def log_softmax_backward(grad_output: torch.Tensor, output: torch.Tensor, dim: int) -> torch.Tensor:
+    """grad_output - exp(output) * sum(grad_output), of what `log_softmax` gave."""
+    return _apply_softmax_family_along("log_softmax_backward", output, dim, grad_output)
 
 
 def logsumexp(x: torch.Tensor, dims: int | list[int], keepdim: bool = False) -> torch.Tensor:

@@ -37,14 +37,14 @@ def logsumexp(x: Array) -> Array:
         return m[:, 0] + apply_correctly_rounded("log", sum_rows(apply_correctly_rounded("exp", x - m)))
 
 
-def softmax_backward(y: Array, grad: Array) -> Array:
+def softmax_backward(output: Array, grad_output: Array) -> Array:
     with np.errstate(all="ignore"):
-        return (grad - sum_rows(grad * y)[:, None]) * y
+        return (grad_output - sum_rows(grad_output * output)[:, None]) * output
 
 
-def log_softmax_backward(y: Array, grad: Array) -> Array:
+def log_softmax_backward(output: Array, grad_output: Array) -> Array:
     with np.errstate(all="ignore"):
-        return grad - apply_correctly_rounded("exp", y) * sum_rows(grad)[:, None]
+        return grad_output - apply_correctly_rounded("exp", output) * sum_rows(grad_output)[:, None]
 
 
 def normalize_rows(is_rms: bool, eps: float, x: Array, weight: Array, bias: Array) -> tuple[Array, Array, Array]:
@@ -64,15 +64,15 @@ def normalize_rows(is_rms: bool, eps: float, x: Array, weight: Array, bias: Arra
 
 
 def normalize_rows_backward(
-    is_rms: bool, x: Array, grad: Array, weight: Array, mean: Array, rstd: Array
+    is_rms: bool, x: Array, grad_output: Array, weight: Array, mean: Array, rstd: Array
 ) -> tuple[Array, Array]:
     """The gradient of x, and the terms that sum to the gradient of the weight."""
     with np.errstate(all="ignore"):
         n = np.float32(x.shape[1])
         y = (x if is_rms else x - mean[:, None]) * rstd[:, None]
-        h = grad if weight is None else grad * weight
+        h = grad_output if weight is None else grad_output * weight
         if not is_rms:
             center = sum_rows(h) / n
         slope = sum_rows(h * y) / n
         left = h if is_rms else h - center[:, None]
-        return (left - y * slope[:, None]) * rstd[:, None], grad * y
+        return (left - y * slope[:, None]) * rstd[:, None], grad_output * y
