@@ -44,9 +44,9 @@ static void fill_run_lengths_of_repeated_lines(samerun_offset_table *table, int6
 
 /* outer * volume of `inner_size` entries: outer * outer_stride + each position of `inner_size` times its steps, in
  * an image of `padded_size` whose lines are kept in `stride_phases` phases (samerun_polyphase_index). */
-static int build_polyphase_grid_offset_table(samerun_offset_table *table, int64_t outer_count, int64_t outer_stride,
-                                           const int64_t *inner_size, const int64_t *inner_step,
-                                           const int64_t *padded_size, int64_t start_offset, int64_t stride_phases) {
+static bool build_polyphase_grid_offset_table(samerun_offset_table *table, int64_t outer_count, int64_t outer_stride,
+                                              const int64_t *inner_size, const int64_t *inner_step,
+                                              const int64_t *padded_size, int64_t start_offset, int64_t stride_phases) {
     if (!samerun_allocate_offset_table(table, outer_count * samerun_volume(inner_size))) return 0;
     const int64_t n = inner_size[2], *const line =
                                          table->offset; /* the first one, whose places are found by divisions */
@@ -64,17 +64,17 @@ static int build_polyphase_grid_offset_table(samerun_offset_table *table, int64_
     return 1;
 }
 
-static int build_grid_offset_table(samerun_offset_table *table, int64_t outer_count, int64_t outer_stride,
-                                 const int64_t *inner_size, const int64_t *inner_step, const int64_t *padded_size,
-                                 int64_t start_offset) {
+static bool build_grid_offset_table(samerun_offset_table *table, int64_t outer_count, int64_t outer_stride,
+                                    const int64_t *inner_size, const int64_t *inner_step, const int64_t *padded_size,
+                                    int64_t start_offset) {
     return build_polyphase_grid_offset_table(table, outer_count, outer_stride, inner_size, inner_step, padded_size,
-                                           start_offset, 1);
+                                             start_offset, 1);
 }
 
 static const int64_t one[3] = {1, 1, 1};
 
-static int allocate_forward_gemm_offsets(const samerun_convolution_shape *shape, samerun_gemm *gemm,
-                                         const int64_t *padded_size, int64_t stride_phases) {
+static bool build_forward_gemm_offset_tables(const samerun_convolution_shape *shape, samerun_gemm *gemm,
+                                             const int64_t *padded_size, int64_t stride_phases) {
     int64_t in = shape->inputs / shape->groups, out = shape->outputs / shape->groups,
             taps = samerun_volume(shape->taps);
     int64_t pixels = samerun_volume(shape->out), area = samerun_volume(padded_size);
@@ -82,23 +82,23 @@ static int allocate_forward_gemm_offsets(const samerun_convolution_shape *shape,
     gemm->k = in * taps;
     gemm->n = shape->images * pixels;
     gemm->c_row = pixels;
-    return samerun_allocate_strided_offsets(&gemm->a_batch, shape->groups, out * in * taps) &&
-           samerun_allocate_strided_offsets(&gemm->b_batch, shape->groups, in * area) &&
-           samerun_allocate_strided_offsets(&gemm->c_batch, shape->groups, out * pixels) &&
+    return samerun_build_strided_offsets(&gemm->a_batch, shape->groups, out * in * taps) &&
+           samerun_build_strided_offsets(&gemm->b_batch, shape->groups, in * area) &&
+           samerun_build_strided_offsets(&gemm->c_batch, shape->groups, out * pixels) &&
            build_grid_offset_table(&gemm->a_rows, out, in * taps, one, one, one, 0) &&
            build_grid_offset_table(&gemm->a_k, in * taps, 1, one, one, one, 0) &&
            build_polyphase_grid_offset_table(&gemm->b_k, in, area, shape->taps, shape->dilation, padded_size, 0,
-                                           stride_phases) &&
+                                             stride_phases) &&
            build_polyphase_grid_offset_table(&gemm->b_columns, shape->images, shape->inputs * area, shape->out,
-                                           shape->stride, padded_size, 0, stride_phases) &&
-           build_grid_offset_table(&gemm->c_columns, shape->images, shape->outputs * pixels, shape->out, one, shape->out,
-                                 0);
+                                             shape->stride, padded_size, 0, stride_phases) &&
+           build_grid_offset_table(&gemm->c_columns, shape->images, shape->outputs * pixels, shape->out, one,
+                                   shape->out, 0);
 }
 
 /* `weight_is_transposed`: the weight is samerun_copy_weight_transposed. */
-static int allocate_input_gradient_gemm_offsets(const samerun_convolution_shape *shape, samerun_gemm *gemm,
-                                                const int64_t *padded_size, const int64_t *first_position,
-                                                int weight_is_transposed) {
+static bool build_input_gradient_gemm_offset_tables(const samerun_convolution_shape *shape, samerun_gemm *gemm,
+                                                    const int64_t *padded_size, const int64_t *first_position,
+                                                    int weight_is_transposed) {
     int64_t in = shape->inputs / shape->groups, out = shape->outputs / shape->groups,
             taps = samerun_volume(shape->taps);
     int64_t pixels = samerun_volume(shape->in), area = samerun_volume(padded_size), back[3];
@@ -107,21 +107,22 @@ static int allocate_input_gradient_gemm_offsets(const samerun_convolution_shape 
     gemm->k = out * taps;
     gemm->n = shape->images * pixels;
     gemm->c_row = pixels;
-    return samerun_allocate_strided_offsets(&gemm->a_batch, shape->groups, out * in * taps) &&
-           samerun_allocate_strided_offsets(&gemm->b_batch, shape->groups, out * area) &&
-           samerun_allocate_strided_offsets(&gemm->c_batch, shape->groups, in * pixels) &&
+    return samerun_build_strided_offsets(&gemm->a_batch, shape->groups, out * in * taps) &&
+           samerun_build_strided_offsets(&gemm->b_batch, shape->groups, out * area) &&
+           samerun_build_strided_offsets(&gemm->c_batch, shape->groups, in * pixels) &&
            build_grid_offset_table(&gemm->a_rows, in, weight_is_transposed ? out * taps : taps, one, one, one, 0) &&
            build_grid_offset_table(&gemm->a_k, out, weight_is_transposed ? taps : in * taps, shape->taps, one,
-                                 shape->taps, 0) &&
+                                   shape->taps, 0) &&
            build_grid_offset_table(&gemm->b_k, out, area, shape->taps, back, padded_size, 0) &&
            build_grid_offset_table(
                &gemm->b_columns, shape->images, shape->outputs * area, shape->in, one, padded_size,
                (first_position[0] * padded_size[1] + first_position[1]) * padded_size[2] + first_position[2]) &&
-           build_grid_offset_table(&gemm->c_columns, shape->images, shape->inputs * pixels, shape->in, one, shape->in, 0);
+           build_grid_offset_table(&gemm->c_columns, shape->images, shape->inputs * pixels, shape->in, one, shape->in,
+                                   0);
 }
 
-static int allocate_weight_gradient_gemm_offsets(const samerun_convolution_shape *shape, samerun_gemm *gemm,
-                                                 const int64_t *padded_size, int64_t stride_phases) {
+static bool build_weight_gradient_gemm_offset_tables(const samerun_convolution_shape *shape, samerun_gemm *gemm,
+                                                     const int64_t *padded_size, int64_t stride_phases) {
     int64_t in = shape->inputs / shape->groups, out = shape->outputs / shape->groups,
             taps = samerun_volume(shape->taps);
     int64_t pixels = samerun_volume(shape->out), area = samerun_volume(padded_size);
@@ -129,15 +130,16 @@ static int allocate_weight_gradient_gemm_offsets(const samerun_convolution_shape
     gemm->k = shape->images * pixels;
     gemm->n = in * taps;
     gemm->c_row = in * taps;
-    return samerun_allocate_strided_offsets(&gemm->a_batch, shape->groups, out * pixels) &&
-           samerun_allocate_strided_offsets(&gemm->b_batch, shape->groups, in * area) &&
-           samerun_allocate_strided_offsets(&gemm->c_batch, shape->groups, out * in * taps) &&
+    return samerun_build_strided_offsets(&gemm->a_batch, shape->groups, out * pixels) &&
+           samerun_build_strided_offsets(&gemm->b_batch, shape->groups, in * area) &&
+           samerun_build_strided_offsets(&gemm->c_batch, shape->groups, out * in * taps) &&
            build_grid_offset_table(&gemm->a_rows, out, pixels, one, one, one, 0) &&
-           build_grid_offset_table(&gemm->a_k, shape->images, shape->outputs * pixels, shape->out, one, shape->out, 0) &&
+           build_grid_offset_table(&gemm->a_k, shape->images, shape->outputs * pixels, shape->out, one, shape->out,
+                                   0) &&
            build_polyphase_grid_offset_table(&gemm->b_k, shape->images, shape->inputs * area, shape->out, shape->stride,
-                                           padded_size, 0, stride_phases) &&
+                                             padded_size, 0, stride_phases) &&
            build_polyphase_grid_offset_table(&gemm->b_columns, in, area, shape->taps, shape->dilation, padded_size, 0,
-                                           stride_phases) &&
+                                             stride_phases) &&
            build_grid_offset_table(&gemm->c_columns, in * taps, 1, one, one, one, 0);
 }
 
@@ -197,10 +199,10 @@ static samerun_status try_convolve_images(const convolution_job_t *job, const sa
     gemm.bias_batch = is_input_gradient ? shape->inputs / shape->groups : shape->outputs / shape->groups;
     gemm.bias_row = 1;
     const int tables_allocated =
-        direction == FORWARD ? allocate_forward_gemm_offsets(shape, &gemm, padded_size, stride_phases)
+        direction == FORWARD ? build_forward_gemm_offset_tables(shape, &gemm, padded_size, stride_phases)
         : direction == GRADIENT_OF_INPUT
-            ? allocate_input_gradient_gemm_offsets(shape, &gemm, padded_size, start, job->transposed_weight != NULL)
-            : allocate_weight_gradient_gemm_offsets(shape, &gemm, padded_size, stride_phases);
+            ? build_input_gradient_gemm_offset_tables(shape, &gemm, padded_size, start, job->transposed_weight != NULL)
+            : build_weight_gradient_gemm_offset_tables(shape, &gemm, padded_size, stride_phases);
     const samerun_status skip_status =
         tables_allocated && job->skip_padding_taps
             ? samerun_try_skip_padding_taps(shape, is_input_gradient, is_double, job->weight, &gemm, &reordered)

@@ -47,19 +47,20 @@ static inline __attribute__((always_inline)) TARGET_ISA void transpose_8_columns
     }
 }
 
-static inline __attribute__((always_inline)) TARGET_ISA void multiply_few_rows(const float *a, const float *b,
-                                                                               const int64_t *column_offsets,
-                                                                               int64_t columns, int64_t k_size,
-                                                                               float *result, const int rows) {
+static inline __attribute__((always_inline)) TARGET_ISA void multiply_few_packed_rows(const float *packed_a,
+                                                                                      const float *b,
+                                                                                      const int64_t *column_offsets,
+                                                                                      int64_t columns, int64_t k_size,
+                                                                                      float *result, const int rows) {
     enum { AHEAD = 128 /* floats */ };
     for (int64_t j = 0; j < columns; j += 8) {
         int64_t place[8];
-        __m256 total[SAMERUN_THIN] = {_mm256_setzero_ps()};
+        __m256 total[SAMERUN_MOST_FEW_ROWS] = {_mm256_setzero_ps()};
         /* Columns that are not there are the last one again, and are not kept. */
         for (int i = 0; i < 8; i++) place[i] = column_offsets[j + i < columns ? j + i : columns - 1];
         for (int64_t start = 0; start < k_size; start += SAMERUN_BLOCK) {
             const int64_t end = start + SAMERUN_BLOCK < k_size ? start + SAMERUN_BLOCK : k_size;
-            __m256 sum[SAMERUN_THIN], t[8];
+            __m256 sum[SAMERUN_MOST_FEW_ROWS], t[8];
             int64_t k = start;
 #pragma GCC unroll 4
             for (int r = 0; r < rows; r++) sum[r] = _mm256_setzero_ps();
@@ -71,14 +72,14 @@ static inline __attribute__((always_inline)) TARGET_ISA void multiply_few_rows(c
                 for (int q = 0; q < 8; q++)
 #pragma GCC unroll 4
                     for (int r = 0; r < rows; r++)
-                        sum[r] = _mm256_fmadd_ps(_mm256_set1_ps(a[(k + q) * rows + r]), t[q], sum[r]);
+                        sum[r] = _mm256_fmadd_ps(_mm256_set1_ps(packed_a[(k + q) * rows + r]), t[q], sum[r]);
             }
             for (; k < end; k++) {
                 float one[8];
                 for (int i = 0; i < 8; i++) one[i] = b[place[i] + k];
 #pragma GCC unroll 4
                 for (int r = 0; r < rows; r++)
-                    sum[r] = _mm256_fmadd_ps(_mm256_set1_ps(a[k * rows + r]), _mm256_loadu_ps(one), sum[r]);
+                    sum[r] = _mm256_fmadd_ps(_mm256_set1_ps(packed_a[k * rows + r]), _mm256_loadu_ps(one), sum[r]);
             }
 #pragma GCC unroll 4
             for (int r = 0; r < rows; r++) total[r] = start ? _mm256_add_ps(total[r], sum[r]) : sum[r];
@@ -91,17 +92,18 @@ static inline __attribute__((always_inline)) TARGET_ISA void multiply_few_rows(c
     }
 }
 
-TARGET_ISA void samerun_multiply_few_rows_f32(const void *a, int rows, const void *b, const int64_t *column_offsets,
-                                              int64_t columns, int64_t k_size, void *result) {
+TARGET_ISA void samerun_multiply_few_packed_rows_f32(const void *packed_a, int rows, const void *b,
+                                                     const int64_t *column_offsets, int64_t columns, int64_t k_size,
+                                                     void *result) {
     switch (rows) {
-    case 1: multiply_few_rows(a, b, column_offsets, columns, k_size, result, 1); break;
-    case 2: multiply_few_rows(a, b, column_offsets, columns, k_size, result, 2); break;
-    case 3: multiply_few_rows(a, b, column_offsets, columns, k_size, result, 3); break;
-    default: multiply_few_rows(a, b, column_offsets, columns, k_size, result, 4);
+    case 1: multiply_few_packed_rows(packed_a, b, column_offsets, columns, k_size, result, 1); break;
+    case 2: multiply_few_packed_rows(packed_a, b, column_offsets, columns, k_size, result, 2); break;
+    case 3: multiply_few_packed_rows(packed_a, b, column_offsets, columns, k_size, result, 3); break;
+    default: multiply_few_packed_rows(packed_a, b, column_offsets, columns, k_size, result, 4);
     }
 }
 
-#define THIN samerun_multiply_few_rows_f32
+#define FEW_ROWS_KERNEL samerun_multiply_few_packed_rows_f32
 #define REAL float
 #define VECTOR __m256
 #define LANES 8
@@ -121,7 +123,7 @@ TARGET_ISA void samerun_multiply_few_rows_f32(const void *a, int rows, const voi
 #define f32_kernels samerun_gemm_avx2_f32
 #include "gemm_tile.h"
 
-#define THIN NULL
+#define FEW_ROWS_KERNEL NULL
 #define REAL double
 #define VECTOR __m256d
 #define LANES 4

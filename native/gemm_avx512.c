@@ -7,7 +7,7 @@
 #define TARGET_ISA __attribute__((target("avx512f,avx2,fma")))
 #include "transpose_avx2.h"
 
-#define THIN samerun_multiply_few_rows_f32
+#define FEW_ROWS_KERNEL samerun_multiply_few_packed_rows_f32
 #define REAL float
 #define VECTOR __m512
 #define LANES 16
@@ -26,7 +26,7 @@
 #define f32_kernels samerun_gemm_avx512_f32
 #include "gemm_tile.h"
 
-#define THIN NULL
+#define FEW_ROWS_KERNEL NULL
 #define REAL double
 #define VECTOR __m512d
 #define LANES 8

@@ -36,11 +36,12 @@ typedef void samerun_multiply_tile_unpacked_rows(int64_t depth, const void *a, c
                                                  int rows, int columns, int overwrite);
 enum { SAMERUN_VECTORS = 3, SAMERUN_MOST_ROWS = 8 }; /* side by side in a tile; of a tile */
 
-/* Few rows times columns whose k's lie side by side, which are read once and never packed. rows <= SAMERUN_THIN; a[k
- * * rows + r]; column j of the matrix at b + column_offsets[j]; its results (all of k) at result[r * columns + j]. */
-typedef void samerun_multiply_few_rows(const void *a, int rows, const void *b, const int64_t *column_offsets,
-                                       int64_t columns, int64_t k, void *result);
-enum { SAMERUN_THIN = 4 };
+/* Few rows times columns whose k's lie side by side, which are read once and never packed. rows is at most
+ * SAMERUN_MOST_FEW_ROWS; packed_a[k * rows + r]; column j of the matrix at b + column_offsets[j]; its results (all of
+ * k) at result[r * columns + j]. */
+typedef void samerun_multiply_few_packed_rows(const void *packed_a, int rows, const void *b,
+                                              const int64_t *column_offsets, int64_t columns, int64_t k, void *result);
+enum { SAMERUN_MOST_FEW_ROWS = 4 };
 
 typedef struct {
     int rows, columns; /* of a whole tile */
@@ -48,12 +49,12 @@ typedef struct {
     samerun_multiply_packed_tile *multiply_packed_tile;
     samerun_multiply_tile_unpacked_columns *multiply_tile_unpacked_columns;
     samerun_multiply_tile_unpacked_rows *multiply_tile_unpacked_rows;
-    samerun_multiply_few_rows *multiply_few_rows; /* NULL: none */
+    samerun_multiply_few_packed_rows *multiply_few_packed_rows; /* NULL: none */
 } samerun_gemm_kernels;
 
 extern const samerun_gemm_kernels samerun_gemm_plain_f32, samerun_gemm_plain_f64;
 #if defined(__x86_64__)
-samerun_multiply_few_rows samerun_multiply_few_rows_f32; /* AVX2 */
+samerun_multiply_few_packed_rows samerun_multiply_few_packed_rows_f32; /* AVX2 */
 extern const samerun_gemm_kernels samerun_gemm_avx2_f32, samerun_gemm_avx2_f64;
 extern const samerun_gemm_kernels samerun_gemm_avx512_f32, samerun_gemm_avx512_f64;
 #elif defined(__aarch64__)

@@ -4,7 +4,7 @@
 #if defined(__aarch64__)
 #include <arm_neon.h>
 
-#define THIN NULL
+#define FEW_ROWS_KERNEL NULL
 #define REAL float
 #define VECTOR float32x4_t
 #define LANES 4
@@ -20,7 +20,7 @@
 #define f32_kernels samerun_gemm_neon_f32
 #include "gemm_tile.h"
 
-#define THIN NULL
+#define FEW_ROWS_KERNEL NULL
 #define REAL double
 #define VECTOR float64x2_t
 #define LANES 2

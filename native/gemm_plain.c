@@ -8,7 +8,7 @@
 #define WRITE(at, value) (*(at) = (value))
 #define PLUS(a, b) ((a) + (b))
 
-#define THIN NULL
+#define FEW_ROWS_KERNEL NULL
 #define REAL float
 #define VECTOR float
 #define LANES 1
@@ -24,7 +24,7 @@
 #define f32_kernels samerun_gemm_plain_f32
 #include "gemm_tile.h"
 
-#define THIN NULL
+#define FEW_ROWS_KERNEL NULL
 #define REAL double
 #define VECTOR double
 #define LANES 1

@@ -21,8 +21,9 @@ samerun_status samerun_multiply_unpacked_columns(const gemm_job_t *job, int64_t 
     float *c = (float *)gemm->c + gemm->c_batch[batch];
     for (int64_t k = 0; k < gemm->k; k++)
         for (int64_t i = 0; i < m; i++) a[k * m + i] = from[gemm->a_rows.offset[i] + gemm->a_k.offset[k]];
-    job->kernels->multiply_few_rows(a, (int)m, (const float *)gemm->b + gemm->b_batch[batch] + gemm->b_k.offset[0],
-                                    gemm->b_columns.offset + column_begin, columns, gemm->k, found);
+    job->kernels->multiply_few_packed_rows(a, (int)m,
+                                           (const float *)gemm->b + gemm->b_batch[batch] + gemm->b_k.offset[0],
+                                           gemm->b_columns.offset + column_begin, columns, gemm->k, found);
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < columns; j++)
             c[i * gemm->c_row + gemm->c_columns.offset[column_begin + j]] = found[i * columns + j];
@@ -76,7 +77,7 @@ int samerun_choose_gemm_algorithm(const gemm_job_t *job) {
     const samerun_gemm *gemm = job->gemm;
     const int64_t lanes = job->kernels->columns / SAMERUN_VECTORS;
     const int whole = gemm->block_end == NULL && gemm->k >= LINE && gemm->b_k.run[0] >= gemm->k;
-    if (job->kernels->multiply_few_rows != NULL && gemm->m <= SAMERUN_THIN && whole) return BY_COLUMNS;
+    if (job->kernels->multiply_few_packed_rows != NULL && gemm->m <= SAMERUN_MOST_FEW_ROWS && whole) return BY_COLUMNS;
     const int filled = ceil_divide(gemm->m, lanes) * lanes * 7 <= gemm->m * 8; /* vectors of which most is used */
     const int turned = gemm->b_columns.run[0] < lanes && gemm->b_k.run[0] >= SHORTEST; /* if packed, columns would be */
     return gemm->m <= MOST_ROWS && gemm->n >= FEWEST_COLUMNS && filled && turned ? BY_LINES : BY_TILES;

@@ -1,6 +1,6 @@
 /* The tile and the packing of one instruction set and one type. Included with these defined: REAL, VECTOR, LANES, ROWS,
- * TARGET, NAME(x), LOAD, STORE, SPLAT, FMA, ADD, ZERO, THIN (or NULL) and, where there is one, TURN(dst, stride, src,
- * offsets): TRANSPOSE_DEEP consecutive k's of TRANSPOSE_WIDE rows, turned.
+ * TARGET, NAME(x), LOAD, STORE, SPLAT, FMA, ADD, ZERO, FEW_ROWS_KERNEL (or NULL) and, where there is one, TURN(dst,
+ * stride, src, offsets): TRANSPOSE_DEEP consecutive k's of TRANSPOSE_WIDE rows, turned.
  */
 
 enum { NAME(COLUMNS) = 3 * LANES };
@@ -242,9 +242,9 @@ const samerun_gemm_kernels NAME(kernels) = {ROWS,
                                             NAME(multiply_packed_tile),
                                             NAME(multiply_tile_unpacked_columns),
                                             NAME(multiply_tile_unpacked_rows),
-                                            THIN};
+                                            FEW_ROWS_KERNEL};
 
-#undef THIN
+#undef FEW_ROWS_KERNEL
 #undef REAL
 #undef VECTOR
 #undef LANES

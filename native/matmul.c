@@ -1,7 +1,7 @@
 /* mm, bmm, mv, dot and linear, for operands in any layout. */
 #include "gemm.h"
 
-static int allocate_strided_table(samerun_offset_table *table, int64_t size, int64_t stride) {
+static bool build_strided_offset_table(samerun_offset_table *table, int64_t size, int64_t stride) {
     if (!samerun_allocate_offset_table(table, size)) return 0;
     for (int64_t i = 0; i < size; i++) table->offset[i] = i * stride;
     samerun_fill_run_lengths(table);
@@ -21,14 +21,14 @@ samerun_status samerun_matmul(int is_double, const int64_t *dims_and_strides, co
     /* a * b == b * a: the longer side of the result lies along the vectors. */
     int transposed = n < 8 && m > n;
     int tables_made =
-        samerun_allocate_strided_offsets(&gemm.a_batch, dims_and_strides[0], a_strides[0]) &&
-        samerun_allocate_strided_offsets(&gemm.b_batch, dims_and_strides[0], b_strides[0]) &&
-        samerun_allocate_strided_offsets(&gemm.c_batch, dims_and_strides[0], c_strides[0]) &&
-        allocate_strided_table(&gemm.a_rows, m, a_strides[1]) &&
-        allocate_strided_table(&gemm.a_k, dims_and_strides[3], a_strides[2]) &&
-        allocate_strided_table(&gemm.b_k, dims_and_strides[3], b_strides[1]) &&
-        allocate_strided_table(&gemm.b_columns, n, b_strides[2]) &&
-        allocate_strided_table(&gemm.c_columns, transposed ? m : n, transposed ? c_strides[1] : c_strides[2]);
+        samerun_build_strided_offsets(&gemm.a_batch, dims_and_strides[0], a_strides[0]) &&
+        samerun_build_strided_offsets(&gemm.b_batch, dims_and_strides[0], b_strides[0]) &&
+        samerun_build_strided_offsets(&gemm.c_batch, dims_and_strides[0], c_strides[0]) &&
+        build_strided_offset_table(&gemm.a_rows, m, a_strides[1]) &&
+        build_strided_offset_table(&gemm.a_k, dims_and_strides[3], a_strides[2]) &&
+        build_strided_offset_table(&gemm.b_k, dims_and_strides[3], b_strides[1]) &&
+        build_strided_offset_table(&gemm.b_columns, n, b_strides[2]) &&
+        build_strided_offset_table(&gemm.c_columns, transposed ? m : n, transposed ? c_strides[1] : c_strides[2]);
     gemm.c_row = c_strides[1];
     gemm.bias = bias;
     gemm.bias_batch = bias_strides[0];

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-int samerun_allocate_offset_table(samerun_offset_table *table, int64_t size) {
+bool samerun_allocate_offset_table(samerun_offset_table *table, int64_t size) {
     table->size = size;
     table->offset = malloc((size_t)(size + 1) * sizeof *table->offset);
     table->run = malloc((size_t)(size + 1) * sizeof *table->run);
@@ -14,7 +14,7 @@ void samerun_free_offset_table(samerun_offset_table *table) {
     free(table->run);
 }
 
-int samerun_allocate_strided_offsets(int64_t **offsets, int64_t size, int64_t stride) {
+bool samerun_build_strided_offsets(int64_t **offsets, int64_t size, int64_t stride) {
     *offsets = malloc((size_t)(size + 1) * sizeof **offsets);
     for (int64_t i = 0; *offsets != NULL && i < size; i++) (*offsets)[i] = i * stride;
     return *offsets != NULL;

@@ -124,7 +124,7 @@ static int try_reorder_gemm_columns(const classes_t *classes, int64_t pixels, co
     samerun_offset_table results = {0};
     reordered->tap_mask = malloc((size_t)gemm->n * sizeof *reordered->tap_mask);
     const int made = old_offsets && reordered->tap_mask && samerun_allocate_offset_table(&results, gemm->n) &&
-                     samerun_allocate_strided_offsets(&steps, gemm->batches, gemm->m * gemm->n);
+                     samerun_build_strided_offsets(&steps, gemm->batches, gemm->m * gemm->n);
     const size_t result_count = (size_t)(gemm->batches * gemm->m * gemm->n);
     if (made) reordered->results = samerun_borrow_scratch(SCRATCH_PHASE, result_count * element_size);
     if (!reordered->results) {

@@ -59,8 +59,8 @@ static void compute_gradient_padding(const samerun_convolution_shape *shape, int
 }
 
 /* The tables of k: the taps that are left, and where the blocks of the whole product end. */
-static int allocate_k_tables(const stride_phase_t *phase, samerun_gemm *gemm, const int64_t *pad_before,
-                             const int64_t *padded_size) {
+static bool build_k_offset_tables(const stride_phase_t *phase, samerun_gemm *gemm, const int64_t *pad_before,
+                                  const int64_t *padded_size) {
     const samerun_convolution_shape *shape = phase->shape;
     const int64_t in = shape->inputs / shape->groups, out = shape->outputs / shape->groups,
                   all = samerun_volume(shape->taps);
@@ -90,7 +90,8 @@ static int allocate_k_tables(const stride_phase_t *phase, samerun_gemm *gemm, co
     return 1;
 }
 
-static int allocate_result_tables(const stride_phase_t *phase, samerun_gemm *gemm, const int64_t *padded_size) {
+static bool build_row_and_column_offset_tables(const stride_phase_t *phase, samerun_gemm *gemm,
+                                               const int64_t *padded_size) {
     const samerun_convolution_shape *shape = phase->shape;
     const int64_t in = shape->inputs / shape->groups, all = samerun_volume(shape->taps),
                   area = samerun_volume(padded_size);
@@ -111,9 +112,9 @@ static int allocate_result_tables(const stride_phase_t *phase, samerun_gemm *gem
     samerun_fill_run_lengths(&gemm->a_rows);
     samerun_fill_run_lengths(&gemm->b_columns);
     samerun_fill_run_lengths(&gemm->c_columns);
-    return samerun_allocate_strided_offsets(&gemm->a_batch, shape->groups, shape->outputs / shape->groups * in * all) &&
-           samerun_allocate_strided_offsets(&gemm->b_batch, shape->groups, shape->outputs / shape->groups * area) &&
-           samerun_allocate_strided_offsets(&gemm->c_batch, shape->groups, in * gemm->n);
+    return samerun_build_strided_offsets(&gemm->a_batch, shape->groups, shape->outputs / shape->groups * in * all) &&
+           samerun_build_strided_offsets(&gemm->b_batch, shape->groups, shape->outputs / shape->groups * area) &&
+           samerun_build_strided_offsets(&gemm->c_batch, shape->groups, in * gemm->n);
 }
 
 static void write_phase_channels_range(void *stride_phase, int64_t channel_begin, int64_t channel_end) {
@@ -150,8 +151,8 @@ static samerun_status try_compute_phase_gradient(stride_phase_t *phase, samerun_
         found = samerun_borrow_scratch(SCRATCH_PHASE, bytes);
         if (!found) return SAMERUN_NO_MEMORY;
         gemm.c = found;
-        const int made = allocate_k_tables(phase, &gemm, pad_before, padded_size) &&
-                         allocate_result_tables(phase, &gemm, padded_size);
+        const int made = build_k_offset_tables(phase, &gemm, pad_before, padded_size) &&
+                         build_row_and_column_offset_tables(phase, &gemm, padded_size);
         if (samerun_run_gemm_and_free_tables(&gemm, is_double, made)) {
             samerun_release_scratch(SCRATCH_PHASE, found);
             return SAMERUN_NO_MEMORY;

@@ -115,7 +115,8 @@ static PyObject *setup_host_objects(PyObject *module, PyObject *fields) {
  * kind of mode: three functions with cold caches each time. For our kind the answer is no. */
 static PyObject *mode_without_rules, *torch_find_dispatch_rule;
 
-static PyObject *find_torch_dispatch_rule_unless_own_mode(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
+static PyObject *find_torch_dispatch_rule_unless_own_mode(PyObject *module, PyObject *const *arguments,
+                                                          Py_ssize_t count) {
     (void)module;
     if (count == 2 && arguments[1] == mode_without_rules) Py_RETURN_NONE;
     if (!torch_find_dispatch_rule)
@@ -123,8 +124,8 @@ static PyObject *find_torch_dispatch_rule_unless_own_mode(PyObject *module, PyOb
     return PyObject_Vectorcall(torch_find_dispatch_rule, arguments, (size_t)count, NULL);
 }
 
-/* skip_dispatch_rule_lookup_for(mode_class, find_rule): from now on `find_torch_dispatch_rule_unless_own_mode` returns None for this kind
- * of mode and asks `find_rule` for the others. */
+/* skip_dispatch_rule_lookup_for(mode_class, find_rule): from now on `find_torch_dispatch_rule_unless_own_mode` returns
+ * None for this kind of mode and asks `find_rule` for the others. */
 static PyObject *skip_dispatch_rule_lookup_for(PyObject *module, PyObject *args) {
     PyObject *mode_class, *find_rule;
     (void)module;
@@ -214,8 +215,8 @@ static PyMethodDef methods[] = {
      "tensor."},
     {"skip_dispatch_rule_lookup_for", skip_dispatch_rule_lookup_for, METH_VARARGS,
      "skip_dispatch_rule_lookup_for(mode_class, find_rule): what `find_torch_dispatch_rule_unless_own_mode` returns."},
-    {"find_torch_dispatch_rule_unless_own_mode", (PyCFunction)(void (*)(void))find_torch_dispatch_rule_unless_own_mode, METH_FASTCALL,
-     "Stands in for torch's find_torch_dispatch_rule."},
+    {"find_torch_dispatch_rule_unless_own_mode", (PyCFunction)(void (*)(void))find_torch_dispatch_rule_unless_own_mode,
+     METH_FASTCALL, "Stands in for torch's find_torch_dispatch_rule."},
     {"stop_borrowing_threads_after_fork", stop_borrowing_threads_after_fork, METH_NOARGS,
      "Borrow no threads from now on."},
     {NULL, NULL, 0, NULL},

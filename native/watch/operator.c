@@ -312,7 +312,8 @@ PyObject *torch_dispatch(PyObject *self, PyObject *const *arguments, Py_ssize_t 
     }
     PyObject *call = slot_value(operator, operator_at.call);
     if (slot_is_true(operator, operator_at.silent)) {
-        if (record_new_node_locations_at_user_line(watcher) < 0 && count_failed_operator_or_propagate(watcher, operator) < 0)
+        if (record_new_node_locations_at_user_line(watcher) < 0 &&
+            count_failed_operator_or_propagate(watcher, operator) < 0)
             return NULL;
         return PyObject_Call(call, args, kwargs);
     }
