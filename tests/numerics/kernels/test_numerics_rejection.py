@@ -85,8 +85,8 @@ CHANCES = [*(x % 1 for x in spread(0, 3, 150)), *spread(-9, -0.1, 150), 0.3, 0.3
 @pytest.mark.parametrize("level", library.supported_levels())
 @pytest.mark.parametrize(("seed", "position"), KEYS)
 def test_numbers_have_the_bits_of_the_reference(seed: int, position: int, level: str) -> None:
-    def words(i: int) -> reference.WordsOfAttempt:
-        return reference.make_words_of_attempt(seed, position, i)
+    def words(i: int) -> reference.AttemptWords64Function:
+        return reference.make_attempt_words64_function(seed, position, i)
 
     with at_level(level):
         draw = distributions.RandomDraw(seed, position)

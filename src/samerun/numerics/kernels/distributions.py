@@ -31,7 +31,7 @@ class RandomDraw:
     def __init__(self, seed: int, draw_number: int) -> None:
         self.seed, self.draw_number = seed, draw_number
 
-    def words_of_attempt(self, value_indices: Tensor, attempt: int) -> tuple[Tensor, Tensor]:
+    def attempt_words64(self, value_indices: Tensor, attempt: int) -> tuple[Tensor, Tensor]:
         """The two words of an attempt, for the values with these numbers; int64, their bits."""
         high = attempt << 56
         found = philox_block_words(
@@ -44,7 +44,7 @@ class RandomDraw:
         left = torch.arange(value_indices.numel(), device=value_indices.device)
         out = torch.empty(value_indices.numel(), dtype=torch.float64, device=value_indices.device)
         for attempt in range(reference.ATTEMPTS):
-            candidates, accepted = propose_and_accept(left, *self.words_of_attempt(value_indices[left], attempt))
+            candidates, accepted = propose_and_accept(left, *self.attempt_words64(value_indices[left], attempt))
             out.scatter_(0, left, candidates)
             left = left[~accepted]
             if left.numel() == 0:
@@ -59,7 +59,7 @@ class RandomDraw:
         chance: of 0. step: the chance of k, from that of k - 1 and k.
         """
         u, total, k = (
-            _uniform_from_word(self.words_of_attempt(value_indices, 0)[0]),
+            _uniform_from_word64(self.attempt_words64(value_indices, 0)[0]),
             probability_of_zero,
             torch.zeros_like(probability_of_zero),
         )
@@ -73,15 +73,15 @@ class RandomDraw:
         return k
 
 
-def _uniform_from_word(word: Tensor) -> Tensor:
+def _uniform_from_word64(word: Tensor) -> Tensor:
     return torch.mul(((word >> 11) & ((1 << 53) - 1)).to(torch.float64), 2.0**-53)
 
 
-def _positive_uniform_from_word(word: Tensor) -> Tensor:
+def _positive_uniform_from_word64(word: Tensor) -> Tensor:
     return torch.mul((((word >> 11) & ((1 << 53) - 1)) + 1).to(torch.float64), 2.0**-53)
 
 
-def _normal_from_word(word: Tensor) -> Tensor:
+def _normal_from_word64(word: Tensor) -> Tensor:
     u = torch.mul((((word >> 8) & 0xFFFFFF) + 1).to(torch.float32), 2.0**-24)
     v = torch.mul(((word >> 40) & 0xFFFFFF).to(torch.float32), 2.0**-24)
     size = sqrt(torch.mul(functions.log(u), -2.0))
@@ -97,7 +97,7 @@ def sample_gamma(shape_parameter: Tensor, draw: RandomDraw) -> Tensor:
     c = f64.divide_scalar_by(1.0, sqrt(torch.mul(d, 9.0)))
 
     def propose_and_accept(at: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-        x, u, scale = _normal_from_word(first), _positive_uniform_from_word(second), d[at]
+        x, u, scale = _normal_from_word64(first), _positive_uniform_from_word64(second), d[at]
         t = torch.mul(c[at], x)
         above = torch.mul(t, torch.add(torch.mul(t, torch.add(t, 3.0)), 3.0))
         bound = torch.mul(scale, torch.sub(torch.mul(f64.log1p(t), 3.0), above))
@@ -110,7 +110,7 @@ def sample_gamma(shape_parameter: Tensor, draw: RandomDraw) -> Tensor:
     at = small.nonzero()[:, 0]
     if at.numel():
         boost = f64.exp(
-            torch.div(f64.log(_positive_uniform_from_word(draw.words_of_attempt(at, reference.BOOST)[0])), given[at])
+            torch.div(f64.log(_positive_uniform_from_word64(draw.attempt_words64(at, reference.BOOST)[0])), given[at])
         )
         found.scatter_(0, at, torch.mul(found[at], boost))
     return torch.where(
@@ -159,7 +159,7 @@ def _poisson_by_rejection(rate: Tensor, value_indices: Tensor, draw: RandomDraw)
 
     def propose_and_accept(at: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
         mean, slope, height = rate[at], a[at], b[at]
-        u, v = torch.sub(_uniform_from_word(first), 0.5), _positive_uniform_from_word(second)
+        u, v = torch.sub(_uniform_from_word64(first), 0.5), _positive_uniform_from_word64(second)
         room = torch.rsub(torch.abs(u), 0.5)
         wide_u = torch.mul(torch.add(torch.div(torch.mul(slope, 2.0), room), height), u)
         k = torch.floor(torch.add(torch.add(wide_u, mean), 0.43))
@@ -221,7 +221,7 @@ def _binomial_by_rejection(n: Tensor, q: Tensor, value_indices: Tensor, draw: Ra
 
     def propose_and_accept(at: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
         trials, slope, height = n[at], a[at], b[at]
-        u, v = torch.sub(_uniform_from_word(first), 0.5), _positive_uniform_from_word(second)
+        u, v = torch.sub(_uniform_from_word64(first), 0.5), _positive_uniform_from_word64(second)
         room = torch.rsub(torch.abs(u), 0.5)
         wide_u = torch.mul(torch.add(torch.div(torch.mul(slope, 2.0), room), height), u)
         k = torch.floor(torch.add(wide_u, center[at]))

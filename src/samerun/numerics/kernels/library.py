@@ -84,8 +84,8 @@ class NativeFunction:
     ``entry(...)`` computes on the CPU, ``entry.for_device_of(x)`` gives the one for where x lies.
     """
 
-    def __init__(self, name: str, signature: str) -> None:
-        self.name, self.signature = name, signature
+    def __init__(self, name: str, type_codes: str) -> None:
+        self.name, self.type_codes = name, type_codes
         self._found: Any = None
 
     def __call__(self, *arguments: Any) -> Any:
@@ -104,8 +104,8 @@ class NativeFunction:
         found = self._found
         if found is None:
             found = getattr(_library, self.name)
-            found.restype = _TYPES.get(self.signature[0])
-            found.argtypes = [_TYPES[letter] for letter in self.signature[1:]]
+            found.restype = _TYPES.get(self.type_codes[0])
+            found.argtypes = [_TYPES[letter] for letter in self.type_codes[1:]]
             self._found = found
         # Most calls are small, so that every step of Python shows (decision 0038): once torch's team is borrowed, only
         # a changed number of threads is worth the call.
@@ -114,13 +114,13 @@ class NativeFunction:
         return found  # type: ignore[no-any-return]
 
 
-def declare_native_function(name: str, signature: str) -> NativeFunction:
-    """A function of the library. `signature`: what it returns (``v``: nothing), then one letter an argument.
+def declare_native_function(name: str, type_codes: str) -> NativeFunction:
+    """A function of the library. `type_codes`: what it returns (``v``: nothing), then one letter an argument.
 
     ``p`` address, ``l`` int64, ``u`` uint64, ``i`` int, ``f`` float, ``d`` double. Found when first called;
     calling it where `is_available()` is false is a mistake of the caller.
     """
-    return NativeFunction(name, signature)
+    return NativeFunction(name, type_codes)
 
 
 def is_off_cpu(x: Tensor) -> bool:

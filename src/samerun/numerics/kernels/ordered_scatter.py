@@ -26,7 +26,7 @@ class SortedIndex(NamedTuple):
     """Where each stood."""
 
 
-def sort_index_and_check_bounds(index: Tensor, num_destinations: int) -> SortedIndex:
+def sort_index_and_raise_if_out_of_bounds(index: Tensor, num_destinations: int) -> SortedIndex:
     """The indices sorted, and where each stood; int64. Raises (on CUDA: when the device comes to it) where one is
     below 0 or not below `num_destinations`.
     """
@@ -46,7 +46,7 @@ def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
         return torch.index_add(x.cpu(), dim, index.cpu(), source.cpu())  # torch's own words for what is wrong
     out = x.contiguous().clone()
     outer, places, inner = outer_dim_inner_sizes(x, dim % max(x.dim(), 1))
-    key, order = sort_index_and_check_bounds(index, places)
+    key, order = sort_index_and_raise_if_out_of_bounds(index, places)
     given = source.contiguous().view(outer, key.numel(), inner)
     cuda_sums.launch_ordered_index_add(out.view(outer, places, inner), given, key, order)
     return out
@@ -70,7 +70,7 @@ def segment_sum(
         source = source if factors is None else torch.mul(source, factors[:, None])
     out = torch.zeros(num_rows, source.shape[1], dtype=source.dtype, device=source.device)
     if library.is_off_cpu(source):  # nothing is asked of the device, so that it can be captured in a graph
-        key, order = sort_index_and_check_bounds(index, num_rows)
+        key, order = sort_index_and_raise_if_out_of_bounds(index, num_rows)
         cuda_sums.launch_segment_tree_sum(
             out, source.contiguous(), key, order, torch.searchsorted(key, key, right=True)
         )
@@ -96,7 +96,7 @@ def bincount_clamped_to_one(index: Tensor, num_bins: int) -> Tensor:
 
 def put_last_value_on_cuda_(x: Tensor, flat_index: Tensor, values: Tensor) -> Tensor:
     """x (1-D, contiguous) with values[i] at flat_index[i], in place; of several for one the last stays. CUDA alone."""
-    key, order = sort_index_and_check_bounds(flat_index, x.numel())
+    key, order = sort_index_and_raise_if_out_of_bounds(flat_index, x.numel())
     cuda_sums.launch_write_last_of_segments(x, values.reshape(-1).to(x.dtype).contiguous(), key, order)
     return x
 

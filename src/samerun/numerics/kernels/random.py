@@ -149,7 +149,7 @@ def advance_generator(generator: torch.Generator | None) -> SeedAndDrawNumber:
 def _count_mt19937_words_drawn(state: bytes) -> int:
     """Words drawn since the seeding: twist a freshly seeded state until it is this one."""
     seed, words, next_word = _parse_mt19937_state(state)
-    fresh = _seed_mt19937_words(seed)
+    fresh = _mt19937_state_words_from_seed(seed)
     for twists in range(MOST_TWISTS):
         if np.array_equal(fresh, words):
             return (twists - 1) * STATE_WORDS + next_word if twists else 0
@@ -177,7 +177,7 @@ def _parse_mt19937_state(state: bytes) -> _Mt19937State:
     return _Mt19937State(seed, words, next_word)
 
 
-def _seed_mt19937_words(seed: int) -> Any:
+def _mt19937_state_words_from_seed(seed: int) -> Any:
     words = np.empty(STATE_WORDS, np.uint32)
     word = seed & 0xFFFFFFFF
     words[0] = word

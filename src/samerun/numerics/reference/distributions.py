@@ -1,9 +1,10 @@
 """Gamma, Poisson and binomial numbers, and the gradients of gamma and beta numbers; one at a time, in float64.
 
 Value i of a draw has the Philox blocks i + a 2^56, a the attempt, of two 64-bit words each. Of a word x,
-`uniform_from_word` is (x >> 11) 2^-53, `positive_uniform_from_word` is ((x >> 11) + 1) 2^-53, and `normal_from_word`
-the float32 that `random.normal` makes of its halves, the low one first (the cosine). Attempts count from 0, and the
-first accepted one counts. All 255 are rejected with a chance below 1e-100; the value is then the last candidate.
+`uniform_from_word64` is (x >> 11) 2^-53, `positive_uniform_from_word64` is ((x >> 11) + 1) 2^-53,
+and `normal_from_word64` the float32 that `random.normal` makes of its halves, the low one first (the cosine). Attempts
+count from 0, and the first accepted one counts. All 255 are rejected with a chance below 1e-100; the value is then the
+last candidate.
 
 Gradients: a number x of a distribution function F(x; a) and density f moves by dx/da = -(dF/da) / f(x): Figurnov,
 Mohamed and Mnih (2018), "Implicit reparameterization gradients". Written as an integral over the density on one side
@@ -41,36 +42,36 @@ REJECTION_FROM = 10.0
 """Of smaller means Poisson and binomial numbers are counted up; of others, drawn by rejection."""
 MOST_COUNTED = 127
 
-WordsOfAttempt = Callable[[int], tuple[int, int]]
+AttemptWords64Function = Callable[[int], tuple[int, int]]
 """Attempt -> its two words."""
 
 
-def make_words_of_attempt(seed: int, draw_number: int, element: int) -> WordsOfAttempt:
-    def words_of_attempt(attempt: int) -> tuple[int, int]:
+def make_attempt_words64_function(seed: int, draw_number: int, element: int) -> AttemptWords64Function:
+    def attempt_words64(attempt: int) -> tuple[int, int]:
         four = [
             int(word) for word in philox_blocks(seed, draw_number, np.array([element | attempt << 56], np.uint64))[0]
         ]
         return four[0] | four[1] << 32, four[2] | four[3] << 32
 
-    return words_of_attempt
+    return attempt_words64
 
 
-def uniform_from_word(word: int) -> float:
+def uniform_from_word64(word: int) -> float:
     return (word >> 11) * 2.0**-53
 
 
-def positive_uniform_from_word(word: int) -> float:
+def positive_uniform_from_word64(word: int) -> float:
     return ((word >> 11) + 1) * 2.0**-53
 
 
-def normal_from_word(word: int) -> float:
+def normal_from_word64(word: int) -> float:
     u = F(((word & 0xFFFFFFFF) >> 8) + 1) * STEP
     v = F(word >> 40) * STEP
     log_u, turned = apply_correctly_rounded("log", np.array([u])), apply_correctly_rounded("cos", np.array([TURN * v]))
     return float((np.sqrt(F(-2) * log_u) * turned)[0])
 
 
-def sample_gamma(shape: float, words_of_attempt: WordsOfAttempt) -> float:
+def sample_gamma(shape: float, attempt_words64: AttemptWords64Function) -> float:
     """Marsaglia and Tsang (2000), "A simple method for generating gamma variables". NaN where shape is below 0."""
     if not 0 < shape < math.inf:
         return shape if shape in (0, math.inf) else math.nan
@@ -78,26 +79,26 @@ def sample_gamma(shape: float, words_of_attempt: WordsOfAttempt) -> float:
     c = 1 / math.sqrt(9 * d)
     candidate = math.nan
     for attempt in range(ATTEMPTS):
-        first, second = words_of_attempt(attempt)
-        x, u = normal_from_word(first), positive_uniform_from_word(second)
+        first, second = attempt_words64(attempt)
+        x, u = normal_from_word64(first), positive_uniform_from_word64(second)
         t = c * x
         above = t * (3 + t * (3 + t))  # (1 + t)^3 - 1
         candidate = d * (above + 1)
         if t > -1 and log(u) < (0.5 * x) * x + d * (3 * log1p(t) - above):
             break
     if shape < 1:
-        candidate = candidate * exp(log(positive_uniform_from_word(words_of_attempt(BOOST)[0])) / shape)
+        candidate = candidate * exp(log(positive_uniform_from_word64(attempt_words64(BOOST)[0])) / shape)
     return candidate
 
 
-def sample_poisson(rate: float, words_of_attempt: WordsOfAttempt) -> float:
+def sample_poisson(rate: float, attempt_words64: AttemptWords64Function) -> float:
     """Counted up to the first number whose distribution function exceeds a uniform number; from `REJECTION_FROM` on,
     Hörmann (1993), "The transformed rejection method for generating Poisson random variables" (PTRS).
     """
     if rate == math.inf:
         return rate
     if rate < REJECTION_FROM:
-        u, p, k = uniform_from_word(words_of_attempt(0)[0]), exp(-rate), 0
+        u, p, k = uniform_from_word64(attempt_words64(0)[0]), exp(-rate), 0
         total = p
         while u >= total and k < MOST_COUNTED:
             k += 1
@@ -109,8 +110,8 @@ def sample_poisson(rate: float, words_of_attempt: WordsOfAttempt) -> float:
     inverse, enough = 1.1239 + 1.1328 / (b - 3.4), 0.9277 - 3.6224 / (b - 2)
     k = math.floor(rate)
     for attempt in range(ATTEMPTS):
-        first, second = words_of_attempt(attempt)
-        u, v = uniform_from_word(first) - 0.5, positive_uniform_from_word(second)
+        first, second = attempt_words64(attempt)
+        u, v = uniform_from_word64(first) - 0.5, positive_uniform_from_word64(second)
         room = 0.5 - abs(u)
         if room == 0:
             continue
@@ -126,7 +127,7 @@ def sample_poisson(rate: float, words_of_attempt: WordsOfAttempt) -> float:
     return float(max(k, 0))
 
 
-def sample_binomial(count: float, probability: float, words_of_attempt: WordsOfAttempt) -> float:
+def sample_binomial(count: float, probability: float, attempt_words64: AttemptWords64Function) -> float:
     """Counted up, or by Hörmann (1993), "The generation of binomial random variates" (BTRS). Above 1/2, failures are
     counted; a count that is not whole has the trials of its whole part. NaN where either is NaN.
     """
@@ -141,15 +142,15 @@ def sample_binomial(count: float, probability: float, words_of_attempt: WordsOfA
     n = float(math.floor(count))
     q = probability if probability <= 0.5 else 1 - probability
     k = (
-        _draw_binomial_by_inversion(n, q, words_of_attempt)
+        _draw_binomial_by_inversion(n, q, attempt_words64)
         if n * q < REJECTION_FROM
-        else _draw_binomial_by_rejection(n, q, words_of_attempt)
+        else _draw_binomial_by_rejection(n, q, attempt_words64)
     )
     return k if probability <= 0.5 else count - k
 
 
-def _draw_binomial_by_inversion(n: float, q: float, words_of_attempt: WordsOfAttempt) -> float:
-    u, p, k = uniform_from_word(words_of_attempt(0)[0]), exp(n * log1p(-q)), 0
+def _draw_binomial_by_inversion(n: float, q: float, attempt_words64: AttemptWords64Function) -> float:
+    u, p, k = uniform_from_word64(attempt_words64(0)[0]), exp(n * log1p(-q)), 0
     odds, total = q / (1 - q), p
     while u >= total and k < MOST_COUNTED:
         k += 1
@@ -158,7 +159,7 @@ def _draw_binomial_by_inversion(n: float, q: float, words_of_attempt: WordsOfAtt
     return min(float(k), n)
 
 
-def _draw_binomial_by_rejection(n: float, q: float, words_of_attempt: WordsOfAttempt) -> float:
+def _draw_binomial_by_rejection(n: float, q: float, attempt_words64: AttemptWords64Function) -> float:
     spread = math.sqrt((n * q) * (1 - q))
     b = 1.15 + 2.53 * spread
     a = (-0.0873 + 0.0248 * b) + 0.01 * q
@@ -169,8 +170,8 @@ def _draw_binomial_by_rejection(n: float, q: float, words_of_attempt: WordsOfAtt
     best = (mode + 0.5) * log((mode + 1) / (odds * rest)) + (stirling_correction(mode + 1) + stirling_correction(rest))
     k = mode
     for attempt in range(ATTEMPTS):
-        first, second = words_of_attempt(attempt)
-        u, v = uniform_from_word(first) - 0.5, positive_uniform_from_word(second)
+        first, second = attempt_words64(attempt)
+        u, v = uniform_from_word64(first) - 0.5, positive_uniform_from_word64(second)
         room = 0.5 - abs(u)
         if room == 0:
             continue
