@@ -150,7 +150,7 @@ def ensure_index_folder(index_path: Path) -> bool:
     return stat.S_ISDIR(os.lstat(index_path.parent).st_mode)
 
 
-def require_own_index_file(index_path: Path) -> None:
+def require_single_link_regular_index_files(index_path: Path) -> None:
     """Require that the database and SQLite's files beside it are regular files with a single hard link.
 
     Raises ForeignIndexError otherwise, and OSError.
@@ -162,6 +162,10 @@ def require_own_index_file(index_path: Path) -> None:
             continue
         if not stat.S_ISREG(info.st_mode) or info.st_nlink > 1:
             raise ForeignIndexError(each)
+
+
+def wait_until_journal_is_gone(index_path: Path) -> None:
+    """Raises ForeignIndexError if SQLite's journal still lies beside the index after `JOURNAL_SECONDS`."""
     end = time.monotonic() + JOURNAL_SECONDS
     while os.path.lexists(f"{index_path}-journal"):
         if time.monotonic() > end:
@@ -169,7 +173,7 @@ def require_own_index_file(index_path: Path) -> None:
         time.sleep(0.01)
 
 
-def require_own_schema(index: sqlite3.Connection, statements: Iterable[str]) -> None:
+def require_empty_or_expected_schema(index: sqlite3.Connection, statements: Iterable[str]) -> None:
     """Raises ForeignIndexError unless a database is empty, or has exactly the schema that our statements create."""
     index.execute("PRAGMA trusted_schema=OFF")
     query = "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name"
@@ -336,13 +340,14 @@ def _open_copy_in_memory(index_path: Path) -> sqlite3.Connection:
     """An index in memory, filled from the one on disk if that can be read. Nothing is written."""
     found = sqlite3.connect(":memory:", isolation_level=None)
     try:
-        require_own_index_file(index_path)
+        require_single_link_regular_index_files(index_path)
+        wait_until_journal_is_gone(index_path)
         if index_path.parent.is_symlink():
             raise ForeignIndexError(index_path.parent)
         uri = f"{index_path.resolve().as_uri()}?mode=ro&immutable=1"
         with closing(sqlite3.connect(uri, uri=True)) as there:
             there.backup(found)
-        require_own_schema(found, _SCHEMA)
+        require_empty_or_expected_schema(found, _SCHEMA)
     except (sqlite3.Error, OSError, ForeignIndexError):
         found.close()
         found = sqlite3.connect(":memory:", isolation_level=None)
@@ -351,18 +356,19 @@ def _open_copy_in_memory(index_path: Path) -> sqlite3.Connection:
 
 def _open_index(index_path: Path) -> sqlite3.Connection:
     """Open the index. Raises ForeignIndexError, before anything is changed, if it is not ours."""
-    require_own_index_file(index_path)
+    require_single_link_regular_index_files(index_path)
+    wait_until_journal_is_gone(index_path)
     return _create_schema_if_needed(sqlite3.connect(index_path, timeout=WAIT_SECONDS, isolation_level=None))
 
 
 def _create_schema_if_needed(index: sqlite3.Connection) -> sqlite3.Connection:
     try:
-        require_own_schema(index, _SCHEMA)
+        require_empty_or_expected_schema(index, _SCHEMA)
         _enable_write_ahead_log(index)
         index.execute("PRAGMA synchronous=NORMAL")
         if _read_schema_version(index) != VERSION:
             with _immediate_transaction(index):
-                require_own_schema(index, _SCHEMA)  # another process may have created it meanwhile
+                require_empty_or_expected_schema(index, _SCHEMA)  # another process may have created it meanwhile
                 for each in _SCHEMA:
                     index.execute(each)
                 index.execute(f"PRAGMA user_version={VERSION}")
