@@ -12,7 +12,7 @@ from samerun.check.execution.processes import (
     BUSY_SHARE,
     MachineLoad,
     choose_openmp_passive_wait_variables,
-    read_own_and_children_cpu_seconds,
+    read_cpu_seconds_of_self_and_children,
 )
 
 PROGRAM = """
@@ -51,7 +51,7 @@ def test_threads_sleep_while_they_wait_and_compute_the_same_bits(tmp_path: Path)
 def test_only_a_machine_that_others_use_is_called_busy() -> None:
     load = MachineLoad()
     begun = load.take_load_sample()
-    while read_own_and_children_cpu_seconds() - begun[2] < 0.2:
+    while read_cpu_seconds_of_self_and_children() - begun[2] < 0.2:
         sum(range(10_000))
     load.add_others_cpu_time_since(begun)
     assert load.possible > 0

@@ -215,14 +215,14 @@ def _remove_abandoned_part_files(path: Path) -> None:
             _remove_part_file_if_abandoned(path.parent / each, matched[1] == _hostname_crc())
 
 
-def _remove_part_file_if_abandoned(part: Path, made_on_this_machine: bool) -> None:
+def _remove_part_file_if_abandoned(part: Path, created_on_this_machine: bool) -> None:
     """Locks may not be seen on another machine that shares the folder: there the age decides."""
     try:
         fd = os.open(part, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return  # gone, or somebody else's
     try:
-        if made_on_this_machine or time.time() - os.fstat(fd).st_mtime > _ABANDONED_SECONDS:
+        if created_on_this_machine or time.time() - os.fstat(fd).st_mtime > _ABANDONED_SECONDS:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             part.unlink(missing_ok=True)
     except OSError:

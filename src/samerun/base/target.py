@@ -31,9 +31,9 @@ class Target:
     user_folder: str | None = None
 
 
-def suggest_running_alone(command: Sequence[str], user_words: Sequence[str]) -> str:
+def suggest_running_without_samerun(command: Sequence[str], user_argv: Sequence[str]) -> str:
     """What a user tries next whose program failed under samerun."""
-    alone = shlex.join(["python", *user_words] if tuple(command[1:]) == tuple(user_words) else user_words)
+    alone = shlex.join(["python", *user_argv] if tuple(command[1:]) == tuple(user_argv) else user_argv)
     return f"It failed under samerun. Does `{alone}` work alone?"
 
 
@@ -45,7 +45,7 @@ class SplitCommandLine(NamedTuple):
     program_words: list[str]
 
 
-def split_own_options_from_program(arguments: list[str], options_with_value: set[str]) -> SplitCommandLine:
+def split_samerun_options_from_program(arguments: list[str], options_with_value: set[str]) -> SplitCommandLine:
     """(samerun's options, form, the rest): everything behind the script, `-m MODULE` or `--` is the program's.
 
     The form is "script", "module", "command" or "" when nothing is named.
@@ -63,26 +63,28 @@ def split_own_options_from_program(arguments: list[str], options_with_value: set
     return SplitCommandLine(arguments, "", [])
 
 
-def resolve_target(form: TargetForm, words: list[str]) -> Target:
+def resolve_target(form: TargetForm, program_argv: list[str]) -> Target:
     """Check that the program is there and can be started.
 
     Raises SamerunError for a missing script, a syntax error, a missing module or command.
     """
     require_supported_torch_and_numpy()
-    if not words:
+    if not program_argv:
         what = {"module": "-m needs the name of a module.", "command": "No command after --."}
         raise SamerunError(
             what.get(form, "No script given."),
             hint="Try: samerun check train.py, samerun check -m package.train, samerun check -- torchrun train.py",
         )
     if form == "module":
-        return Target((sys.executable, "-m", *words), ("-m", *words), find_user_package_folder(words[0]))
+        return Target(
+            (sys.executable, "-m", *program_argv), ("-m", *program_argv), find_user_package_folder(program_argv[0])
+        )
     if form == "command":
-        if shutil.which(words[0]) is None:
-            raise SamerunError(f"There is no command {words[0]!r}.", hint="Is it installed and on PATH?")
-        return Target(tuple(words), tuple(words))
-    require_script_compiles(Path(words[0]))
-    return Target((sys.executable, *words), tuple(words), str(Path(words[0]).resolve().parent))
+        if shutil.which(program_argv[0]) is None:
+            raise SamerunError(f"There is no command {program_argv[0]!r}.", hint="Is it installed and on PATH?")
+        return Target(tuple(program_argv), tuple(program_argv))
+    require_script_compiles(Path(program_argv[0]))
+    return Target((sys.executable, *program_argv), tuple(program_argv), str(Path(program_argv[0]).resolve().parent))
 
 
 def require_script_compiles(path: Path) -> None:

@@ -104,11 +104,11 @@ def command(
     run_program_with_receipt_and_exit(target, ctx.meta[FORM], to, trace, key, environment, options, redact)
 
 
-def _describe_run_as_json(user_words: tuple[str, ...], settings: dict[str, Any], environment: dict[str, str]) -> str:
+def _describe_run_as_json(user_argv: tuple[str, ...], settings: dict[str, Any], environment: dict[str, str]) -> str:
     record = {
         "schema": 1,
         "samerun": __version__,
-        "command": list(user_words),
+        "command": list(user_argv),
         "held": settings,
         "environment": environment,
     }

@@ -36,7 +36,7 @@ class LoaderProgress:
 
     Of an iterable dataset: shards: how many samples of each shard were handed over. ended: shards without further
     samples. states: the dataset's own state in the other shards. next_shard: the one whose batch comes next.
-    own_shards: those of this rank.
+    rank_shards: those of this rank.
     """
 
     seed: int
@@ -51,7 +51,7 @@ class LoaderProgress:
     ended: set[int] = field(default_factory=set)
     states: dict[int, Any] = field(default_factory=dict)
     next_shard: int = 0
-    own_shards: list[int] = field(default_factory=list)
+    rank_shards: list[int] = field(default_factory=list)
 
     def mark_iteration_start(self) -> LoaderProgress:
         """Make the current position the beginning of an iteration; return self."""
@@ -355,17 +355,19 @@ def _make_short_sampler_error(begin: int, unit_and_count: str) -> DataError:
     )
 
 
-def generate_shard_tasks(progress: LoaderProgress, own_shards: list[int], num_workers: int) -> Iterator[ShardBatchTask]:
+def generate_shard_tasks(
+    progress: LoaderProgress, rank_shards: list[int], num_workers: int
+) -> Iterator[ShardBatchTask]:
     """Yield one batch of every shard of this rank per round, until all shards have ended.
 
     torch hands tasks to workers in turn, so a shard stays with one worker if the length of a round is a multiple of
     the number of workers: each round is padded with empty tasks.
     """
     workers = max(1, num_workers)
-    slots: list[int | None] = [*own_shards, *[None] * (-len(own_shards) % workers)]
+    slots: list[int | None] = [*rank_shards, *[None] * (-len(rank_shards) % workers)]
     skips, states = dict(progress.shards), dict(progress.states)
-    begin = own_shards.index(progress.next_shard) if progress.next_shard in own_shards else 0
-    while not progress.ended.issuperset(own_shards):
+    begin = rank_shards.index(progress.next_shard) if progress.next_shard in rank_shards else 0
+    while not progress.ended.issuperset(rank_shards):
         for slot, shard in enumerate(slots):
             asked = None if shard in progress.ended or slot < begin else shard
             skip = 0 if asked is None else skips.get(asked, 0)
@@ -374,7 +376,7 @@ def generate_shard_tasks(progress: LoaderProgress, own_shards: list[int], num_wo
         begin = 0
 
 
-def advance_shard_progress(progress: LoaderProgress, own_shards: list[int], shard: int, loaded: LoadedBatch) -> None:
+def advance_shard_progress(progress: LoaderProgress, rank_shards: list[int], shard: int, loaded: LoadedBatch) -> None:
     """Note in `progress` that a batch of `shard` was handed over."""
     progress.shards[shard] = progress.shards.get(shard, 0) + loaded.count
     progress.states.pop(shard, None)
@@ -382,4 +384,4 @@ def advance_shard_progress(progress: LoaderProgress, own_shards: list[int], shar
         progress.states[shard] = loaded.state
     if loaded.ended:
         progress.ended.add(shard)
-    progress.next_shard = own_shards[(own_shards.index(shard) + 1) % len(own_shards)]
+    progress.next_shard = rank_shards[(rank_shards.index(shard) + 1) % len(rank_shards)]

@@ -85,7 +85,7 @@ class _ProgressTracking:
             progress.seen, progress.batches = task.end, progress.batches + 1
         elif loaded is not None and loaded.shard is not None:
             progress.seen, progress.batches = progress.seen + loaded.count, progress.batches + (not loaded.empty)
-            advance_shard_progress(progress, progress.own_shards, loaded.shard, loaded)
+            advance_shard_progress(progress, progress.rank_shards, loaded.shard, loaded)
 
 
 class SingleProcessIterator(_ProgressTracking, _SingleProcessDataLoaderIter):

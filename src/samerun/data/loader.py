@@ -191,7 +191,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             epoch = 0 if self._progress is None else self._progress.epoch + 1
             progress = LoaderProgress(self._resolve_seed(), epoch if asked is None else asked)
         progress.iteration = self._iterations
-        progress.own_shards = self._list_shards_of_rank()
+        progress.rank_shards = self._list_shards_of_rank()
         return progress
 
     def _resolve_seed(self) -> int:
@@ -220,7 +220,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
 
     def _make_task_iterator(self, progress: LoaderProgress) -> Iterator[Any]:
         if self._is_iterable:
-            return generate_shard_tasks(progress, progress.own_shards, self.num_workers)
+            return generate_shard_tasks(progress, progress.rank_shards, self.num_workers)
         if isinstance(self.sampler, Order):
             return generate_order_tasks(self.sampler, progress, self.batch_size, self.drop_last, self._shard)
         if self.batch_size is None and self.batch_sampler is not None:

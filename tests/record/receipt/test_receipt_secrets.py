@@ -53,10 +53,10 @@ def test_words_of_commands() -> None:
         "--epochs",
         "3",
     ]
-    told = redact.redact_command_words(words)
+    told = redact.redact_command_arguments(words)
     assert "X" not in " ".join(told)
     assert told[3] == "--api-key=<redacted>" and told[4:6] == ["--lr", "0.1"] and told[-2:] == ["--epochs", "3"]
-    assert redact.redact_command_words(["--user", "me"], ["user"]) == ["--user", "<redacted>"]
+    assert redact.redact_command_arguments(["--user", "me"], ["user"]) == ["--user", "<redacted>"]
 
 
 def test_a_run_discloses_no_secret(tmp_path: Path) -> None:

@@ -20,12 +20,12 @@ def find_resume_rng_suspects(situation: Situation) -> list[Suspect]:
     if comparison is None or comparison.step is None:
         return []
     return [
-        *find_lost_own_generator_suspects(situation, comparison),
+        *find_lost_private_generator_suspects(situation, comparison),
         *find_lost_global_generator_suspects(situation, comparison),
     ]
 
 
-def find_lost_own_generator_suspects(situation: Situation, comparison: ResumeDifference) -> list[Suspect]:
+def find_lost_private_generator_suspects(situation: Situation, comparison: ResumeDifference) -> list[Suspect]:
     """A generator that the program made: the line that made it, or gave it its seed."""
     drawn, draw = comparison.difference.what == "draw", comparison.difference.a
     if not drawn or draw is None or draw.name in GLOBAL:

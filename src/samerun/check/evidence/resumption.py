@@ -132,7 +132,7 @@ def _find_step_difference(
         head = behind[0].names_of_differing_leaves(resumed_steps[0])
         lost = tuple(name for name in head if name in RNG_LEAVES and _leaf_varies_over_steps(name, behind))
         difference = _find_first_operator_difference(step, resumed_step) or _make_leaf_difference(step, resumed_step)
-        own = _find_lost_own_draw(behind[0], resumed_steps[0])
+        own = _find_lost_private_generator_draw(behind[0], resumed_steps[0])
         return ResumeDifference(
             difference, shift, step, resumed_step, (behind[0], resumed_steps[0]), step is behind[0], lost, own
         )
@@ -193,7 +193,7 @@ def _make_leaf_difference(step: Step, resumed_step: Step) -> Difference:
     )
 
 
-def _find_lost_own_draw(step: Step, resumed_step: Step) -> Event | None:
+def _find_lost_private_generator_draw(step: Step, resumed_step: Step) -> Event | None:
     """The first draw from a generator of the program's own that stands elsewhere in the other run.
 
     The draws at one line are laid end to end: a resumed process may draw there while it sets up.

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from samerun.base.errors import SamerunError
 from samerun.base.launch import prepend_bootstrap_to_pythonpath
 from samerun.base.records import MEASURED, STOPPED, CostReport, MedianAndRange, OperatorCost, Setting
-from samerun.base.target import Target, suggest_running_alone
+from samerun.base.target import Target, suggest_running_without_samerun
 from samerun.check.execution import processes
 from samerun.record.watching.cost_meter import VARIABLE
 
@@ -76,7 +76,7 @@ class CostMeasurement:
                     if run.failure and name == PLAIN:
                         raise SamerunError(
                             f"The program as it is {run.failure}.",
-                            hint=suggest_running_alone(self.target.command, self.target.shown),
+                            hint=suggest_running_without_samerun(self.target.command, self.target.shown),
                         )
                     if run.failure:
                         self.failed[name] = run.failure

@@ -45,9 +45,9 @@ class Interruption:
     step: int | None = None
     signal: str | None = None
 
-    def describe(self, kill_step: int, steps_made: int, total_steps: int) -> str:
-        """In words. kill_step: where it was to be killed; steps_made: how many it made, of `total_steps`."""
-        by_itself = f"interrupted after step {steps_made} of {total_steps}"
+    def describe(self, kill_step: int, steps_completed: int, total_steps: int) -> str:
+        """In words. kill_step: where it was to be killed; steps_completed: how many it made, of `total_steps`."""
+        by_itself = f"interrupted after step {steps_completed} of {total_steps}"
         return f"ended by SIG{self.signal} at step {kill_step}" if self.signal else by_itself
 
 

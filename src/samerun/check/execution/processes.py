@@ -139,12 +139,12 @@ class MachineLoad:
     possible: float = 0.0
 
     def take_load_sample(self) -> LoadSample:
-        return LoadSample(time.monotonic(), read_machine_busy_cpu_seconds(), read_own_and_children_cpu_seconds())
+        return LoadSample(time.monotonic(), read_machine_busy_cpu_seconds(), read_cpu_seconds_of_self_and_children())
 
     def add_others_cpu_time_since(self, start_sample: LoadSample) -> None:
         """After a run has ended and was waited for: its own processor time is then known."""
         began, busy, own = start_sample
-        others = read_machine_busy_cpu_seconds() - busy - (read_own_and_children_cpu_seconds() - own)
+        others = read_machine_busy_cpu_seconds() - busy - (read_cpu_seconds_of_self_and_children() - own)
         self.possible += (time.monotonic() - began) * (os.cpu_count() or 1)
         self.others += max(0.0, others)
 
@@ -171,7 +171,7 @@ def read_machine_busy_cpu_seconds() -> float:
     return float(user + nice + system + irq + softirq + stolen) / os.sysconf("SC_CLK_TCK")
 
 
-def read_own_and_children_cpu_seconds() -> float:
+def read_cpu_seconds_of_self_and_children() -> float:
     """Those of this process and of the children that it has waited for."""
     spent = os.times()
     return spent.user + spent.system + spent.children_user + spent.children_system

@@ -116,17 +116,17 @@ def prepare_search_with_cause_pinned(
 
 
 def prepare_search_without_variation(
-    search: Search, joined_names: str, attributed: AttributedCause, reason: str
+    search: Search, comma_separated_names: str, attributed: AttributedCause, reason: str
 ) -> FollowUpSearch | None:
     """A search whose variation leaves out the line of the finding if it can, and is not varied otherwise."""
-    what, plan = SPARED_AT_LINE.get(joined_names), search.plan
+    what, plan = SPARED_AT_LINE.get(comma_separated_names), search.plan
     line = (what or "", attributed.suspect.file if attributed.suspect is not None else "", attributed.cause.line)
     if what and attributed.cause.file and line not in plan.watch.unvaried_lines:
         spared = (*plan.watch.unvaried_lines, line)
         plan = plan.with_watch(unvaried_lines=spared)
         following = prepare_search_with_plan(search, plan, search.not_varied)
-        return FollowUpSearch(following, f"{joined_names} is not varied at this line")
-    each = [name for name in joined_names.split("+") if name not in search.not_varied]
+        return FollowUpSearch(following, f"{comma_separated_names} is not varied at this line")
+    each = [name for name in comma_separated_names.split("+") if name not in search.not_varied]
     if not each:
         return None
     chosen = {v.name for v in search.variations}

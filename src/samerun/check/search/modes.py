@@ -208,12 +208,12 @@ def add_finding_to_hazards(
         elements = compare_saved_tensors(pair[0], pair[1], event.line)
         if elements is None and what == double_findings.KERNEL and do_both_files_exist(pair):
             return
-    made_at, written_at = (trace.location_or_empty(finding.get(name, 0))[:2] for name in ("made", "written"))
+    allocated_at, written_at = (trace.location_or_empty(finding.get(name, 0))[:2] for name in ("made", "written"))
     file, line = event.file, event.line
-    if what in (double_findings.UNWRITTEN, double_findings.INSIDE) and made_at[1]:
-        file, line = made_at
-    elif what == double_findings.RACE and (written_at[1] or made_at[1]):
-        file, line = written_at if written_at[1] else made_at
+    if what in (double_findings.UNWRITTEN, double_findings.INSIDE) and allocated_at[1]:
+        file, line = allocated_at
+    elif what == double_findings.RACE and (written_at[1] or allocated_at[1]):
+        file, line = written_at if written_at[1] else allocated_at
     kind = KINDS[what]
     certain = not finding.get("unsure", False)
     hazard = hazards.setdefault(
@@ -222,7 +222,7 @@ def add_finding_to_hazards(
     hazard.certain = hazard.certain or certain
     hazard.evidence += [
         text
-        for text in list_double_execution_evidence(event, finding, made_at, written_at)
+        for text in list_double_execution_evidence(event, finding, allocated_at, written_at)
         if text not in hazard.evidence
     ]
 
@@ -233,7 +233,7 @@ def do_both_files_exist(paths: Sequence[Path]) -> bool:
 
 
 def list_double_execution_evidence(
-    event: Event, finding: dict[str, Any], made_at: tuple[str, int], written_at: tuple[str, int]
+    event: Event, finding: dict[str, Any], allocated_at: tuple[str, int], written_at: tuple[str, int]
 ) -> list[str]:
     """The evidence of a finding in words."""
     what, reader = finding["what"], f"{event.name} at {source_location(event.file, event.line)}"
@@ -241,11 +241,13 @@ def list_double_execution_evidence(
         rate = f"{finding['different']} of {finding['runs'] - 1} further executions gave other bits"
         return [f"{reader} was executed again with the same inputs: {rate}"]
     if what == double_findings.INSIDE:
-        maker = f"{finding['how']} at {source_location(*made_at)}" if made_at[1] else reader
+        maker = f"{finding['how']} at {source_location(*allocated_at)}" if allocated_at[1] else reader
         texts = [f"the result of {maker} depends on what memory held that the operator allocated for itself"]
-        return [*texts, f"{reader} computes with it"] if made_at[1] else texts
+        return [*texts, f"{reader} computes with it"] if allocated_at[1] else texts
     if what == double_findings.UNWRITTEN:
-        origin = f"memory made by {finding['how']}" + (f" at {source_location(*made_at)}" if made_at[1] else "")
+        origin = f"memory made by {finding['how']}" + (
+            f" at {source_location(*allocated_at)}" if allocated_at[1] else ""
+        )
         return [f"{origin} is read before all of it was written", f"the result of {reader} depends on what it held"]
     texts = [f"an operand of {reader} was changed by another thread while the operator was at work"]
     if finding.get("unsure"):
@@ -258,29 +260,29 @@ def list_double_execution_evidence(
         texts.append(f"that thread is {finding['thread']}" if finding.get("thread") else "")
     else:
         texts.append(
-            "it was not an operator that wrote: " + describe_how_memory_became_shared(finding, made_at, written_at)
+            "it was not an operator that wrote: " + describe_how_memory_became_shared(finding, allocated_at, written_at)
         )
     return [text for text in texts if text]
 
 
 def describe_how_memory_became_shared(
-    finding: dict[str, Any], made_at: tuple[str, int], written_at: tuple[str, int]
+    finding: dict[str, Any], allocated_at: tuple[str, int], written_at: tuple[str, int]
 ) -> str:
     """How other threads got access to the memory, as far as that was recorded."""
     if finding.get("how"):
         return f"the memory was shared by {finding['how']} at {source_location(*written_at)}"
-    if made_at[1]:
-        return f"the memory was made at {source_location(*made_at)}, and how others got its address was not seen"
+    if allocated_at[1]:
+        return f"the memory was made at {source_location(*allocated_at)}, and how others got its address was not seen"
     return "where the memory comes from was not seen"
 
 
 def describe_memory_change_outside_torch(trace: Trace, event: Event, finding: dict[str, Any]) -> str:
     """A note about memory that the program changes outside torch, between operators."""
-    made_at, written_at = (trace.location_or_empty(finding.get(name, 0))[:2] for name in ("made", "written"))
+    allocated_at, written_at = (trace.location_or_empty(finding.get(name, 0))[:2] for name in ("made", "written"))
     return (
         f"{source_location(event.file, event.line)} ({event.name}) reads memory that was changed since torch last used"
         " it, and"
-        f" not by torch: {describe_how_memory_became_shared(finding, made_at, written_at)}. That is in"
+        f" not by torch: {describe_how_memory_became_shared(finding, allocated_at, written_at)}. That is in"
         " order where your program fills it between batches;"
         " no other thread was seen to write while an operator read."
     )

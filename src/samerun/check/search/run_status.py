@@ -8,7 +8,7 @@ import re
 import shutil
 from copy import copy
 
-from samerun.base.target import suggest_running_alone
+from samerun.base.target import suggest_running_without_samerun
 from samerun.check.execution.runner import (
     Run,
     RunFailed,
@@ -60,7 +60,7 @@ def require_success(run: Run) -> None:
 
 def make_failure_hint(run: Run) -> str:
     """What to do about a run that failed; says so if the error was raised in samerun's own recorder."""
-    alone = suggest_running_alone(run.plan.command, run.plan.shown)
+    alone = suggest_running_without_samerun(run.plan.command, run.plan.shown)
     said = run.read_output_tail("stderr")
     raised_in = re.findall(r'^ *File "(.+?)", line \d+', said, re.MULTILINE)
     # A traceback that ends where a call is handed on to the program's own has no frame of ours: see tracebacks.

@@ -87,15 +87,20 @@ def _set_ieee_precision_everywhere(ieee: Literal["ieee"]) -> None:
 
 
 def _save_precisions() -> dict[str, Any]:
-    in_force = {key: _get_effective_precision(key) for key in KEYS}
-    own_precisions = {key: _probe_own_precision(key, in_force) for key in KEYS}
+    effective_precisions = {key: _get_effective_precision(key) for key in KEYS}
+    uninherited_precisions = {key: _probe_precision_or_none_if_inherited(key, effective_precisions) for key in KEYS}
     cudnn = _probe_legacy_cudnn_allows_tf32()
     for key in CUDNN:  # probing may have set them
-        _restore_precision(key, own_precisions, in_force)
+        _restore_precision(key, uninherited_precisions, effective_precisions)
     matmul = _probe_legacy_matmul_precision()
     for key in MATMUL:
-        _restore_precision(key, own_precisions, in_force)
-    return {"in_force": in_force, "own_precisions": own_precisions, "matmul": matmul, "cudnn": cudnn}
+        _restore_precision(key, uninherited_precisions, effective_precisions)
+    return {
+        "in_force": effective_precisions,
+        "own_precisions": uninherited_precisions,
+        "matmul": matmul,
+        "cudnn": cudnn,
+    }
 
 
 def _restore_precisions(saved: dict[str, Any]) -> None:
@@ -108,34 +113,38 @@ def _restore_precisions(saved: dict[str, Any]) -> None:
 
 
 def _restore_precision(
-    key: PrecisionKey, own_precisions: dict[PrecisionKey, str], in_force: dict[PrecisionKey, str]
+    key: PrecisionKey, uninherited_precisions: dict[PrecisionKey, str], effective_precisions: dict[PrecisionKey, str]
 ) -> None:
     # Writing the value that is in force already would end "TF32 until their parent is set" for no reason.
-    if key not in CUDNN or _get_effective_precision(key) != in_force[key]:
-        _set_precision(key, own_precisions[key])
+    if key not in CUDNN or _get_effective_precision(key) != effective_precisions[key]:
+        _set_precision(key, uninherited_precisions[key])
 
 
-def _probe_own_precision(key: PrecisionKey, in_force: dict[PrecisionKey, str]) -> str:
+def _probe_precision_or_none_if_inherited(key: PrecisionKey, effective_precisions: dict[PrecisionKey, str]) -> str:
     """What `key` itself is set to; "none" where it follows its parent. Torch returns only the value in force."""
-    if key == ROOT or in_force[key] != in_force[_parent_key(key)]:
-        return in_force[key]
-    return in_force[key] if in_force[key] == "none" or not _probe_follows_parent(key, in_force) else "none"
+    if key == ROOT or effective_precisions[key] != effective_precisions[_parent_key(key)]:
+        return effective_precisions[key]
+    return (
+        effective_precisions[key]
+        if effective_precisions[key] == "none" or not _probe_follows_parent(key, effective_precisions)
+        else "none"
+    )
 
 
-def _probe_follows_parent(key: PrecisionKey, in_force: dict[PrecisionKey, str]) -> bool:
+def _probe_follows_parent(key: PrecisionKey, effective_precisions: dict[PrecisionKey, str]) -> bool:
     """Found out by changing the parent and restoring it: or the root, if the parent itself follows that.
 
     Torch has no getter for "not set": a node that follows and one that is set to the same value read alike.
     """
     moved = _parent_key(key)
-    if moved != ROOT and _probe_follows_parent(moved, in_force):
+    if moved != ROOT and _probe_follows_parent(moved, effective_precisions):
         moved = ROOT
-    other = "tf32" if in_force[key] == "ieee" else "ieee"
+    other = "tf32" if effective_precisions[key] == "ieee" else "ieee"
     _set_precision(moved, other)
     try:
         return _get_effective_precision(key) == other
     finally:
-        _set_precision(moved, in_force[moved])
+        _set_precision(moved, effective_precisions[moved])
 
 
 def _probe_legacy_matmul_precision() -> str:

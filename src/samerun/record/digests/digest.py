@@ -83,7 +83,7 @@ def _digest_unusual_tensor(tensor: Any) -> bytes:
     return _digest_noncontiguous_in_chunks(tensor, seed)
 
 
-def has_own_torch_dispatch(tensor: Any) -> bool:
+def overrides_torch_dispatch(tensor: Any) -> bool:
     """True for subclasses with a `__torch_dispatch__` of their own."""
     import torch
 
@@ -106,7 +106,7 @@ def is_readable(tensor: Any) -> bool:
     from samerun.record.digests.torch_guards import has_real_values, no_torch_function
 
     base = torch.Tensor
-    if has_own_torch_dispatch(tensor):
+    if overrides_torch_dispatch(tensor):
         return False
     with no_torch_function():
         return (
@@ -214,7 +214,7 @@ def _digest_components(tensor: Any) -> bytes:
     """Digest of a tensor made of other tensors."""
     import torch
 
-    if has_own_torch_dispatch(tensor):
+    if overrides_torch_dispatch(tensor):
         return _digest_subclass_with_dispatch(tensor)
     tag = f"{tensor.layout}{tensor.device.type}{type(tensor).__qualname__}".encode()
     seed = shape_seed(tensor.dtype, () if tensor.is_nested else tensor.shape)

@@ -20,7 +20,7 @@ from samerun.record.receipt.receipt_json import SCHEMA, digest_canonical_json
 from samerun.record.receipt.redact import (
     environment_key_fingerprint,
     keyed_digest,
-    redact_command_words,
+    redact_command_arguments,
     redact_environment,
     redact_host_and_folder,
 )
@@ -258,7 +258,7 @@ def assemble_receipt(
         "schema": SCHEMA,
         "kind": KIND,
         "samerun": version,
-        "command": {**command, "words": redact_command_words(command["words"], redact_patterns)},
+        "command": {**command, "words": redact_command_arguments(command["words"], redact_patterns)},
         "environment_key": environment_key_fingerprint(),
         "held": held_settings,
         "ended": {**ending, "complete": not why, "why": why},

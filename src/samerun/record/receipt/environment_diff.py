@@ -137,7 +137,7 @@ def _is_implied(path: str, differences_by_path: dict[str, EnvironmentDifference]
 def _iter_all_differences(a: dict[str, Any], b: dict[str, Any]) -> Iterator[EnvironmentDifference]:
     for key in ("samerun", "seed", "streams", "others", "command"):
         if a[key] != b[key]:
-            yield _make_difference(key, _join_command_words(a[key]), _join_command_words(b[key]))
+            yield _make_difference(key, _command_to_text_or_unchanged(a[key]), _command_to_text_or_unchanged(b[key]))
     for key in ("packages", "variables", "knobs"):
         yield from _iter_differing_entries(key, a[key], b[key])
     sources = a["code"]["sources"]
@@ -173,7 +173,7 @@ def _iter_all_differences(a: dict[str, Any], b: dict[str, Any]) -> Iterator[Envi
         yield from _iter_process_differences(role, a["processes"][role], b["processes"][role], same_key)
 
 
-def _join_command_words(value: Any) -> Any:
+def _command_to_text_or_unchanged(value: Any) -> Any:
     return " ".join(value["words"]) if isinstance(value, dict) and "words" in value else value
 
 

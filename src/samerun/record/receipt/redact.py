@@ -41,7 +41,7 @@ def redact_environment(variables: dict[str, str], extra_name_patterns: Iterable[
     }
 
 
-def redact_command_words(words: Iterable[str], extra_name_patterns: Iterable[str] = ()) -> list[str]:
+def redact_command_arguments(words: Iterable[str], extra_name_patterns: Iterable[str] = ()) -> list[str]:
     """The words of a command: `--api-key X`, `--api-key=X`, `token=X` and `NAME_TOKEN=X` without X."""
     extra_name_patterns, found, is_next = tuple(extra_name_patterns), list[str](), False
     for word in words:

@@ -261,7 +261,7 @@ def storage_key(tensor: Any) -> int:
 
 def runs_no_python_dispatch(tensor: Any) -> bool:
     """True where no Python code of the tensor's own runs when an operator meets it."""
-    return not d.has_own_torch_dispatch(tensor) and not torch._is_functional_tensor(tensor)
+    return not d.overrides_torch_dispatch(tensor) and not torch._is_functional_tensor(tensor)
 
 
 def digest_each(tensors: Iterable[Any]) -> list[bytes]:

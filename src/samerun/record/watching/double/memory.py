@@ -70,12 +70,12 @@ class MemoryRegistry:
         self.records: dict[int, MemoryRecord] = {}
         self._drop_above = 256
 
-    def find_or_add_record(self, storage: Any, made_at_location: int = 0) -> MemoryRecord:
-        """The record of some memory; noted as made at the place `made_at_location` if it is new."""
+    def find_or_add_record(self, storage: Any, allocated_at_location: int = 0) -> MemoryRecord:
+        """The record of some memory; noted as made at the place `allocated_at_location` if it is new."""
         record = self.records.get(storage._cdata)
         if record is None or record.address != storage.data_ptr():  # another address: it was resized
             record = self.records[storage._cdata] = MemoryRecord(storage)
-            record.made = made_at_location
+            record.made = allocated_at_location
             if len(self.records) > self._drop_above:
                 self.drop_freed_records()
         return record

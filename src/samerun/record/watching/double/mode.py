@@ -38,7 +38,7 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
         before: Any = None
         state.inside_samerun += 1
         try:
-            before = self._handle_silent_operator(operator, args) if operator.silent else None
+            before = self._report_scalar_or_get_size_before_resize(operator, args) if operator.silent else None
             if not operator.silent and not operator.allocates:
                 before = self._prepare_call_if_doubled(operator, func, args, kwargs or {})
         except Exception as error:
@@ -119,7 +119,7 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
                 )
         call.pauses = foreign and doubling.count_pause_if_allowed(call.location_id)
 
-    def _handle_silent_operator(self, operator: WatchedOperator, args: Any) -> int | None:
+    def _report_scalar_or_get_size_before_resize(self, operator: WatchedOperator, args: Any) -> int | None:
         """Handle an operator that computes nothing. Returns the bytes of memory that it may be about to grow."""
         name = operator.name.split(".")[1] if "." in operator.name else ""
         if name == "resize_" and type(args[0]) is torch.Tensor and d.is_readable(args[0]):
