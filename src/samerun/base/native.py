@@ -65,10 +65,10 @@ def _find_symbol_in_libtorch(symbol_name: str) -> ctypes.c_void_p | None:
         return None
 
 
-def _remember_being_forked_child() -> None:
+def _mark_process_as_forked_child() -> None:
     global _in_child
     _in_child = True
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_remember_being_forked_child)
+    os.register_at_fork(after_in_child=_mark_process_as_forked_child)

@@ -58,14 +58,14 @@ class KeyContext:
     purpose: str = "sample"
 
     def derive_keys(
-        self, numbers: Sequence[int], repetitions: Sequence[int] | None, kinds: frozenset[str]
+        self, key_numbers: Sequence[int], repetitions: Sequence[int] | None, kinds: frozenset[str]
     ) -> SampleKeys:
-        """Derive the keys of many samples at once. numbers: from 0 to 2**63-1, see `index_to_key_number`."""
-        if len(numbers) >= VECTORISED_FROM:
-            arrays = self.derive_key_arrays(numbers, repetitions, kinds)
+        """Derive the keys of many samples at once. key_numbers: from 0 to 2**63-1, see `index_to_key_number`."""
+        if len(key_numbers) >= VECTORISED_FROM:
+            arrays = self.derive_key_arrays(key_numbers, repetitions, kinds)
             return SampleKeys(*(None if column is None else column.tolist() for column in arrays))
         words = self._derive_key_words()
-        pairs = list(zip(numbers, repetitions or [0] * len(numbers), strict=True))
+        pairs = list(zip(key_numbers, repetitions or [0] * len(key_numbers), strict=True))
         return SampleKeys(
             [_mix_key64(n, r, words[0], words[1]) for n, r in pairs] if "python" in kinds else None,
             [_mix_key32(n, r, words[2]) for n, r in pairs] if "numpy" in kinds else None,
@@ -73,15 +73,15 @@ class KeyContext:
         )
 
     def derive_key_arrays(
-        self, numbers: Sequence[int], repetitions: Sequence[int] | None, kinds: frozenset[str]
+        self, key_numbers: Sequence[int], repetitions: Sequence[int] | None, kinds: frozenset[str]
     ) -> SampleKeyArrays:
         """Derive the same keys as `derive_keys`, as arrays."""
-        if len(numbers) < VECTORISED_FROM:
-            keys = self.derive_keys(numbers, repetitions, kinds)
+        if len(key_numbers) < VECTORISED_FROM:
+            keys = self.derive_keys(key_numbers, repetitions, kinds)
             widths = (np.uint64, np.uint32, np.uint32)
             return SampleKeyArrays(*(None if c is None else np.array(c, w) for c, w in zip(keys, widths, strict=True)))
         words = self._derive_key_words()
-        array = np.asarray(numbers, dtype=np.uint64)
+        array = np.asarray(key_numbers, dtype=np.uint64)
         salt = _mix_key32_salts(array, repetitions)
         return SampleKeyArrays(
             _mix_key64_array(array, repetitions, words[0], words[1]) if "python" in kinds else None,
@@ -89,10 +89,10 @@ class KeyContext:
             _mix_key32_array(array, salt, words[3]) if "torch" in kinds else None,
         )
 
-    def derive_key64(self, number: int, repetition: int) -> int:
+    def derive_key64(self, key_number: int, repetition: int) -> int:
         """Derive 64 bits for one sample, to seed generators other than Python's, NumPy's and torch's."""
         words = self._derive_key_words()
-        return _mix_key64(number, repetition, words[4], words[5])
+        return _mix_key64(key_number, repetition, words[4], words[5])
 
     def _derive_key_words(self) -> tuple[int, ...]:
         return _derive_key_words(self.seed, self.name, self.epoch, self.purpose)
@@ -169,15 +169,15 @@ def _murmur3_finalizer(x: int) -> int:
     return x ^ (x >> 16)
 
 
-def _mix_key64(number: int, repetition: int, first_word: int, second_word: int) -> int:
-    inner = splitmix64_finalizer((number + first_word) & MASK64)
+def _mix_key64(key_number: int, repetition: int, first_word: int, second_word: int) -> int:
+    inner = splitmix64_finalizer((key_number + first_word) & MASK64)
     return splitmix64_finalizer((inner + second_word + repetition * _GOLDEN) & MASK64)
 
 
-def _mix_key32(number: int, repetition: int, word: int) -> int:
-    if repetition or number > MASK32:
-        word ^= splitmix64_finalizer((repetition * _GOLDEN + (number >> 32) * _HIGH) & MASK64)
-    inner = _murmur3_finalizer((number ^ word) & MASK32)
+def _mix_key32(key_number: int, repetition: int, word: int) -> int:
+    if repetition or key_number > MASK32:
+        word ^= splitmix64_finalizer((repetition * _GOLDEN + (key_number >> 32) * _HIGH) & MASK64)
+    inner = _murmur3_finalizer((key_number ^ word) & MASK32)
     return _murmur3_finalizer((inner + (word >> 32)) & MASK32)
 
 
@@ -200,28 +200,28 @@ def _murmur3_finalizer_array(x: UInt32Array) -> UInt32Array:
 
 
 def _mix_key64_array(
-    numbers: UInt64Array, repetitions: Sequence[int] | None, first_word: int, second_word: int
+    key_numbers: UInt64Array, repetitions: Sequence[int] | None, first_word: int, second_word: int
 ) -> UInt64Array:
-    inner = splitmix64_finalizer_array(numbers + _uint64(first_word)) + _uint64(second_word)
+    inner = splitmix64_finalizer_array(key_numbers + _uint64(first_word)) + _uint64(second_word)
     if repetitions is not None:
         inner = inner + np.asarray(repetitions, dtype=np.uint64) * _uint64(_GOLDEN)
     return splitmix64_finalizer_array(inner)
 
 
-def _mix_key32_salts(numbers: UInt64Array, repetitions: Sequence[int] | None) -> UInt64Array | None:
+def _mix_key32_salts(key_numbers: UInt64Array, repetitions: Sequence[int] | None) -> UInt64Array | None:
     """Return what is mixed into a 32-bit key besides the low half of the number; None where it would be 0."""
-    if repetitions is None and int(numbers.max(initial=0)) <= MASK32:
+    if repetitions is None and int(key_numbers.max(initial=0)) <= MASK32:
         return None
-    salt = (numbers >> _uint64(32)) * _uint64(_HIGH)
+    salt = (key_numbers >> _uint64(32)) * _uint64(_HIGH)
     if repetitions is not None:
         salt = salt + np.asarray(repetitions, dtype=np.uint64) * _uint64(_GOLDEN)
     return splitmix64_finalizer_array(salt)
 
 
-def _mix_key32_array(numbers: UInt64Array, salts: UInt64Array | None, word: int) -> UInt32Array:
+def _mix_key32_array(key_numbers: UInt64Array, salts: UInt64Array | None, word: int) -> UInt32Array:
     if salts is None:
         low, high = np.uint32(word & MASK32), np.uint32(word >> 32)
     else:
         words = salts ^ _uint64(word)
         low, high = words.astype(np.uint32), (words >> _uint64(32)).astype(np.uint32)
-    return _murmur3_finalizer_array(_murmur3_finalizer_array(numbers.astype(np.uint32) ^ low) + high)
+    return _murmur3_finalizer_array(_murmur3_finalizer_array(key_numbers.astype(np.uint32) ^ low) + high)

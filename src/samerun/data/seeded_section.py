@@ -232,10 +232,10 @@ class SeededSection:
                 self._seed_streams_and_others(context.derive_key64(*samples.current_number_and_repetition()))
             loaded.append(load_one(index))
 
-    def seed_for_item(self, context: KeyContext, number: int) -> None:
-        """Seed every generator for item `number` of the context: a batch, a shard, a sampler."""
-        samples = self._set_current_samples(context, [number], None, [])
-        next(self._seed_before_each_sample(context, [number], None))
+    def seed_for_item(self, context: KeyContext, item_number: int) -> None:
+        """Seed every generator for item `item_number` of the context: a batch, a shard, a sampler."""
+        samples = self._set_current_samples(context, [item_number], None, [])
+        next(self._seed_before_each_sample(context, [item_number], None))
         if process_streams or self.others:
             self._seed_streams_and_others(context.derive_key64(*samples.current_number_and_repetition()))
 

@@ -138,13 +138,12 @@ def format_receipt_log(entries: list[dict[str, Any]]) -> Iterator[str]:
         yield _format_log_line(one)
 
 
-def _format_log_line(one: dict[str, Any]) -> str:
-    file = escape_as_one_line(one["file"], 80)
-    if one["problem"]:
-        return f"{'':19}  {'':8}  {'!':11}  {'':12}  {'':12}  {file}: {escape_as_one_line(one['problem'], 120)}"
-    ended = one["ended"] + ("" if one["complete"] else " ...")
-    began, torch = escape_as_one_line(one["began"][:19], 19), escape_as_one_line(one["torch"], 12)
-    digest, command = escape_as_one_line(one["digest"][:12], 12), escape_as_one_line(one["command"], 120)
-    return (
-        f"{began:19}  {one['steps']:>8}  {escape_as_one_line(ended, 14):11}  {torch:12}  {digest:12}  {file}: {command}"
-    )
+def _format_log_line(entry: dict[str, Any]) -> str:
+    file = escape_as_one_line(entry["file"], 80)
+    if entry["problem"]:
+        return f"{'':19}  {'':8}  {'!':11}  {'':12}  {'':12}  {file}: {escape_as_one_line(entry['problem'], 120)}"
+    ended = entry["ended"] + ("" if entry["complete"] else " ...")
+    began, torch = escape_as_one_line(entry["began"][:19], 19), escape_as_one_line(entry["torch"], 12)
+    digest, command = escape_as_one_line(entry["digest"][:12], 12), escape_as_one_line(entry["command"], 120)
+    ended = escape_as_one_line(ended, 14)
+    return f"{began:19}  {entry['steps']:>8}  {ended:11}  {torch:12}  {digest:12}  {file}: {command}"

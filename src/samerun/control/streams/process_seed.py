@@ -125,7 +125,7 @@ def adopt_streams_seed_if_none(sender_seed: int | None, sender_origin: ProcessOr
         _seed, _origin = sender_seed, sender_origin
 
 
-def _count_forked_child() -> None:
+def _count_child_before_fork() -> None:
     global _children
     _children += 1
 
@@ -135,4 +135,4 @@ def _inherit_origin_in_forked_child() -> None:
     _children, _origin = 0, _origin.make_child_origin(_children)
 
 
-os.register_at_fork(before=_count_forked_child, after_in_child=_inherit_origin_in_forked_child)
+os.register_at_fork(before=_count_child_before_fork, after_in_child=_inherit_origin_in_forked_child)

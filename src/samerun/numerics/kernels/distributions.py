@@ -96,9 +96,15 @@ def sample_gamma(shape_parameter: Tensor, draw: RandomDraw) -> Tensor:
     d = torch.sub(torch.where(small, torch.add(given, 1.0), given), 1 / 3)
     c = f64.divide_scalar_by(1.0, sqrt(torch.mul(d, 9.0)))
 
-    def propose_and_accept(at: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-        x, u, scale = _normal_from_word64(first), _positive_uniform_from_word64(second), d[at]
-        t = torch.mul(c[at], x)
+    def propose_and_accept(
+        value_positions: Tensor, first_words64: Tensor, second_words64: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        x, u, scale = (
+            _normal_from_word64(first_words64),
+            _positive_uniform_from_word64(second_words64),
+            d[value_positions],
+        )
+        t = torch.mul(c[value_positions], x)
         above = torch.mul(t, torch.add(torch.mul(t, torch.add(t, 3.0)), 3.0))
         bound = torch.mul(scale, torch.sub(torch.mul(f64.log1p(t), 3.0), above))
         bound = torch.add(torch.mul(torch.mul(x, 0.5), x), bound)
@@ -157,9 +163,11 @@ def _poisson_by_rejection(rate: Tensor, value_indices: Tensor, draw: RandomDraw)
     inverse = torch.add(f64.divide_scalar_by(1.1328, torch.sub(b, 3.4)), 1.1239)
     enough = torch.rsub(f64.divide_scalar_by(3.6224, torch.sub(b, 2.0)), 0.9277)
 
-    def propose_and_accept(at: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-        mean, slope, height = rate[at], a[at], b[at]
-        u, v = torch.sub(_uniform_from_word64(first), 0.5), _positive_uniform_from_word64(second)
+    def propose_and_accept(
+        value_positions: Tensor, first_words64: Tensor, second_words64: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        mean, slope, height = rate[value_positions], a[value_positions], b[value_positions]
+        u, v = torch.sub(_uniform_from_word64(first_words64), 0.5), _positive_uniform_from_word64(second_words64)
         room = torch.rsub(torch.abs(u), 0.5)
         wide_u = torch.mul(torch.add(torch.div(torch.mul(slope, 2.0), room), height), u)
         k = torch.floor(torch.add(torch.add(wide_u, mean), 0.43))
@@ -167,9 +175,11 @@ def _poisson_by_rejection(rate: Tensor, value_indices: Tensor, draw: RandomDraw)
         chance = torch.sub(torch.mul(k, f64.log(torch.div(mean, m))), torch.mul(f64.log(m), 0.5))
         chance = torch.add(chance, torch.sub(m, mean))
         chance = torch.sub(chance, torch.add(f64.stirling_correction(m), HALF_LOG_TURN))
-        below = f64.log(torch.div(torch.mul(v, inverse[at]), _hat_height(slope, room, height))) <= chance
+        below = f64.log(torch.div(torch.mul(v, inverse[value_positions]), _hat_height(slope, room, height))) <= chance
         inside = (k >= 0) & ~((room < 0.013) & (v > room))
-        return torch.clamp(k, min=0), (room > 0) & (((room >= 0.07) & (v <= enough[at])) | (inside & below))
+        return torch.clamp(k, min=0), (room > 0) & (
+            ((room >= 0.07) & (v <= enough[value_positions])) | (inside & below)
+        )
 
     return draw.draw_by_rejection(value_indices, propose_and_accept)
 
@@ -219,22 +229,24 @@ def _binomial_by_rejection(n: Tensor, q: Tensor, value_indices: Tensor, draw: Ra
     best = torch.mul(torch.add(mode, 0.5), f64.log(best))
     best = torch.add(best, torch.add(f64.stirling_correction(torch.add(mode, 1.0)), f64.stirling_correction(rest)))
 
-    def propose_and_accept(at: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-        trials, slope, height = n[at], a[at], b[at]
-        u, v = torch.sub(_uniform_from_word64(first), 0.5), _positive_uniform_from_word64(second)
+    def propose_and_accept(
+        value_positions: Tensor, first_words64: Tensor, second_words64: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        trials, slope, height = n[value_positions], a[value_positions], b[value_positions]
+        u, v = torch.sub(_uniform_from_word64(first_words64), 0.5), _positive_uniform_from_word64(second_words64)
         room = torch.rsub(torch.abs(u), 0.5)
         wide_u = torch.mul(torch.add(torch.div(torch.mul(slope, 2.0), room), height), u)
-        k = torch.floor(torch.add(wide_u, center[at]))
+        k = torch.floor(torch.add(wide_u, center[value_positions]))
         inside = (k >= 0) & (k <= trials)
         k = torch.minimum(torch.clamp(k, min=0), trials)
         m, left = torch.add(k, 1.0), torch.add(torch.sub(trials, k), 1.0)
-        chance = torch.mul(torch.add(trials, 1.0), f64.log(torch.div(rest[at], left)))
-        chance = torch.add(best[at], chance)
-        ratio = f64.log(torch.div(torch.mul(odds[at], left), m))
+        chance = torch.mul(torch.add(trials, 1.0), f64.log(torch.div(rest[value_positions], left)))
+        chance = torch.add(best[value_positions], chance)
+        ratio = f64.log(torch.div(torch.mul(odds[value_positions], left), m))
         chance = torch.add(chance, torch.mul(torch.add(k, 0.5), ratio))
         chance = torch.sub(chance, torch.add(f64.stirling_correction(m), f64.stirling_correction(left)))
-        below = f64.log(torch.div(torch.mul(v, alpha[at]), _hat_height(slope, room, height))) <= chance
-        return k, (room > 0) & (((room >= 0.07) & (v <= enough[at])) | (inside & below))
+        below = f64.log(torch.div(torch.mul(v, alpha[value_positions]), _hat_height(slope, room, height))) <= chance
+        return k, (room > 0) & (((room >= 0.07) & (v <= enough[value_positions])) | (inside & below))
 
     return draw.draw_by_rejection(value_indices, propose_and_accept)
 

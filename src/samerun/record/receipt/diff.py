@@ -307,21 +307,21 @@ def _diff_traces(a: ComparedRun, b: ComparedRun) -> dict[str, Any]:
     }
 
 
-def _build_operator_record(found: Difference | None) -> dict[str, Any] | None:
+def _build_operator_record(difference: Difference | None) -> dict[str, Any] | None:
     """The record of the first operator that differs."""
-    event: Event | None = found.event if found is not None else None
-    if found is None or event is None:
+    event: Event | None = difference.event if difference is not None else None
+    if difference is None or event is None:
         return None
     return {
-        "what": found.what,
-        "process": found.role,
-        "step": found.step,
+        "what": difference.what,
+        "process": difference.role,
+        "step": difference.step,
         "name": event.name,
         "phase": event.phase,
         "module": event.module,
         "file": shown_path(event.file) if event.file else "",
         "line": event.line,
-        "only_in": found.extra_in.upper() or None,
+        "only_in": difference.extra_in.upper() or None,
     }
 
 

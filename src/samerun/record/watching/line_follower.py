@@ -99,7 +99,7 @@ class LineFollower:
 
         return follow
 
-    def record_changed_variables(self, frame: FrameType, line: int, known: dict[str, bytes]) -> None:
+    def record_changed_variables(self, frame: FrameType, line: int, known_digests: dict[str, bytes]) -> None:
         """Record the variables whose value changed since the last line."""
         recorder = self.recorder
         if recorder.stopped or recorder.thread.inside_samerun:
@@ -119,8 +119,8 @@ class LineFollower:
                     found = digest_variable(value)
                 except Exception:
                     continue
-                if known.get(name) != found:
-                    known[name] = found
+                if known_digests.get(name) != found:
+                    known_digests[name] = found
                     changed.append((name, found))
         finally:
             recorder.thread.inside_samerun -= 1

@@ -59,32 +59,32 @@ class NonParameterStates:
                 continue
         return taken
 
-    def _restore_part(self, part: str, state: Any) -> bool:
+    def _restore_part(self, part_name: str, state: Any) -> bool:
         """Returns whether an object took a state. Raises what torch raises for a state that does not fit."""
-        if part == TORCH:
+        if part_name == TORCH:
             self.torch.set_rng_state(state["cpu"])
             if state["cuda"]:
                 self.torch.cuda.set_rng_state_all(state["cuda"])
             return True
-        if part == NUMPY:
+        if part_name == NUMPY:
             if state is not None and "numpy.random" in sys.modules:
                 sys.modules["numpy.random"].set_state(decode_lists_to_arrays(state))
             return state is not None
-        if part == PYTHON:
+        if part_name == PYTHON:
             if state is not None and "random" in sys.modules:
                 sys.modules["random"].setstate(state)
             return state is not None
-        if part == SCHEDULER:
+        if part_name == SCHEDULER:
             schedulers, numbers = state
             for optimizer, groups in zip(self.optimizers, numbers, strict=False):
                 for group, values in zip(optimizer.param_groups, groups, strict=True):
                     group.update(values)
             return _load_state_dicts(self.schedulers, schedulers) > 0
-        if part == OWN:
+        if part_name == OWN:
             for generator, value in zip(self.generators, state, strict=False):
                 _set_generator_state(generator, value)
             return bool(self.generators and state)
-        return _load_state_dicts(self.optimizers if part == OPTIMIZER else self.scalers, state) > 0
+        return _load_state_dicts(self.optimizers if part_name == OPTIMIZER else self.scalers, state) > 0
 
     def _read_torch_generator_states(self) -> dict[str, Any]:
         cuda = self.torch.cuda

@@ -245,8 +245,8 @@ class ShadowBuffer:
 
     __slots__ = ("last_digest", "origin", "storage", "touch_count", "weak")
 
-    def __init__(self, storage: Any, other: Any, origin: UnwrittenOrigin) -> None:
-        self.weak, self.storage, self.origin = make_weak_storage_reference(storage), other, origin
+    def __init__(self, storage: Any, shadow_storage: Any, origin: UnwrittenOrigin) -> None:
+        self.weak, self.storage, self.origin = make_weak_storage_reference(storage), shadow_storage, origin
         self.touch_count = 0
         self.last_digest = 0
         """Digest of the program's own memory when an operator had last touched it."""
