@@ -168,9 +168,8 @@ print(torch.rand(3))
 """
 
 
-@pytest.mark.parametrize("inside", [True, False])
+@pytest.mark.parametrize("inside", [True, pytest.param(False, marks=pytest.mark.exhaustive)])
 def test_a_program_with_few_free_descriptors_is_checked(inside: bool, tmp_path: Path) -> None:
-    """With experiments, which are made from a process that needs a descriptor of its own."""
     (tmp_path / "few.py").write_text(UNSEEDED)
     limit = "" if inside else "ulimit -n 20; "
     line = f"{limit}exec {sys.executable} -m samerun check --vary rerun few.py {'x' if inside else ''}"

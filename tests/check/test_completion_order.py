@@ -130,9 +130,8 @@ asyncio.run(main())
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name == "clean" else pytest.mark.exhaustive) for name in PROGRAMS]
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_the_line_that_takes_them_is_named(name: str, tmp_path: Path) -> None:
     program, line = PROGRAMS[name]
     (tmp_path / "program.py").write_text(program)

@@ -101,7 +101,10 @@ def test_what_cannot_be_patched_is_left_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "hazard",
     [
-        "import numpy as np\nrng = np.random.default_rng()\nnoise = torch.tensor(rng.normal(size=2)).float()",
+        pytest.param(
+            "import numpy as np\nrng = np.random.default_rng()\nnoise = torch.tensor(rng.normal(size=2)).float()",
+            marks=pytest.mark.exhaustive,
+        ),
         "import random\nnoise = torch.tensor([random.random(), 1.0])",
         pytest.param(
             "names = {'a', 'bb', 'ccc', 'dddd'}\nnoise = torch.tensor([float(len(n)) for n in names])[:2]",

@@ -37,8 +37,12 @@ def test_a_program_that_goes_on_exactly(tmp_path: Path) -> None:
     ("lacks", "kind", "line", "said"),
     [
         ("rng", "resume-rng", SAVED, "torch's generator and Python's generator were not saved"),
-        ("loader", "resume-position", LOOP, "given the data of the run in one go"),
-        ("scheduler", "resume-position", SAVED, "the scheduler was not saved"),
+        pytest.param(
+            "loader", "resume-position", LOOP, "given the data of the run in one go", marks=pytest.mark.exhaustive
+        ),
+        pytest.param(
+            "scheduler", "resume-position", SAVED, "the scheduler was not saved", marks=pytest.mark.exhaustive
+        ),
     ],
 )
 def test_what_a_checkpoint_lacks_is_named(tmp_path: Path, lacks: str, kind: str, line: int, said: str) -> None:
@@ -80,7 +84,11 @@ def test_a_program_that_takes_nothing_up(tmp_path: Path) -> None:
         (["--resume", "A=1"], "--resume is given, and --interrupt is not"),
         (["--interrupt", "'", "--resume", ""], "--interrupt ': No closing quotation"),
         (["--interrupt", "", "--resume", "A=1"], "--interrupt: nothing is set"),
-        (["--interrupt", "LACKS=nothing --nonsense", "--resume", "STOP=0", "--kill", "5"], ""),
+        pytest.param(
+            ["--interrupt", "LACKS=nothing --nonsense", "--resume", "STOP=0", "--kill", "5"],
+            "",
+            marks=pytest.mark.exhaustive,
+        ),
     ],
 )
 def test_bad_interruptions(tmp_path: Path, options: list[str], words: str) -> None:
@@ -108,6 +116,7 @@ def test_settings_are_variables_then_arguments() -> None:
         parse_interruptions(None, None, "3:HUP")
 
 
+@pytest.mark.exhaustive
 def test_where_something_else_differs_it_says_that_it_was_not_tried(tmp_path: Path) -> None:
     (tmp_path / "p.py").write_text("import torch\ntorch.full((4,), float(hash('a') % 1000)).relu()\n")
     code, report = check(["--vary", "hash_seed,resume", "p.py"], tmp_path)

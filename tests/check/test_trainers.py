@@ -33,9 +33,6 @@ CHECKPOINTS = {
     "nanogpt": ("--stop-after 4 --checkpoint {folder}/ckpt.pt", "--init-from {folder}/ckpt.pt"),
     "word_lm": ("--stop-after 3 --save {folder}/model.pt", "--resume {folder}/model.pt"),
 }
-QUICK = {
-    "vae-average_begins_anywhere",
-}
 
 
 @dataclass(frozen=True)
@@ -65,7 +62,7 @@ def planted(path: Path, folder: Path) -> Hazard:
 def hazards() -> list[object]:
     found = []
     for path in HAZARDS:
-        marks = [] if path.stem in QUICK else [pytest.mark.exhaustive]
+        marks = [pytest.mark.exhaustive]
         if '"threads"' in path.read_text().split("\n", 1)[0]:
             marks.append(pytest.mark.threads)
         found.append(pytest.param(path, id=path.stem, marks=marks))

@@ -53,7 +53,13 @@ def test_a_clean_program_is_same(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["program.py"]
 
 
-@pytest.mark.parametrize("name", sorted(LEAKS))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in ("hash_seed", "memory") else pytest.mark.exhaustive)
+        for name in sorted(LEAKS)
+    ],
+)
 def test_a_variation_catches_what_leaks_only_it(name: str, tmp_path: Path) -> None:
     leak, kind = LEAKS[name]
     program = "import torch\nx = torch.ones(8, 4)\n" + leak + "print(float(torch.nn.functional.relu(x).sum()) > 0)\n"
@@ -84,6 +90,10 @@ def test_steps_only(tmp_path: Path) -> None:
     assert code == 1
     assert report["first_difference"]["step"] == 1
     assert report["cause"]["kind"] == "unseeded-torch" and report["cause"]["line"] == 4
+
+
+@pytest.mark.exhaustive
+def test_a_clean_program_is_the_same_by_steps(tmp_path: Path) -> None:
     assert check(["--vary", "rerun", "--trace", "steps", write(tmp_path, CLEAN)], tmp_path)[0] == 0
 
 

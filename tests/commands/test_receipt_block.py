@@ -116,7 +116,7 @@ with samerun.receipt("second.json"):
 """
 
 
-@pytest.mark.parametrize("with_first", [False, True])
+@pytest.mark.parametrize("with_first", [False, pytest.param(True, marks=pytest.mark.exhaustive)])
 def test_what_was_before_a_block_is_no_part_of_it_when_it_is_verified(with_first: bool, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(BEFORE.replace("WITH_FIRST", str(with_first)))
     run(tmp_path, "program.py")
@@ -188,7 +188,10 @@ with samerun.receipt(sys.argv[1]):
 """
 
 
-@pytest.mark.parametrize("words, generators", [(["later"], set()), ([], {"rng"}), (["seeded"], None)])
+@pytest.mark.parametrize(
+    "words, generators",
+    [pytest.param(["later"], set(), marks=pytest.mark.exhaustive), ([], {"rng"}), (["seeded"], None)],
+)
 def test_what_was_built_before_the_block_is_the_reason(
     words: list[str], generators: set[str] | None, tmp_path: Path
 ) -> None:

@@ -139,6 +139,7 @@ def test_threads_and_data_are_named_as_likely_reasons(place: Path) -> None:
     assert list(record["surroundings"][0]["a"]) == ["data.txt"]
 
 
+@pytest.mark.exhaustive
 def test_the_thread_count_of_the_digits_cnn_is_named(tmp_path: Path) -> None:
     shutil.copy(EXAMPLES / "digits_cnn.py", tmp_path)
     for name, threads in (("one", "1"), ("same", "1"), ("two", "2")):

@@ -29,7 +29,7 @@ OFFLINE = {
 """Nothing is fetched or sent by the packages while they run."""
 
 
-QUICK = {"scipy", "sklearn"}
+QUICK = {"scipy"}
 
 
 def params() -> list[object]:

@@ -20,7 +20,13 @@ SANITIZERS = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefine
 VECTORS = conformance.read_expected_vectors_text()
 
 
-@pytest.mark.parametrize("level", library.supported_levels())
+@pytest.mark.parametrize(
+    "level",
+    [
+        pytest.param(each, marks=pytest.mark.exhaustive if each == "reference" else ())
+        for each in library.supported_levels()
+    ],
+)
 def test_every_level_gives_the_vectors(level: str) -> None:
     with at_level(level):
         assert conformance.find_differing_rows(VECTORS) == []
@@ -76,6 +82,7 @@ def test_the_doctor_finds_wrong_bits(tmp_path: Path) -> None:
     assert "product float32 257" in doctor("--numerics", cwd=tmp_path, source=source).stdout
 
 
+@pytest.mark.exhaustive
 def test_the_doctor_says_where_no_library_was_built(tmp_path: Path) -> None:
     source = copy_of_samerun(tmp_path / "other")
     for built in (source / "samerun").rglob("_portable*"):

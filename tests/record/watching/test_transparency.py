@@ -24,18 +24,19 @@ SHORT = {
     "nanogpt": ("--max-iters", "4"),
     "dcgan": ("--num-epochs", "1"),
 }
-QUICK_TRAINERS = {"nanogpt", "dcgan"}
+QUICK = {
+    "chkpt", "closed_descriptors", "digits_cnn", "exact_types", "exits_3", "fails_deep_inside", "fork_workers",
+    "jit_script", "nanogpt", "random_subclass", "released_storage", "signals", "subprocess_child", "tensor_kinds",
+    "threads",
+}  # fmt: skip
+"""Programs that are run with the other tests; all of them with `make test-exhaustive`."""
 
 
 def programs() -> list[object]:
     awkward = sorted((PROGRAMS / "awkward").glob("*.py"))
     trainers = sorted((PROGRAMS / "trainers").glob("*.py"))
-    found: list[object] = [pytest.param(p, id=p.stem) for p in awkward if p.stem not in NOT_RUN]
-    found += [pytest.param(p, id=p.stem) for p in sorted(EXAMPLES.glob("*.py"))]
-    for path in trainers:
-        marks = [] if path.stem in QUICK_TRAINERS else [pytest.mark.exhaustive]
-        found.append(pytest.param(path, id=path.stem, marks=marks))
-    return found
+    paths = [p for p in (*awkward, *sorted(EXAMPLES.glob("*.py")), *trainers) if p.stem not in NOT_RUN]
+    return [pytest.param(p, id=p.stem, marks=[] if p.stem in QUICK else [pytest.mark.exhaustive]) for p in paths]
 
 
 def said(output: bytes) -> list[bytes]:
