@@ -15,7 +15,7 @@ typedef struct {
     int64_t rows;
 } norm_job_t;
 
-static row_norm_t norm_params_of_row(const norm_job_t *job, int64_t row) {
+static row_norm_t row_norm_with_affine_params_at(const norm_job_t *job, int64_t row) {
     row_norm_t norm = job->norm;
     const int64_t skipped = row % job->groups * (norm.n / norm.inner);
     if (norm.weight) norm.weight += skipped;
@@ -26,7 +26,7 @@ static row_norm_t norm_params_of_row(const norm_job_t *job, int64_t row) {
 static void normalize_rows_range(void *norm_job, int64_t row_begin, int64_t row_end) {
     const norm_job_t *job = norm_job;
     for (int64_t i = row_begin; i < row_end; i++) {
-        const row_norm_t norm = norm_params_of_row(job, i);
+        const row_norm_t norm = row_norm_with_affine_params_at(job, i);
         const int64_t at = i * norm.n;
         samerun_current_kernels()->normalize_row(&norm, job->x + at, job->out + at, job->mean + i, job->rstd + i);
     }
@@ -48,7 +48,7 @@ void samerun_normalize_rows(int is_rms_norm, float eps, const float *x, const fl
 static void normalize_rows_backward_range(void *norm_job, int64_t row_begin, int64_t row_end) {
     const norm_job_t *job = norm_job;
     for (int64_t i = row_begin; i < row_end; i++) {
-        const row_norm_t norm = norm_params_of_row(job, i);
+        const row_norm_t norm = row_norm_with_affine_params_at(job, i);
         const int64_t at = i * norm.n;
         samerun_current_kernels()->normalize_row_backward(&norm, job->x + at, job->grad + at, job->mean_given[i],
                                                           job->rstd_given[i], job->out + at,

@@ -235,7 +235,7 @@ static PyObject *digest_large_contiguous(unsigned long long address, long long s
     return found;
 }
 
-static PyObject *digest_contiguous_of_shape(PyObject *tensor, PyObject *dtype, PyObject *shape,
+static PyObject *digest_contiguous_with_dtype_and_shape(PyObject *tensor, PyObject *dtype, PyObject *shape,
                                             PyObject *digest_cache) {
     PyObject *found = NULL, *seed = shape_seed_of(dtype, shape);
     if (!seed) return NULL;
@@ -263,14 +263,14 @@ done:
 }
 
 PyObject *digest_contiguous(PyObject *tensor, PyObject *view_key, PyObject *digest_cache) {
-    return digest_contiguous_of_shape(tensor, PyTuple_GET_ITEM(view_key, 2), PyTuple_GET_ITEM(view_key, 1),
+    return digest_contiguous_with_dtype_and_shape(tensor, PyTuple_GET_ITEM(view_key, 2), PyTuple_GET_ITEM(view_key, 1),
                                       digest_cache);
 }
 
 PyObject *digest_contiguous_uncached(PyObject *tensor) {
     PyObject *dtype = read_attribute(&descriptors.dtype, tensor);
     PyObject *shape = dtype ? read_attribute(&descriptors.shape, tensor) : NULL;
-    PyObject *found = shape ? digest_contiguous_of_shape(tensor, dtype, shape, NULL) : NULL;
+    PyObject *found = shape ? digest_contiguous_with_dtype_and_shape(tensor, dtype, shape, NULL) : NULL;
     Py_XDECREF(dtype);
     Py_XDECREF(shape);
     return found;

@@ -7,7 +7,13 @@ from hashlib import blake2b
 from typing import Any
 
 from samerun.record.receipt.assemble import NewReceipt, ProcessSection, assemble_receipt
-from samerun.record.receipt.step_table import DIGEST_BYTES, EVIDENCE, VALUES, StepTable, build_step_table
+from samerun.record.receipt.step_table import (
+    DIGEST_BYTES,
+    EVIDENCE,
+    VALUES,
+    StepTable,
+    build_step_table,
+)
 
 FACTS: dict[str, Any] = {
     "read_at": "first optimizer step",

@@ -175,7 +175,7 @@ def record_seeded_run(folder: Path, seed: int, config: pytest.Config) -> Iterato
             for one in recorder.cleared_on_restart:
                 one.clear()
             recorder.finish()
-            recorder.stop_recording_operators()
+            recorder.leave_operator_mode_after_finish()
             os.environ.pop(ROLE_VARIABLE, None)
             if role is not None:
                 os.environ[ROLE_VARIABLE] = role

@@ -13,7 +13,10 @@ class SamerunError(Exception):
     """
 
     def __init__(self, message: str, hint: str | None = None) -> None:
-        message, hint = escape_for_terminal(message), None if hint is None else escape_for_terminal(hint)
+        message, hint = (
+            escape_for_terminal(message),
+            None if hint is None else escape_for_terminal(hint),
+        )
         super().__init__(message, hint)
         self.message = message
         self.hint = hint

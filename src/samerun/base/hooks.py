@@ -91,7 +91,7 @@ def _is_being_imported(module: ModuleType) -> bool:
 _reserved_callbacks: list[Callable[[], object]] | None = None
 
 
-def reserve_last_atexit_position() -> None:
+def reserve_last_atexit_slot() -> None:
     """Take the place now for what is registered later: behind all that other modules register from now on."""
     global _reserved_callbacks
     if _reserved_callbacks is None:
@@ -99,7 +99,7 @@ def reserve_last_atexit_position() -> None:
         atexit.register(_run_reserved_callbacks)
 
 
-def register_at_last_atexit_position(callback: Callable[[], object]) -> None:
+def register_in_reserved_atexit_slot(callback: Callable[[], object]) -> None:
     """As `atexit.register`, in the reserved place where there is one."""
     if _reserved_callbacks is None:
         atexit.register(callback)

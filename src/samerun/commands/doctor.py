@@ -167,7 +167,7 @@ def run_program_until_surveyed(command: list[str], policy: dict[str, Any], time_
                 )  # fmt: skip
             except OSError as error:
                 raise SamerunError(f"{command[0]} cannot be started: {error.strerror}.") from error
-            code = _wait_for_answer_file_and_kill(process, answer, time_limit)
+            code = _wait_for_answer_file_or_exit_and_kill_group(process, answer, time_limit)
         if code == 0 and not answer.exists():
             answer = answer.with_suffix(AT_END)
         if answer.exists():
@@ -187,7 +187,7 @@ def run_program_until_surveyed(command: list[str], policy: dict[str, Any], time_
     )
 
 
-def _wait_for_answer_file_and_kill(
+def _wait_for_answer_file_or_exit_and_kill_group(
     process: subprocess.Popen[bytes], answer_file: Path, time_limit: float | None
 ) -> int | None:
     """Until there is an answer or the program has ended; leaves no process behind.

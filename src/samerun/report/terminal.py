@@ -127,14 +127,14 @@ def make_first_difference_section(report: CheckReport) -> Group | None:
     elif first.step:
         at.append(f"(step {first.step})")
     lines.append(Padding(Text(" ".join(at)), (0, 0, 0, INDENT), expand=False))
-    lines.append(Padding(Text(describe_value_difference(first)), (0, 0, 0, INDENT), expand=False))
+    lines.append(Padding(Text(describe_value_difference_and_inputs(first)), (0, 0, 0, INDENT), expand=False))
     same_place = report.cause is not None and (report.cause.file, report.cause.line) == (first.file, first.line)
     if first.file and not same_place:
         lines.append(Padding(make_source_excerpt(first.file, first.line, 0), (0, 0, 0, INDENT), expand=False))
     return Group(*lines)
 
 
-def describe_value_difference(first: FirstDifference) -> str:
+def describe_value_difference_and_inputs(first: FirstDifference) -> str:
     """How far the values differ, in words."""
     parts = []
     if first.elements_different is not None and first.elements is not None:

@@ -9,7 +9,12 @@ from sample_receipts import table
 
 from samerun.base.errors import SamerunError
 from samerun.record.receipt import step_table
-from samerun.record.receipt.step_table import VALUES, StepTable, build_step_table, find_first_differing_step
+from samerun.record.receipt.step_table import (
+    VALUES,
+    StepTable,
+    build_step_table,
+    find_first_differing_step,
+)
 
 COLUMNS = ("params", "grads")
 
@@ -22,7 +27,10 @@ def rows(count: int, wrong: set[int] = frozenset()) -> bytes:  # type: ignore[as
 @given(count=st.sampled_from([1, 2, 1023, 1024, 1025, 5000]), data=st.data())
 def test_the_first_row_that_differs_is_found(count: int, data: st.DataObject) -> None:
     wrong = data.draw(st.sets(st.integers(0, count - 1), max_size=3))
-    a, b = build_step_table(COLUMNS, rows(count)), build_step_table(COLUMNS, rows(count, wrong))
+    a, b = (
+        build_step_table(COLUMNS, rows(count)),
+        build_step_table(COLUMNS, rows(count, wrong)),
+    )
     assert (a.root == b.root) == (not wrong)
     assert find_first_differing_step(a, b) == ((min(wrong), ("params",)) if wrong else None)
     assert [len(level) for level in a.levels] == step_table.merkle_level_byte_sizes(count)
@@ -31,7 +39,10 @@ def test_the_first_row_that_differs_is_found(count: int, data: st.DataObject) ->
 
 @pytest.mark.parametrize("shorter", [0, 1, 1024, 4000])
 def test_of_tables_of_another_length_the_shared_part_is_compared(shorter: int) -> None:
-    a, b = build_step_table(COLUMNS, rows(shorter)), build_step_table(COLUMNS, rows(4500))
+    a, b = (
+        build_step_table(COLUMNS, rows(shorter)),
+        build_step_table(COLUMNS, rows(4500)),
+    )
     assert find_first_differing_step(a, b) is None and a.root != b.root
     if shorter:
         assert find_first_differing_step(a, build_step_table(COLUMNS, rows(4500, {shorter - 1}))) == (
@@ -45,7 +56,10 @@ def test_three_levels() -> None:
     plain = bytes(16 * count)
     other = bytearray(plain)
     other[16 * (count - 2)] = 1
-    a, b = build_step_table(("params",), plain), build_step_table(("params",), bytes(other))
+    a, b = (
+        build_step_table(("params",), plain),
+        build_step_table(("params",), bytes(other)),
+    )
     assert len(a.levels) == 3
     assert find_first_differing_step(a, b) == (count - 2, ("params",))
 
@@ -74,6 +88,9 @@ def test_a_row_by_name() -> None:
 
 
 def test_rows_that_are_not_those_of_their_tree_are_no_answer() -> None:
-    a, b = build_step_table(COLUMNS, rows(3000)), build_step_table(COLUMNS, rows(3000, {7}))
+    a, b = (
+        build_step_table(COLUMNS, rows(3000)),
+        build_step_table(COLUMNS, rows(3000, {7})),
+    )
     with pytest.raises(SamerunError, match="tree"):
         find_first_differing_step(a, StepTable(b.columns, b.count, a.rows, b.levels))

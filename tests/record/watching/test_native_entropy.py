@@ -10,7 +10,11 @@ from pathlib import Path
 import pytest
 from check_command import check
 
-from samerun.record.watching.native_entropy import find_preload_library, make_preload_environment, write_pinned_stream
+from samerun.record.watching.native_entropy import (
+    find_preload_library,
+    make_preload_environment,
+    write_pinned_random_device_file,
+)
 
 pytestmark = pytest.mark.skipif(find_preload_library() is None, reason="the library to preload was not built here")
 
@@ -70,7 +74,7 @@ def drawn(folder: Path, stream: Path | None) -> str:
 
 def test_held_still_every_way_to_draw_gives_the_same(tmp_path: Path) -> None:
     stream = tmp_path / "stream"
-    write_pinned_stream(stream)
+    write_pinned_random_device_file(stream)
     one, other = drawn(tmp_path, stream), drawn(tmp_path, stream)
     assert one == other
     parts = one.split()

@@ -12,7 +12,11 @@ from samerun.record import pins
 from samerun.record.trace import format as f
 from samerun.record.trace.run import select_events
 from samerun.record.watching.line_follower import NATIVE_DRAW
-from samerun.record.watching.native_entropy import find_preload_library, make_preload_environment, write_pinned_stream
+from samerun.record.watching.native_entropy import (
+    find_preload_library,
+    make_preload_environment,
+    write_pinned_random_device_file,
+)
 
 
 def write_stream_and_pin_native_draws(plan: Plan) -> Plan:
@@ -21,7 +25,7 @@ def write_stream_and_pin_native_draws(plan: Plan) -> Plan:
     if preload is None:
         return plan
     stream = Path(plan.watch.folder).parent / f"native-entropy-{plan.watch.pin_variant}.bin"
-    write_pinned_stream(stream, plan.watch.pin_variant)
+    write_pinned_random_device_file(stream, plan.watch.pin_variant)
     return plan.with_environment(**make_preload_environment(preload, plan.environment, stream, plan.watch.pin_variant))
 
 

@@ -52,7 +52,8 @@ CAUSES: tuple[Cause, ...] = (
 
 
 def cause_of_kind(kind: str) -> Cause:
-    return next(c for c in CAUSES if c.kind == kind)
+    """Raises KeyError for a kind that there is not."""
+    return {cause.kind: cause for cause in CAUSES}[kind]
 
 
 def find_suspects(situation: Situation) -> list[Suspect]:

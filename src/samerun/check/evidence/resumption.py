@@ -92,7 +92,7 @@ def find_resume_difference(
                 found = _find_step_difference(one, other, saved) or found
         if found is not None:
             return found
-        found = _find_final_difference(uninterrupted.traces[role], resumed.traces[role], shift)
+        found = _find_final_model_state_difference(uninterrupted.traces[role], resumed.traces[role], shift)
         if found is not None:
             return found
     return None
@@ -146,7 +146,7 @@ def _find_step_difference(
     )
 
 
-def _find_final_difference(uninterrupted: Trace, resumed: Trace, shift: int) -> ResumeDifference | None:
+def _find_final_model_state_difference(uninterrupted: Trace, resumed: Trace, shift: int) -> ResumeDifference | None:
     """A difference in the final contents of a model that both runs have."""
     one, other = read_final_digests_by_model_class(uninterrupted), read_final_digests_by_model_class(resumed)
     for name, digests in one.items():

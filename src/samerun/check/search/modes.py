@@ -98,7 +98,7 @@ def check_by_double_execution(search: Search, executions: int, ignore_rules: Seq
     """Raises RunFailed if the program does not end well. `ignore_rules`: findings that do not count."""
     run = search.run_and_record(with_every_operator_repeated(search.plan, executions), "double")
     require_comparable(run)
-    hazards, notes = read_hazards_and_notes(run)
+    hazards, notes = read_double_execution_hazards_and_notes(run)
     try:
         require_success(run)
     except RunFailed as error:
@@ -157,7 +157,7 @@ def to_first_difference_record(hazard: OperatorHazard) -> FirstDifference:
 
 
 # --- from the trace --------------------------------------------------------------------------------------
-def read_hazards_and_notes(run: Run) -> tuple[list[OperatorHazard], list[str]]:
+def read_double_execution_hazards_and_notes(run: Run) -> tuple[list[OperatorHazard], list[str]]:
     """The hazards of a run in the order in which they were found, and notes about lesser findings."""
     hazards: dict[tuple[Any, ...], OperatorHazard] = {}
     changed: dict[tuple[Any, ...], str] = {}

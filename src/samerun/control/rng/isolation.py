@@ -129,7 +129,7 @@ def wrap_in_context(function: Callable[..., Any], make_context: Callable[[], Con
     if inspect.isgeneratorfunction(function):
 
         def run_generator(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
-            return (yield from _run_generator_in_context(function(*args, **kwargs), make_context()))
+            return (yield from _run_generator_reentering_context_manager(function(*args, **kwargs), make_context()))
 
         return functools.wraps(function)(run_generator)
 
@@ -140,7 +140,7 @@ def wrap_in_context(function: Callable[..., Any], make_context: Callable[[], Con
     return functools.wraps(function)(run)
 
 
-def _run_generator_in_context(body: Any, context: Context) -> Generator[Any, Any, Any]:
+def _run_generator_reentering_context_manager(body: Any, context: Context) -> Generator[Any, Any, Any]:
     """Run a generator or a coroutine to its end, inside the context whenever it runs; return what it returns."""
     step, value = body.send, None
     while True:
@@ -159,7 +159,7 @@ def _run_generator_in_context(body: Any, context: Context) -> Generator[Any, Any
             step, value = body.throw, error
 
 
-_run_coroutine_in_context = types.coroutine(_run_generator_in_context)
+_run_coroutine_in_context = types.coroutine(_run_generator_reentering_context_manager)
 
 
 def _wrap_async_generator(

@@ -159,11 +159,11 @@ def _set_privateuse1_state(state: State) -> None:
         _get_privateuse1_module().set_rng_state(device_state.cpu(), index)
 
 
-def _would_start_privateuse1_device() -> bool:
+def _is_privateuse1_device_uninitialized() -> bool:
     return not getattr(_get_privateuse1_module(), "is_initialized", lambda: True)()
 
 
 CUSTOM = RandomSource(
     "torch_custom", "torch", _can_seed_privateuse1, _seed_privateuse1, _get_privateuse1_state, _set_privateuse1_state,
-    starts_device=_would_start_privateuse1_device,
+    starts_device=_is_privateuse1_device_uninitialized,
 )  # fmt: skip

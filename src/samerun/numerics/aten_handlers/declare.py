@@ -69,8 +69,8 @@ def widen_half_inputs(handler: Handler) -> Handler:
             output_dtype = torch.float32  # torch promotes
         out = handler(*map(_half_to_float32, args), **{name: _half_to_float32(value) for name, value in kwargs.items()})
         if isinstance(out, Tensor):
-            return _round_float32_to(out, output_dtype)
-        return tuple(_round_float32_to(item, output_dtype) for item in out)
+            return _cast_if_float32_tensor(out, output_dtype)
+        return tuple(_cast_if_float32_tensor(item, output_dtype) for item in out)
 
     return widened_handler
 
@@ -79,7 +79,7 @@ def _half_to_float32(value: Any) -> Any:
     return value.float() if isinstance(value, Tensor) and value.dtype in HALF_TYPES else value
 
 
-def _round_float32_to(out: Any, target_dtype: torch.dtype) -> Any:
+def _cast_if_float32_tensor(out: Any, target_dtype: torch.dtype) -> Any:
     return out.to(target_dtype) if isinstance(out, Tensor) and out.dtype is torch.float32 else out
 
 

@@ -43,13 +43,13 @@ def _fma_by_fractions(a: Array, b: Array, c: Array) -> Array:
         x, y, z = float(a[at]), float(b[at]), float(c[at])
         if np.isfinite([x, y, z]).all() and x != 0 and y != 0:
             total = Fraction(x) * Fraction(y) + Fraction(z)
-            out[at] = _round_fraction_to_float(total) if total else 0.0
+            out[at] = _round_fraction_to_float64(total) if total else 0.0
         else:
             out[at] = x * y + z  # exact product (or none): one rounding at most
     return out
 
 
-def _round_fraction_to_float(value: Fraction) -> float:
+def _round_fraction_to_float64(value: Fraction) -> float:
     try:
         return float(value)  # CPython divides big integers with one rounding
     except OverflowError:

@@ -193,14 +193,14 @@ def digest_on_device(tensor: Any, seed: int) -> bytes:
 _MASK = (1 << 64) - 1
 
 
-def _wrap_to_int64(value: int) -> int:
+def _reinterpret_uint64_as_int64(value: int) -> int:
     return value - (1 << 64) if value >> 63 else value
 
 
-_GOLDEN = _wrap_to_int64(0x9E3779B97F4A7C15)
-_GOLDEN_2 = _wrap_to_int64(0xD1B54A32D192ED03)
-_M1 = _wrap_to_int64(0xBF58476D1CE4E5B9)
-_M2 = _wrap_to_int64(0x94D049BB133111EB)
+_GOLDEN = _reinterpret_uint64_as_int64(0x9E3779B97F4A7C15)
+_GOLDEN_2 = _reinterpret_uint64_as_int64(0xD1B54A32D192ED03)
+_M1 = _reinterpret_uint64_as_int64(0xBF58476D1CE4E5B9)
+_M2 = _reinterpret_uint64_as_int64(0x94D049BB133111EB)
 
 
 def _splitmix64_finalize(x: Any) -> Any:

@@ -24,7 +24,12 @@ from samerun.record.receipt.redact import (
     redact_environment,
     redact_host_and_folder,
 )
-from samerun.record.receipt.step_table import StepTable, build_step_table, build_step_tables, find_first_differing_step
+from samerun.record.receipt.step_table import (
+    StepTable,
+    build_step_table,
+    build_step_tables,
+    find_first_differing_step,
+)
 from samerun.record.trace import format as f
 from samerun.record.trace.reader import Trace
 from samerun.record.trace.run import Event, select_events
@@ -96,7 +101,7 @@ def _seed_entries(events: list[Event]) -> Iterator[dict[str, Any]]:
     seen: dict[tuple[Any, ...], dict[str, Any]] = {}
     for event in events:
         plain = event.kind == f.SEED and event.name.startswith("torch")
-        number = _wrap_to_int64(event.inputs) if plain else None
+        number = _reinterpret_uint64_as_int64(event.inputs) if plain else None
         key = (event.kind, event.name, event.file, event.line, event.inputs, event.unseeded)
         entry = seen.setdefault(key, {
             "generator": event.name,
@@ -111,7 +116,7 @@ def _seed_entries(events: list[Event]) -> Iterator[dict[str, Any]]:
     return iter(seen.values())
 
 
-def _wrap_to_int64(value: int) -> int:
+def _reinterpret_uint64_as_int64(value: int) -> int:
     return struct.unpack("<q", struct.pack("<Q", value))[0] if value >> 63 else value
 
 

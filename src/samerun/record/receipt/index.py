@@ -278,7 +278,7 @@ def update_and_list_receipts(
             raise SamerunError(f"{path} cannot be used: {error}.", hint="Is another program holding it?") from error
     except (sqlite3.DatabaseError, OSError, ForeignIndexError):
         pass
-    return update_and_query(_open_copy_in_memory(path))
+    return update_and_query(_open_in_memory_copy_or_empty_index(path))
 
 
 def update_index(
@@ -336,7 +336,7 @@ def _immediate_transaction(index: sqlite3.Connection) -> Iterator[None]:
     index.execute("COMMIT")
 
 
-def _open_copy_in_memory(index_path: Path) -> sqlite3.Connection:
+def _open_in_memory_copy_or_empty_index(index_path: Path) -> sqlite3.Connection:
     """An index in memory, filled from the one on disk if that can be read. Nothing is written."""
     found = sqlite3.connect(":memory:", isolation_level=None)
     try:

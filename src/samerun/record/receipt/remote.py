@@ -220,7 +220,7 @@ def _upload_and_remove_earlier(local_path: Path, address: str) -> None:
         earlier = _read_remote_digest_or_empty(system, remote_path)
         ours = [each for each in sorted(local_path.parent.iterdir()) if each != local_path]
         for each in ours:
-            _upload_file_or_folder(system, each, posixpath.join(beside, each.name))
+            _upload_file_or_flat_folder(system, each, posixpath.join(beside, each.name))
         _upload_atomically(system, local_path, remote_path)
     if earlier:
         with suppress(Exception):  # permission to write does not imply permission to delete
@@ -274,7 +274,7 @@ def _require_bucket(address: str, file_system: Any, remote_path: str) -> None:
         raise SamerunError(f"{address} cannot be written: there is no {top}.", hint="Is the address right?")
 
 
-def _upload_file_or_folder(file_system: Any, local_path: Path, remote_path: str) -> None:
+def _upload_file_or_flat_folder(file_system: Any, local_path: Path, remote_path: str) -> None:
     if not local_path.is_dir():
         file_system.put_file(str(local_path), remote_path)
         return

@@ -41,7 +41,7 @@ def make_preload_environment(
     return variables
 
 
-def write_pinned_stream(path: Path, pin_variant: int = 0) -> None:
+def write_pinned_random_device_file(path: Path, pin_variant: int = 0) -> None:
     """Write what the random devices give when pinned: the same in every run with this pin value."""
     path.write_bytes(pins.make_pinned_byte_reader(f"device{pin_variant}" if pin_variant else "device")(STREAM_BYTES))
 

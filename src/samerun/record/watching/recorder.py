@@ -385,7 +385,7 @@ class Recorder:
             call()
         self.stopped = False
 
-    def stop_recording_operators(self) -> None:
+    def leave_operator_mode_after_finish(self) -> None:
         """After `finish`: stop recording the operators of this thread until another record begins."""
         self.recording = False
         if self.leave_operators is not None:

@@ -212,7 +212,7 @@ def without_recorder_frames(traceback: TracebackType | None) -> TracebackType | 
     while at is not None:
         frames.append(at)
         at = at.tb_next
-    if not frames or (_is_recorder_frame(frames[-1]) and not _hands_call_to_native_code(frames[-1])):
+    if not frames or (_is_recorder_frame(frames[-1]) and not _is_forwarding_wrapper_frame(frames[-1])):
         return traceback
     made: TracebackType | None = None
     for one in reversed(frames):
@@ -225,6 +225,6 @@ def _is_recorder_frame(traceback: TracebackType) -> bool:
     return traceback.tb_frame.f_code.co_filename.startswith(RECORD_FOLDER)
 
 
-def _hands_call_to_native_code(traceback: TracebackType) -> bool:
+def _is_forwarding_wrapper_frame(traceback: TracebackType) -> bool:
     code = traceback.tb_frame.f_code
     return code.co_filename.endswith(HIDDEN_SUFFIX) or code.co_name == "__torch_dispatch__"

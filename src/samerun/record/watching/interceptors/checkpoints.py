@@ -85,7 +85,7 @@ class StateKeeper:
         self.save(self.objects.read_states(), path + ".new")
         os.replace(path + ".new", path)
 
-    def load_and_restore_states_for(self, checkpoint: Any) -> None:
+    def load_states_for_checkpoint_before_first_step(self, checkpoint: Any) -> None:
         path = self.state_file_for(checkpoint)
         if os.path.exists(path) and not self.recorder.step:
             self.states = self.load(path, weights_only=True)
@@ -130,7 +130,7 @@ def keep_training_states_if_configured(recorder: Recorder, torch: Any) -> None:
     def wrap_load(original: Any) -> Any:
         def load(*args: Any, **kwargs: Any) -> Any:
             checkpoint = original(*args, **kwargs)
-            keeper.call_unrecorded_or_stop(keeper.load_and_restore_states_for, checkpoint)
+            keeper.call_unrecorded_or_stop(keeper.load_states_for_checkpoint_before_first_step, checkpoint)
             return checkpoint
 
         return load

@@ -125,7 +125,7 @@ def finish_trace_at_exit(recorder: Recorder) -> None:
 
 def intercept_exits_and_forks(recorder: Recorder, os: Any) -> None:
     """Finish the trace at exit and before `os._exit`; begin another in a forked child."""
-    hooks.register_at_last_atexit_position(lambda: finish_trace_at_exit(recorder))
+    hooks.register_in_reserved_atexit_slot(lambda: finish_trace_at_exit(recorder))
 
     def wrap_exit(original: Any) -> Any:
         def _exit(status: int) -> Any:
