@@ -236,7 +236,7 @@ static PyObject *digest_large_contiguous(unsigned long long address, long long s
 }
 
 static PyObject *digest_contiguous_with_dtype_and_shape(PyObject *tensor, PyObject *dtype, PyObject *shape,
-                                            PyObject *digest_cache) {
+                                                        PyObject *digest_cache) {
     PyObject *found = NULL, *seed = shape_seed_of(dtype, shape);
     if (!seed) return NULL;
     long long size = read_number(&descriptors.nbytes, tensor);
@@ -264,7 +264,7 @@ done:
 
 PyObject *digest_contiguous(PyObject *tensor, PyObject *view_key, PyObject *digest_cache) {
     return digest_contiguous_with_dtype_and_shape(tensor, PyTuple_GET_ITEM(view_key, 2), PyTuple_GET_ITEM(view_key, 1),
-                                      digest_cache);
+                                                  digest_cache);
 }
 
 PyObject *digest_contiguous_uncached(PyObject *tensor) {

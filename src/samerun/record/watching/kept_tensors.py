@@ -13,7 +13,7 @@ from samerun.record.watching.recorder import Recorder
 LIMIT_BYTES = 1 << 28
 
 
-def write_tensors_if_process_role_matches(
+def write_if_captured_process(
     capture: TensorCapture, recorder: Recorder, tensors: list[Any], operator: str, location_id: int
 ) -> None:
     """Write the tensors of the operator that is asked for."""

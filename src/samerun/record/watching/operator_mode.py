@@ -395,8 +395,6 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
         state.operator_count += 1
         capture = self.capture
         if capture is not None and state.operator_count == capture.ordinal and state.number == capture.thread:
-            kept_tensors.write_tensors_if_process_role_matches(
-                capture, self.recorder, list(outs), operator.name, location_id
-            )
+            kept_tensors.write_if_captured_process(capture, self.recorder, list(outs), operator.name, location_id)
         event = flags, state.number, operator.name_id, location_id, scalars, digest_in, digest
         writer.append(_pack(f.OPERATOR, *event))
