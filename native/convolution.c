@@ -269,8 +269,9 @@ static samerun_status try_convolve_in_image_parts(convolution_job_t *job) {
     return job->status;
 }
 
-/* numbers: images, groups, input and output channels, then three each of input size, output size, taps, stride,
- * padding, dilation. Tensors are contiguous: `image` [n, c, d, h, w] (the input; its gradient's source is
+_Static_assert(sizeof(samerun_convolution_shape) == 22 * sizeof(int64_t), "as numerics/convolution_shape.py packs it");
+
+/* packed_shape: a samerun_convolution_shape. Tensors are contiguous: `image` [n, c, d, h, w] (the input; its gradient's source is
  * `gradient` [n, c', d', h', w']), `weight` [c', c / groups, taps].
  *   direction 0: result [n, c', d', h', w'] from image, weight, bias (or NULL)
  *   direction 1: result [n, c, d, h, w] from gradient, weight, bias (or NULL; transposed convolutions have one)

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from samerun.numerics.convolution_shape import ConvolutionShape
 from samerun.numerics.cuda.launch import (
     THREADS,
     Address,
@@ -110,12 +111,11 @@ def launch_matmul(
 class _ConvolutionGemm:
     """One of the three products of a convolution: as native/convolution.c, whose words it uses."""
 
-    def __init__(self, device: Device, direction: int, dtype: torch.dtype, packed_shape: Sequence[int]) -> None:
+    def __init__(self, device: Device, direction: int, dtype: torch.dtype, shape: ConvolutionShape) -> None:
         self.device, self.direction, self.dtype = device, direction, dtype
-        self.images, self.groups, self.inputs, self.outputs = packed_shape[:4]
-        self.into, self.out, self.taps, self.stride, self.padding, self.dilation = (
-            list(packed_shape[4 + 3 * i : 7 + 3 * i]) for i in range(6)
-        )
+        self.images, self.groups, self.inputs, self.outputs = shape.images, shape.groups, shape.inputs, shape.outputs
+        self.into, self.out, self.taps = list(shape.in_size), list(shape.out_size), list(shape.taps)
+        self.stride, self.padding, self.dilation = list(shape.stride), list(shape.padding), list(shape.dilation)
         self.buffers: list[torch.Tensor] = []
         reach = [(t - 1) * d for t, d in zip(self.taps, self.dilation, strict=True)]
         if direction == GRADIENT_OF_INPUT:
@@ -208,11 +208,11 @@ class _ConvolutionGemm:
 
 
 def launch_convolution(
-    device: Device, direction: int, is_double: bool, packed_shape: Any, image: Address | None, weight: Address | None,
-    gradient: Address | None, bias: Address | None, result: Address,
+    device: Device, direction: int, is_double: bool, shape_by_reference: Any, image: Address | None,
+    weight: Address | None, gradient: Address | None, bias: Address | None, result: Address,
 ) -> int:  # fmt: skip
     dtype = torch.float64 if is_double else torch.float32
-    shape = _ConvolutionGemm(device, direction, dtype, list(packed_shape))
+    shape = _ConvolutionGemm(device, direction, dtype, shape_by_reference._obj)
     padded = shape.copy_padded_operand(image or 0, gradient or 0)
     left = weight if direction in (FORWARD, GRADIENT_OF_INPUT) else gradient
     _launch_tiled_gemm(device, dtype, shape.build_implicit_gemm(left or 0, padded, result, bias))

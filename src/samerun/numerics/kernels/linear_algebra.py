@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from samerun.numerics.convolution_shape import make_convolution_shape
 from samerun.numerics.kernels import library, sums
 from samerun.numerics.kernels.elementwise import sqrt
 from samerun.numerics.reference import linear_algebra as reference
@@ -76,10 +77,6 @@ def _matmul_by_reference(out: Tensor, a: Tensor, b: Tensor, bias: Tensor | None)
 def _raise_if_out_of_memory(status: int) -> None:
     if status != DONE:
         raise MemoryError("samerun: no memory for a product of matrices")
-
-
-def _pad_to_three_dims(values: Sequence[int], fill: int) -> list[int]:
-    return [fill] * (3 - len(values)) + list(values)
 
 
 def convolution_output_size(
@@ -147,20 +144,13 @@ def convolve(
     out = torch.empty(result, dtype=dtype, device=device)
     if math.prod(shapes[0]) == 0 and direction != GRADIENT_OF_INPUT:
         return _fill_with_bias_or_zero(out, bias)
-    numbers = (ctypes.c_int64 * 22)(
-        shapes[0][0], groups, shapes[0][1], shapes[1][0], *_pad_to_three_dims(
-            shapes[0][2:], 1
-        ), *_pad_to_three_dims(shapes[2][2:], 1),
-        *_pad_to_three_dims(
-            shapes[1][2:], 1
-        ), *_pad_to_three_dims(stride, 1), *_pad_to_three_dims(padding, 0), *_pad_to_three_dims(dilation, 1),
-    )  # fmt: skip
+    shape = make_convolution_shape(shapes[0], shapes[1], shapes[2], stride, padding, dilation, groups)
     pointers = [value.data_ptr() if isinstance(value, Tensor) else None for value in (image, weight, gradient)]
     plus = None if bias is None else bias.contiguous()
     _raise_if_out_of_memory(
         _convolution.for_device_of(out)(
-            direction, dtype is torch.float64, numbers, *pointers, None if plus is None else plus.data_ptr(),
-            out.data_ptr(),
+            direction, dtype is torch.float64, ctypes.byref(shape), *pointers,
+            None if plus is None else plus.data_ptr(), out.data_ptr(),
         )
     )  # fmt: skip
     return out
