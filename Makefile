@@ -2,7 +2,8 @@
 # make demo    a buggy and a clean trainer    make types   mypy
 # make test    the tests                      make bench   what watching and keyed samples cost
 # make fuzz-portable     wrong arguments to portable operators, under AddressSanitizer
-# make test-exhaustive   the slow tests       make test-adapters   Lightning, transformers, accelerate, s3, gs, NVRTC
+# make test-slow         the rest of what CI runs                make test-exhaustive   minutes for one claim
+# make test-adapters     Lightning, transformers, accelerate, s3, gs, NVRTC
 # make test-packages   50 packages beside torch         make test-programs   training programs that others wrote
 
 VENV := .venv
@@ -12,7 +13,7 @@ BIN := $(VENV)/bin
 PYTHON := $(BIN)/python
 STAMP := $(VENV)/.samerun-installed
 
-.PHONY: setup demo test test-exhaustive test-adapters test-packages test-programs lint format types bench fuzz fuzz-portable
+.PHONY: setup demo test test-slow test-exhaustive test-adapters test-packages test-programs lint format types bench fuzz fuzz-portable
 
 setup: $(STAMP)
 
@@ -46,10 +47,14 @@ demo: $(STAMP)
 # one thread: two programs that both use all cores hinder each other. What needs threads runs by itself, and so does
 # a file whose last test looks at what all others of it did.
 test: $(STAMP)
-	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -m "not exhaustive and not threads" -n 2 --dist worksteal \
+	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -m "not exhaustive and not slow and not threads" -n 2 --dist worksteal \
 		--ignore tests/numerics/aten_handlers/test_portable_operators.py
-	$(PYTHON) -m pytest -m "threads and not exhaustive"
 	$(PYTHON) -m pytest tests/numerics/aten_handlers/test_portable_operators.py
+
+# What takes several seconds and runs no line that `make test` does not run: its claims are seen to by CI.
+test-slow: $(STAMP)
+	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -m "slow and not exhaustive and not threads" -n 2 --dist worksteal
+	$(PYTHON) -m pytest -m "slow and threads and not exhaustive"
 
 test-exhaustive: $(STAMP)
 	$(PYTHON) -m pytest -m exhaustive

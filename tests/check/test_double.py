@@ -71,6 +71,7 @@ def test_a_clean_program_is_clean(tmp_path: Path) -> None:
     assert "torch.profiler" in notes
 
 
+@pytest.mark.slow
 def test_what_is_ignored_does_not_count(tmp_path: Path) -> None:
     kinds = ("uninitialised-memory", "nondeterministic-operator", "thread-race", "time")
     ignore = [word for kind in kinds for word in ("--ignore", kind)]

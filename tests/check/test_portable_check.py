@@ -94,6 +94,7 @@ def test_the_recorder_sees_the_operators_with_their_results(tmp_path: Path) -> N
     assert digests[0] == digests[1] and len(set(digests[0])) > 50
 
 
+@pytest.mark.slow
 def test_check_says_same(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(CLEAN)
     code, report = check(["--vary", "rerun,environment,threads,cpu_capability", "train.py"], tmp_path)

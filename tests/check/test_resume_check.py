@@ -55,30 +55,33 @@ def test_what_a_checkpoint_lacks_is_named(tmp_path: Path, lacks: str, kind: str,
     assert (Path(cause["file"]).name, cause["line"]) == ("resuming.py", line)
 
 
+@pytest.mark.slow
 def test_a_program_that_saves_on_sigterm(tmp_path: Path) -> None:
     code, report = check(["--vary", "none", "--kill", "5:TERM", PROGRAM], tmp_path, ON_TERM="1")
     assert code == 0 and "SIGTERM at step 5; taken up again behind step 5" in of_resume(report)["detail"]
 
 
+@pytest.mark.slow
 def test_settings_of_ones_own(tmp_path: Path) -> None:
     options = ["--interrupt", "STOP=4", "--resume", "STOP=0", "--vary", "none"]
     code, report = check([*options, PROGRAM], tmp_path)
     assert code == 0 and "interrupted after step 4" in of_resume(report)["detail"]
 
 
+@pytest.mark.slow
 def test_a_program_that_takes_nothing_up(tmp_path: Path) -> None:
     (tmp_path / "p.py").write_text(
         "import torch\nw = torch.ones(2, requires_grad=True)\no = torch.optim.SGD([w], 0.1)\n"
         "for _ in range(4):\n    w.sum().backward()\n    o.step()\n"
     )
-    code, report = check(["--vary", "resume", "p.py"], tmp_path)
+    code, report = check(["--vary", "none", "--kill", "2", "p.py"], tmp_path)
     assert code == 0 and of_resume(report)["outcome"] == "skipped" and "began anew" in of_resume(report)["detail"]
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--kill", "99"], "was to be ended at step 99, and made 12 steps"),
+        pytest.param(["--kill", "99"], "was to be ended at step 99, and made 12 steps", marks=pytest.mark.slow),
         (["--kill", "x"], "--kill x: a step from 1"),
         (["--interrupt", "A=1"], "--interrupt is given, and --resume is not"),
         (["--resume", "A=1"], "--resume is given, and --interrupt is not"),

@@ -80,6 +80,7 @@ def test_a_planted_hazard_is_named(path: Path, tmp_path: Path) -> None:
     assert abs(cause["line"] - hazard.line) <= LINE_TOLERANCE, (hazard.line, cause)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name == "vae" else [pytest.mark.exhaustive]) for name in CLEAN]
 )

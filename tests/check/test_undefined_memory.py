@@ -22,6 +22,7 @@ def test_buffers_that_are_filled_later_or_never_read_are_no_difference(tmp_path:
     assert (code, report["verdict"]) == (0, "same"), report["first_difference"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("reads", "made"),
     [

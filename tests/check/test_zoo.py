@@ -1,7 +1,7 @@
 """Real cases, made small: the right verdict, cause and line for each; the clean ones are never flagged.
 
 The first line of each program in `zoo/` says what is wrong with it. The checker never sees that line.
-A few run with the other tests; all of them with `make test-exhaustive`.
+A few run with the other tests and with the slow ones; the rest with `make test-exhaustive`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 from check_command import LINE_TOLERANCE, check
 from repository_paths import ZOO
 
-QUICK = {"01", "17", "23", "65", "71", "73", "91", "c1", "c5", "d6"}
+QUICK, SLOW = {"17", "71", "91", "c5"}, {"01", "23", "65", "73", "c1", "d6"}
 NAMES = {"PYTHONHASHSEED": "hash_seed", "listing-order": "listing_order", "cpu-capability": "cpu_capability"}
 """Conditions of the headers that are called otherwise on the command line."""
 MEASURED = {"45_cpu_capability_train": 16}
@@ -29,6 +29,8 @@ THREADS = {"23"}
 def params() -> list[object]:
     marks = {path: [] if path.name[:2] in QUICK else [pytest.mark.exhaustive] for path in ZOO}
     for path in ZOO:
+        if path.name[:2] in SLOW:
+            marks[path] = [pytest.mark.slow]
         if path.name[:2] in THREADS:
             marks[path].append(pytest.mark.threads)
     return [pytest.param(path, id=path.stem, marks=marks[path]) for path in ZOO]

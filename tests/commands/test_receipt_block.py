@@ -190,7 +190,11 @@ with samerun.receipt(sys.argv[1]):
 
 @pytest.mark.parametrize(
     "words, generators",
-    [pytest.param(["later"], set(), marks=pytest.mark.exhaustive), ([], {"rng"}), (["seeded"], None)],
+    [
+        pytest.param(["later"], set(), marks=pytest.mark.exhaustive),
+        ([], {"rng"}),
+        pytest.param(["seeded"], None, marks=pytest.mark.slow),
+    ],
 )
 def test_what_was_built_before_the_block_is_the_reason(
     words: list[str], generators: set[str] | None, tmp_path: Path

@@ -71,6 +71,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_two_runs_give_the_same_text_but_for_the_circumstances(place: Path) -> None:
     a, b = receipt_file.read_and_verify(place / "a.json"), receipt_file.read_and_verify(place / "b.json")
     assert receipt_json.encode_canonical(body(a)) == receipt_json.encode_canonical(body(b))

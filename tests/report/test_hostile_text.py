@@ -118,16 +118,6 @@ def test_names_options_and_sources(tmp_path: Path) -> None:
         assert run(*words, folder=tmp_path)
 
 
-def test_a_report_shows_lines_of_source_as_text(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(
-        "import torch\nx = torch.rand(3)  # \x1b[2J \u202e " + "y" * 100_000 + "\nprint(x.sum())\n"
-    )
-    said = run("check", "--html", "report.html", "train.py", folder=tmp_path)
-    assert "unseeded-torch" in said and re.search(r"\\x1b\[2J", said)
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "\x1b" not in page and "\u202e" not in page
-
-
 def test_errors_of_the_library_are_fit_too() -> None:
     error = CheckpointError(f"{BAD} is damaged", BAD)
     assert_fit(str(error))

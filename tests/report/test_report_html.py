@@ -119,17 +119,26 @@ model = torch.nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for step in range(6):
     optimizer.zero_grad()
-    scale = random.random() if step >= 2 else 1.0
+    scale = random.random() if step >= 2 else 1.0  # HOSTILE
     (model(torch.ones(2, 4)) * scale).sum().backward()
     optimizer.step()
 """
 
 
 def test_a_whole_check(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(PROGRAM)
-    done = samerun(["check", "--html", "report.html", "--json", "report.json", "--vary", "rerun", "train.py"], tmp_path)
-    assert done.returncode == 1, done.stderr
-    page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
+    """On a terminal and as a page: what is said, how wide it is, and that a line of source does nothing to either."""
+    (tmp_path / "train.py").write_text(PROGRAM.replace("HOSTILE", "\x1b[2J \u202e " + "y" * 100_000), encoding="utf-8")
+    words = ["check", "--html", "report.html", "--json", "report.json", "--vary", "rerun", "train.py"]
+    done = samerun(words, tmp_path, COLUMNS="80", NO_COLOR="1", PYTHONIOENCODING="utf-8")
+    assert done.returncode == 1 and done.stderr == ""
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("DIFFERENT  train.py") and max(len(line.rstrip()) for line in lines) <= 80
+    assert "Cause  unseeded-python  confirmed by experiment" in done.stdout
+    assert ">    9 |     scale = random.random() if step >= 2 else 1.0" in done.stdout and r"\x1b[2J" in done.stdout
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    for shown in (done.stdout, text):
+        assert "\x1b" not in shown and "\u202e" not in shown
+    page = Page(text)
     assert "DIFFERENT" in page.words and "unseeded-python" in page.words
     spread = json.loads((tmp_path / "report.json").read_text())["spread"]
     assert spread["different"] == [[3, 6]]

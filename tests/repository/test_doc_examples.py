@@ -52,7 +52,9 @@ def test_an_example_runs(example: str, tmp_path: Path) -> None:
     run(["-c", example], tmp_path)
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=() if page == "README.md" else pytest.mark.slow) for page in PAGES]
+)
 def test_the_examples_of_a_page_are_cells_of_a_notebook(page: str, tmp_path: Path) -> None:
     cells = tmp_path / "cells"
     cells.write_text("\0".join(examples(page)), encoding="utf-8")

@@ -48,6 +48,7 @@ def require_package(name: str) -> None:
         pytest.skip(f"{name} is not installed; `make test-packages` runs this")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", params())
 def test_a_program_that_uses_a_package_runs_as_it_does_alone(script: Path, tmp_path: Path) -> None:
     require_package(script.stem.removeprefix("use_"))

@@ -50,14 +50,7 @@ def native_seed():
 
 
 first = native_seed()
-scale = 1 + USED % 1000 / 1000
-model = torch.nn.Linear(8, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for _ in range(3):
-    loss = (model(torch.randn(16, 8)) * scale).square().mean()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
+print(torch.full((2,), USED % 1000).relu().sum() >= 0)
 """
 
 

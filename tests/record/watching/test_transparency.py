@@ -25,18 +25,19 @@ SHORT = {
     "dcgan": ("--num-epochs", "1"),
 }
 QUICK = {
-    "chkpt", "closed_descriptors", "digits_cnn", "exact_types", "exits_3", "fails_deep_inside", "fork_workers",
-    "jit_script", "nanogpt", "random_subclass", "released_storage", "signals", "subprocess_child", "tensor_kinds",
-    "threads",
+    "closed_descriptors", "exact_types", "exits_3", "fails_deep_inside", "fork_workers", "nanogpt", "random_subclass",
+    "released_storage", "signals", "tensor_kinds", "threads",
 }  # fmt: skip
-"""Programs that are run with the other tests; all of them with `make test-exhaustive`."""
+SLOW = {"chkpt", "digits_cnn", "jit_script", "subprocess_child"}
+"""Programs that are run with the other tests, and with the slow ones; the rest with `make test-exhaustive`."""
 
 
 def programs() -> list[object]:
     awkward = sorted((PROGRAMS / "awkward").glob("*.py"))
     trainers = sorted((PROGRAMS / "trainers").glob("*.py"))
     paths = [p for p in (*awkward, *sorted(EXAMPLES.glob("*.py")), *trainers) if p.stem not in NOT_RUN]
-    return [pytest.param(p, id=p.stem, marks=[] if p.stem in QUICK else [pytest.mark.exhaustive]) for p in paths]
+    known = {name: [pytest.mark.slow] if name in SLOW else [] for name in QUICK | SLOW}
+    return [pytest.param(p, id=p.stem, marks=known.get(p.stem, [pytest.mark.exhaustive])) for p in paths]
 
 
 def said(output: bytes) -> list[bytes]:
