@@ -149,6 +149,7 @@ print(torch.ones(3).sum())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs prctl")
 def test_a_program_that_asks_for_its_parents_death_signal_ends_as_alone(tmp_path: Path) -> None:
     (tmp_path / "death.py").write_text(DEATH)
@@ -168,6 +169,7 @@ print(torch.rand(3))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inside", [True, pytest.param(False, marks=pytest.mark.exhaustive)])
 def test_a_program_with_few_free_descriptors_is_checked(inside: bool, tmp_path: Path) -> None:
     (tmp_path / "few.py").write_text(UNSEEDED)

@@ -51,6 +51,7 @@ def test_rows_that_depend_on_the_batch(tmp_path: Path) -> None:
     assert report["first_difference"]["variation"] == "batch_split"
 
 
+@pytest.mark.slow
 def test_rows_that_do_not(tmp_path: Path) -> None:
     code, report = split(tmp_path, "shuffled")
     assert (code, report["verdict"], report["variations"][0]["outcome"]) == (0, "same", "same"), report

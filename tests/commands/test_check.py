@@ -85,6 +85,7 @@ def test_elements_are_compared(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_steps_only(tmp_path: Path) -> None:
     unseeded = CLEAN.replace("torch.manual_seed(0)", "")
     code, report = check(["--vary", "rerun", "--trace", "steps", write(tmp_path, unseeded)], tmp_path)

@@ -357,6 +357,7 @@ def runs_here(setting: dict[str, str]) -> bool:
     return setting.get("SAMERUN_NUMERICS_LEVEL", "reference") in library.supported_levels()
 
 
+@pytest.mark.slow
 def test_two_processes_of_different_settings_train_alike() -> None:
     varied = {"threads": "2", "ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE"}
     if library.is_available():
