@@ -315,7 +315,9 @@ def _digest_recorded_sources_here(recorded: dict[str, str]) -> dict[str, str]:
             continue
         if Path(name).is_absolute():
             found[name] = digest  # absolute paths in a stranger's receipt are not read
-        elif inside and (unread := unread - _size_or_zero(path)) >= 0 and (mine := digest_source_file(path)) is not None:
+        elif (
+            inside and (unread := unread - _size_or_zero(path)) >= 0 and (mine := digest_source_file(path)) is not None
+        ):
             found[name] = mine
     return found
 

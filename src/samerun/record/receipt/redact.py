@@ -17,20 +17,25 @@ from typing import Any
 from samerun.base.files import read_regular_file
 
 REDACTED = "<redacted>"
-_SECRET_WORDS = frozenset(
-    "secret secrets password passwords passwd passphrase pwd pw apikey apikeys credential credentials cred creds"
-    " bearer cookie cookies dsn sas jwt pat otp signature sig webhook authorization sessionid license".split()
-)
-_AMBIGUOUS_WORDS = frozenset("token tokens key keys pass auth private".split())
+_SECRET_WORDS = frozenset((
+    "secret", "secrets", "password", "passwords", "passwd", "passphrase", "pwd", "pw", "apikey", "apikeys",
+    "credential", "credentials", "cred", "creds", "bearer", "cookie", "cookies", "dsn", "sas", "jwt", "pat",
+    "otp", "signature", "sig", "webhook", "authorization", "sessionid", "license",
+))  # fmt: skip
+_AMBIGUOUS_WORDS = frozenset((
+    "token", "tokens", "key", "keys", "pass", "auth", "private",
+))  # fmt: skip
 _SECRET_ENDINGS = (
     "token", "secret", "secrets", "password", "passwords", "passwd", "passphrase", "apikey", "apikeys", "accesskey",
     "secretkey", "privatekey", "accountkey", "signingkey",
 )  # fmt: skip
 """A word made of several, in one case: PGPASSWORD, authtoken."""
-_HARMLESS_WORDS = frozenset(
-    "max min num number n count counts total per pad padding eos bos unk sep mask cache sort batch dim dims size sizes"
-    " embed embedding embeddings length len ids frame frames vocab head heads rate step steps type limit budget".split()
-)
+_HARMLESS_WORDS = frozenset((
+    "max", "min", "num", "number", "n", "count", "counts", "total", "per", "pad", "padding", "eos", "bos",
+    "unk", "sep", "mask", "cache", "sort", "batch", "dim", "dims", "size", "sizes", "embed", "embedding",
+    "embeddings", "length", "len", "ids", "frame", "frames", "vocab", "head", "heads", "rate", "step", "steps",
+    "type", "limit", "budget",
+))  # fmt: skip
 """What says of an ambiguous word that it counts or orders something: max_tokens, key_dim."""
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _USER_INFO = re.compile(r"(?<=://)(?!git@)(?:[^\s/?#]*|[^\s/?#:@]+:(?![0-9]+[/?#])[^\s]*)@")
