@@ -16,7 +16,7 @@ from sample_receipts import FACTS, made, section
 
 import samerun
 from samerun.base.errors import SamerunError
-from samerun.record.receipt import recorded_command, redact
+from samerun.record.receipt import receipt_file, recorded_command, redact
 from samerun.record.receipt.environment_diff import find_environment_differences, find_unmet_conditions
 
 SAMERUN = str(Path(sys.executable).with_name("samerun"))
@@ -154,9 +154,34 @@ def test_what_was_left_out_is_no_difference_here() -> None:
 @pytest.mark.skipif(os.name != "posix", reason="modes of files")
 def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("cryptography")
-    from samerun.record.receipt import receipt_file
-
     (tmp_path / "key.pem").write_bytes(b"x")
     (tmp_path / "key.pem").chmod(0o640)
     with pytest.raises(SamerunError, match="0640"):
         receipt_file.load_ed25519_private_key(tmp_path / "key.pem")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes of files")
+def test_a_key_that_was_cut_off_is_made_anew_and_kept(tmp_path: Path) -> None:
+    (tmp_path / "samerun").mkdir()
+    (tmp_path / "samerun" / "environment.key").write_bytes(b"cut off")
+    code = "from samerun.record.receipt.redact import *; print(environment_key_fingerprint())"
+    environment = {**os.environ, "XDG_DATA_HOME": str(tmp_path)}
+    words = [sys.executable, "-c", code]
+    told = {subprocess.run(words, env=environment, capture_output=True, check=True).stdout for _ in range(2)}
+    assert len(told) == 1
+    assert [stat.S_IMODE(each.stat().st_mode) for each in (tmp_path / "samerun").iterdir()] == [0o600]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes of files")
+def test_traces_are_private_whatever_the_umask(tmp_path: Path) -> None:
+    from samerun.record.trace.writer import TraceWriter
+
+    earlier = os.umask(0)
+    try:
+        TraceWriter(str(tmp_path / "main.trace"), "main").close()
+        receipt_file.write(tmp_path / "run.json", made(), tmp_path)
+    finally:
+        os.umask(earlier)
+    kept = [each for each in tmp_path.rglob("*") if each.name != "kept"]
+    assert {each.name for each in kept} >= {"main.trace", "run.json"}
+    assert all(stat.S_IMODE(each.stat().st_mode) & 0o077 == 0 for each in kept)

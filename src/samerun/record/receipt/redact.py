@@ -14,7 +14,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from samerun.base.files import read_regular_file
+from samerun.base.files import make_temporary_path_beside, read_regular_file
 
 REDACTED = "<redacted>"
 _SECRET_WORDS = frozenset((
@@ -162,13 +162,15 @@ def _load_or_create_environment_key() -> bytes:
         folder = Path(platformdirs.user_data_dir("samerun"))
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         path = folder / "environment.key"
-        try:
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            kept = read_regular_file(path, 1000)
-            return kept if len(kept) == _KEY_BYTES else fresh
-        with os.fdopen(fd, "wb") as file:
-            file.write(fresh)
+        if not path.exists() or path.stat().st_size != _KEY_BYTES:  # what a full disk left of it
+            part = make_temporary_path_beside(path)
+            try:
+                with open(part, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+                    file.write(fresh)
+                os.replace(part, path)
+            finally:
+                part.unlink(missing_ok=True)
+        return read_regular_file(path, _KEY_BYTES)
     except (OSError, RuntimeError):
         pass
     return fresh
