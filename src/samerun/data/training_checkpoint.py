@@ -83,8 +83,8 @@ def read_checkpoint_parts(target: Path) -> dict[str, Any]:
         raise CheckpointError(f"checkpoint.load({str(target)!r}): there is no such file.", hint)
     content: Any = None
     try:
-        content = checkpoint_file.read_untrusted_archive(target)
-        reason = _describe_damage_or_empty(content, 4 * target.stat().st_size + checkpoint_file.MIN_BUDGET)
+        content, size = checkpoint_file.read_untrusted_archive(target)
+        reason = _describe_damage_or_empty(content, 4 * size + checkpoint_file.MIN_BUDGET)
     except (checkpoint_file.UnreadableCheckpoint, CheckpointError, OSError) as error:
         reason = error.message if isinstance(error, CheckpointError) else str(error)
     if reason:
