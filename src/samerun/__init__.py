@@ -3,17 +3,19 @@
 The names below are loaded when they are first used; `import samerun` imports neither torch nor NumPy.
 """
 
-from __future__ import annotations
-
+# Nothing is imported here that Python has not loaded by itself: with `python -m samerun` this file is read while the
+# working directory, which may be a stranger's, stands first on the path.
 import sys
-from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
 if sys.version_info < (3, 10):  # noqa: UP036 - pip refuses to install it there; a folder on PYTHONPATH does not
     raise ImportError(f"samerun {__version__} needs Python 3.10 or later; this is Python {sys.version.split()[0]}")
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from samerun import data
     from samerun.base.errors import (
         CheckpointError,
@@ -105,7 +107,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     from importlib import import_module
 
     if name in _ROOMS:

@@ -121,6 +121,13 @@ def test_no_state(state: Any, words: str) -> None:
     assert everything() == before
 
 
+def test_names_of_a_file_command_no_terminal(caplog: pytest.LogCaptureFixture) -> None:
+    state = samerun.state_dict()
+    state["rng"]["no\x1b[2J\u202esuch"] = {}
+    samerun.load_state_dict(state, strict=False)
+    assert "no\\x1b[2J\\u202esuch" in caplog.text and "\x1b" not in caplog.text
+
+
 def cut(name: str, part: Callable[[Any], Any]) -> Callable[[dict[str, Any]], None]:
     def damage(rng: dict[str, Any]) -> None:
         rng[name] = part(rng[name])

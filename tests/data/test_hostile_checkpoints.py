@@ -112,6 +112,19 @@ def test_files_that_are_none(tmp_path: Path) -> None:
         samerun.checkpoint.load(tmp_path / "old.pt")
 
 
+@pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="names of open files")
+def test_a_file_that_is_replaced_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, read = tmp_path / "c.pt", torch.load
+    samerun.checkpoint.save(path, extra=torch.ones(5000))
+
+    def replace_and_read(name: Any, **options: Any) -> Any:
+        samerun.checkpoint.save(path, extra="another, and smaller")
+        return read(name, **options)
+
+    monkeypatch.setattr(torch, "load", replace_and_read)
+    assert samerun.checkpoint.load(path, rng=False).sum() == 5000
+
+
 def test_what_is_loaded_does_not_hang_on_the_file(tmp_path: Path) -> None:
     path = tmp_path / "c.pt"
     shared = torch.arange(100_000.0)

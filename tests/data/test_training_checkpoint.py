@@ -288,6 +288,23 @@ def test_parts_that_do_not_fit(tmp_path: Path) -> None:
         samerun.checkpoint.load(path, loader=DataLoader(Drawing(7), shuffle=True))
 
 
+def test_a_part_that_does_not_fit_leaves_the_others_as_they_were(tmp_path: Path) -> None:
+    def make(width: int = 2, groups: int = 1, samples: int = 4, bias: bool = True) -> dict[str, Any]:
+        model = torch.nn.Sequential(torch.nn.Linear(2, width, bias=bias), torch.nn.BatchNorm1d(width))
+        parameters = list(model.parameters())
+        split = [{"params": parameters[at::groups]} for at in range(groups)]
+        return {"model": model, "optimizer": torch.optim.SGD(split, 0.1, momentum=0.9),
+                "loader": DataLoader(Drawing(samples), shuffle=True)}  # fmt: skip
+
+    path = tmp_path / "c.pt"
+    samerun.checkpoint.save(path, **make())
+    for other in (make(width=3), make(groups=2), make(samples=7), make(bias=False)):
+        before = {name: digest_plain_value(part.state_dict()) for name, part in other.items()}
+        with pytest.raises(CheckpointError, match="did not take its state"):
+            samerun.checkpoint.load(path, **other)
+        assert {name: digest_plain_value(part.state_dict()) for name, part in other.items()} == before
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [

@@ -124,7 +124,7 @@ def verify_receipt(
             record["notes"].append("Nothing was run. --command shows the recorded command and asks; --yes runs it.")
             return record
         user_command = recorded_command.resolve_recorded_command(receipt["command"])
-        if not yes and not _ask_user_whether_to_run(shown_command):
+        if not yes and not _ask_user_whether_to_run(recorded_command.format_whole_command_line(receipt["command"])):
             record["notes"].append("Nothing was run.")
             return record
     elif receipt["command"]["form"] == "code":

@@ -66,9 +66,10 @@ class Checkpoint:
         stay as they are).
 
         Raises CheckpointError, and changes nothing, if there is no file, if it is damaged (a digest does not
-        match; the error says whether the previous one is intact), or if it lacks a part that is passed. Raises
-        CheckpointError too if a part rejects its state, such as a model with other layers: parts before it have
-        then changed. Warns if the model is a DistributedDataParallel that cannot continue bit for bit: on 3 or more
+        match; the error says whether the previous one is intact), if it lacks a part that is passed, or if a part
+        visibly does not fit: a model with other layers, an optimizer with other groups. Raises CheckpointError too if
+        a part rejects its state only when it gets it (a class or a hook of your own): parts before it have then
+        changed. Warns if the model is a DistributedDataParallel that cannot continue bit for bit: on 3 or more
         ranks without `samerun.ddp_comm_hook`.
         """
         from samerun.data.training_checkpoint import load_checkpoint

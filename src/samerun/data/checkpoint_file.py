@@ -10,7 +10,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import torch
 from xxhash import xxh3_128
@@ -109,17 +109,31 @@ class UnreadableCheckpoint(Exception):
     """The file is not a readable checkpoint; the message says why."""
 
 
-def read_untrusted_archive(path: Path) -> Any:
+class UntrustedArchive(NamedTuple):
+    """What stands in a file, and its size in bytes."""
+
+    content: Any
+    size: int
+
+
+def read_untrusted_archive(path: Path) -> UntrustedArchive:
     """Return what torch reads with `weights_only=True`. Raises UnreadableCheckpoint for an unreadable or unsafe file.
+
+    torch opens the file several times. Each time it has to be the one that was checked, also where another process
+    replaces it meanwhile: so it is opened once here, and torch gets a name for the open file where the system has one.
 
     torch maps the file into memory: a tensor then cannot reach beyond the file, whatever size it claims, and nothing
     is decompressed, so a small file cannot fill the memory. Callers that keep tensors must call
     `copy_tensors_out_of_mapped_file`, because truncating the file later would take the mapped memory with it.
     """
     try:
-        _require_uncompressed_disjoint_zip(path)
-        with torch.sparse.check_sparse_tensor_invariants(True):  # type: ignore[no-untyped-call]
-            content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        with open_regular_file(path) as file:
+            _require_uncompressed_disjoint_zip(file)
+            size, name = os.fstat(file.fileno()).st_size, f"/proc/self/fd/{file.fileno()}"
+            with torch.sparse.check_sparse_tensor_invariants(True):  # type: ignore[no-untyped-call]
+                content = torch.load(
+                    name if os.path.exists(name) else path, map_location="cpu", weights_only=True, mmap=True
+                )
     except UnreadableCheckpoint:
         raise
     except Exception as error:  # torch raises what its readers raise: RuntimeError, UnpicklingError, EOFError, ...
@@ -128,20 +142,19 @@ def read_untrusted_archive(path: Path) -> Any:
     said = describe_first_unsafe_part_or_empty(content)
     if said:
         raise UnreadableCheckpoint(said)
-    return content
+    return UntrustedArchive(content, size)
 
 
-def _require_uncompressed_disjoint_zip(path: Path) -> None:
+def _require_uncompressed_disjoint_zip(file: IO[bytes]) -> None:
     """Raise UnreadableCheckpoint unless torch could have written the archive: uncompressed, without overlaps."""
-    with open_regular_file(path) as file:
-        try:
-            entries = zipfile.ZipFile(file).infolist()
-        except (zipfile.BadZipFile, ValueError, NotImplementedError, EOFError) as error:
-            raise UnreadableCheckpoint(f"torch cannot read it ({error})") from error
-        if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
-            raise UnreadableCheckpoint("parts of it are compressed, which torch.save does not do")
-        if sum(entry.file_size for entry in entries) > os.fstat(file.fileno()).st_size:
-            raise UnreadableCheckpoint("its parts overlap")
+    try:
+        entries = zipfile.ZipFile(file).infolist()
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, EOFError) as error:
+        raise UnreadableCheckpoint(f"torch cannot read it ({error})") from error
+    if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
+        raise UnreadableCheckpoint("parts of it are compressed, which torch.save does not do")
+    if sum(entry.file_size for entry in entries) > os.fstat(file.fileno()).st_size:
+        raise UnreadableCheckpoint("its parts overlap")
 
 
 def copy_tensors_out_of_mapped_file(loaded: Any) -> None:

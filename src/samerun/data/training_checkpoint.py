@@ -64,8 +64,9 @@ def load_checkpoint(path: str | os.PathLike[str], parts: Mapping[str, Any], rng:
     if rng:
         _require_loadable_generator_states(saved["rng"], target)
     checkpoint_file.copy_tensors_out_of_mapped_file(saved)
-    for name, part in parts.items():
-        _load_state_into(part, saved[name], name, target)
+    # The loader first: whether it takes its state, only it can say, and until then nothing has changed.
+    for name in sorted(parts, key=lambda name: name != "loader"):
+        _load_state_into(parts[name], saved[name], name, target)
     warn_if_ddp_buckets_change(parts.get("model"))
     if rng:
         _restore_generators_of_rank(saved["rng"], target)
@@ -82,8 +83,8 @@ def read_checkpoint_parts(target: Path) -> dict[str, Any]:
         raise CheckpointError(f"checkpoint.load({str(target)!r}): there is no such file.", hint)
     content: Any = None
     try:
-        content = checkpoint_file.read_untrusted_archive(target)
-        reason = _describe_damage_or_empty(content, 4 * target.stat().st_size + checkpoint_file.MIN_BUDGET)
+        content, size = checkpoint_file.read_untrusted_archive(target)
+        reason = _describe_damage_or_empty(content, 4 * size + checkpoint_file.MIN_BUDGET)
     except (checkpoint_file.UnreadableCheckpoint, CheckpointError, OSError) as error:
         reason = error.message if isinstance(error, CheckpointError) else str(error)
     if reason:
@@ -292,6 +293,34 @@ def _module_misfit_or_empty(part: torch.nn.Module, state: Mapping[str, Any]) -> 
                 return f"{escape_as_one_line(key)} is complex"
         elif not isinstance(key, str):
             return f"{escape_as_one_line(key)} is not a name"
+    return _names_or_shapes_misfit_or_empty(own, state) if _loads_as_torch_does(part) else ""
+
+
+def _loads_as_torch_does(part: torch.nn.Module) -> bool:
+    """Return whether no module in it, and no hook, may rename entries or reshape them while they are loaded."""
+    if type(part).load_state_dict is not torch.nn.Module.load_state_dict or "load_state_dict" in vars(part):
+        return False
+    return all(
+        type(module)._load_from_state_dict.__module__.startswith("torch.nn.modules.")
+        and not module._load_state_dict_pre_hooks
+        and not module._load_state_dict_post_hooks
+        for module in part.modules()
+    )
+
+
+def _names_or_shapes_misfit_or_empty(own: Mapping[str, Any], state: Mapping[str, Any]) -> str:
+    """Return the first entry that torch would refuse, which it does only after it has copied the others."""
+    # torch fills this name in itself: BatchNorm did not always have it.
+    missing = [key for key in own if key not in state and not key.endswith("num_batches_tracked")]
+    unexpected = [key for key in state if key not in own]
+    if missing or unexpected:
+        return f"it lacks {escape_as_one_line(missing)}, and only it has {escape_as_one_line(unexpected)}"
+    for key, here in own.items():
+        value = state.get(key)
+        if not isinstance(here, torch.Tensor) or torch.nn.parameter.is_lazy(here) or value is None:
+            continue
+        if here.shape != value.shape and not (here.dim() == 0 and value.shape == (1,)):
+            return f"{escape_as_one_line(key)} has shape {tuple(value.shape)}, and here {tuple(here.shape)}"
     return ""
 
 
@@ -300,9 +329,13 @@ def _optimizer_misfit_or_empty(part: torch.optim.Optimizer, state: Mapping[str, 
     groups, states = state.get("param_groups"), state.get("state")
     if not isinstance(groups, list) or not isinstance(states, Mapping):
         return "it holds no groups of parameters"
-    for own, group in zip(part.param_groups, groups, strict=False):
+    if len(groups) != len(part.param_groups):
+        return f"it holds {len(groups)} groups of parameters, and here there are {len(part.param_groups)}"
+    for own, group in zip(part.param_groups, groups, strict=True):
         if not isinstance(group, Mapping) or not isinstance(group.get("params"), list):
             return "a group of it holds no parameters"
+        if len(group["params"]) != len(own["params"]):
+            return f"a group of it holds {len(group['params'])} parameters, and here {len(own['params'])}"
         misfit = _type_mismatch_or_empty({k: v for k, v in own.items() if k != "params"}, group)
         if misfit:
             return misfit

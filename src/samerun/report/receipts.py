@@ -15,7 +15,8 @@ from samerun.base.text import escape_as_one_line
 STYLES = {"same": "bold green", "different": "bold red", "trouble": "bold yellow"}
 LIKELY_RANK = 45
 """Differences of at least this rank are shown with what they can change."""
-MAX_MINOR = 6
+MAX_LIKELY, MAX_MINOR = 24, 6
+"""How many of each kind are shown: a hostile receipt may differ in tens of thousands of places."""
 
 
 def show_diff(record: dict[str, Any], console: Console) -> None:
@@ -82,12 +83,14 @@ def _show_environment_differences(record: dict[str, Any], console: Console) -> N
     console.print()
     console.print(Text(head if record["verdict"] == "different" else "What differs around them", style="bold"))
     table = Table.grid(padding=(0, 2))
-    for one in likely:
+    for one in likely[:MAX_LIKELY]:
         table.add_row(
             Text(escape_as_one_line(one["path"]), style="red"),
             Text(f"{escape_as_one_line(one['a'], 60)} | {escape_as_one_line(one['b'], 60)}"),
         )
         table.add_row("", Text(f"can change {one['changes']}", style="dim"))
+    if len(likely) > MAX_LIKELY:
+        table.add_row("", Text(f"and {len(likely) - MAX_LIKELY} more of these: --json has them all", style="dim"))
     for one in minor[:MAX_MINOR]:
         row = f"{escape_as_one_line(one['a'], 60)} | {escape_as_one_line(one['b'], 60)}"
         table.add_row(Text(escape_as_one_line(one["path"]), style="dim"), Text(row, style="dim"))

@@ -53,6 +53,20 @@ WRONG: list[tuple[str, Callable[[], Any]]] = [
     ("gelu", lambda: F.gelu(one(3), approximate="x")),
     ("glu", lambda: F.glu(one(3))),
     ("exp of whole numbers in place", lambda: INTEGERS([1, 2]).exp_()),
+    ("softmax of whole numbers", lambda: INTEGERS([1, 2]).softmax(0)),
+    ("cross_entropy of whole numbers", lambda: F.cross_entropy(INTEGERS([[1, 2]]), one(1, 2))),
+    ("grid of another type", lambda: F.grid_sample(one(1, 1, 3, 3), one(1, 2, 2, 2).bfloat16(), align_corners=True)),
+    ("interpolation of whole numbers", lambda: F.interpolate(INTEGERS([[[1, 2]]]), 3, mode="linear")),
+    ("whole normal numbers", lambda: torch.randn(3, dtype=torch.int64)),
+    ("whole uniform numbers", lambda: torch.rand(3, dtype=torch.bool)),
+    ("whole numbers in place", lambda: INTEGERS([1, 2]).uniform_()),
+    ("whole exponential numbers", lambda: INTEGERS([1, 2]).exponential_()),
+    ("whole means", lambda: torch.normal(INTEGERS([1, 2]), 1.0)),
+    ("whole chances", lambda: torch.bernoulli(INTEGERS([1, 0]))),
+    ("norm of whole numbers", lambda: torch.linalg.vector_norm(INTEGERS([1, 2]))),
+    ("hardsigmoid of whole numbers", lambda: F.hardsigmoid(INTEGERS([1, 2]))),
+    ("lerp of whole numbers", lambda: INTEGERS([1, 2]).lerp(INTEGERS([1, 2]), 0.5)),
+    ("addcdiv of whole numbers", lambda: torch.addcdiv(INTEGERS([1]), INTEGERS([1]), INTEGERS([1]))),
 ]  # fmt: skip
 TAKEN: list[tuple[str, Callable[[], Any]]] = [
     ("attention with one batch of keys", lambda: F.scaled_dot_product_attention(

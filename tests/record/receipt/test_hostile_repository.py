@@ -15,6 +15,7 @@ from samerun.base import machine
 from samerun.base.launch import find_trusted_program
 from samerun.record.receipt import receipt_file
 from samerun.record.receipt.code_version import digest_source_file, read_code_version
+from samerun.record.receipt.environment_diff import find_unmet_conditions
 
 GIT = find_trusted_program("git")
 pytestmark = pytest.mark.skipif(GIT is None or os.name != "posix", reason="needs git")
@@ -103,6 +104,39 @@ def test_what_is_committed_and_what_is_not(repository: Path) -> None:
     assert read_code_version(Path("/proc")) == {"commit": None, "diff": None, "untracked": None}
 
 
+def test_a_repository_costs_no_more_time_and_memory_than_granted(repository: Path) -> None:
+    (repository / "big.bin").write_bytes(b"")
+    os.truncate(repository / "big.bin", 1 << 30)
+    git(repository, "-c", "core.bigFileThreshold=1m", "add", "big.bin")
+    git(repository, "commit", "-q", "-m", "a blob of 1 GiB in 1 MiB")
+    (repository / "big.bin").write_bytes(b"x")
+    code = (
+        "import resource, sys\nfrom pathlib import Path\nfrom samerun.record.receipt.code_version import *\n"
+        "assert read_code_version(Path(sys.argv[1]))['diff'] is not None\n"
+        "assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 300_000\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(repository)], check=True, timeout=60)
+    os.mkfifo(repository / ".git" / "objects" / "info" / "commit-graph")
+    begin = time.monotonic()
+    assert read_code_version(repository, time_limit=0.5)["commit"] is None
+    assert time.monotonic() - begin < 5
+
+
+def test_recorded_sources_are_read_within_a_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.py").write_text("1\n")
+    (tmp_path / "big.bin").write_bytes(b"")
+    os.truncate(tmp_path / "big.bin", 1 << 40)
+    monkeypatch.chdir(tmp_path)
+    sources = {"a.py": "0" * 64, **{"./" * times + "big.bin": "0" * 64 for times in range(1000)}}
+    receipt = made(facts={"sources": sources}).receipt
+    begin = time.monotonic()
+    unmet = find_unmet_conditions(receipt, {key: receipt[key] for key in ("machine", "packages", "variables")})
+    assert [one["b"] for one in unmet if one["path"] == "code.sources"] == [
+        {"a.py": digest_source_file(tmp_path / "a.py")} | dict.fromkeys(list(sources)[1:], "not there")
+    ]
+    assert time.monotonic() - begin < 10
+
+
 def test_a_repository_with_submodules_and_links(repository: Path) -> None:
     inner = repository.parent / "inner"
     inner.mkdir()
@@ -127,7 +161,7 @@ def test_verify_runs_nothing_of_the_folder(repository: Path, as_module: bool) ->
     ran = repository.parent / "ran"
     set_traps(repository, ran)
     (repository / "train.py").write_text("print(2)\n")
-    for name in ("rich", "click", "xxhash"):
+    for name in ("rich", "click", "xxhash", "json", "__future__", "typing", "re", "enum"):
         (repository / f"{name}.py").write_text(f"open({str(ran)!r}, 'w').write({name!r})\n")
     receipt_file.write(repository / "run.json", made(code={"commit": "0" * 40, "diff": None, "untracked": {}}))
     words = [sys.executable, "-m", "samerun"] if as_module else SAMERUN

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +19,7 @@ from sample_receipts import made, section
 from samerun.base.errors import SamerunError
 from samerun.base.files import write_file_atomically
 from samerun.base.text import escape_as_one_line
-from samerun.record.receipt import receipt_file, receipt_json, step_table
+from samerun.record.receipt import receipt_file, receipt_json, recorded_command, step_table
 from samerun.record.receipt.assemble import with_reproducible_digest
 
 
@@ -242,3 +243,13 @@ def _long_number(value: Any) -> bool:
 @given(st.text())
 def test_text_from_strangers_cannot_command_a_terminal(text: str) -> None:
     assert escape_as_one_line(text).isprintable() and len(escape_as_one_line(text)) <= 300 * 10 + 3
+
+
+def test_what_is_asked_about_is_the_whole_command() -> None:
+    words = ["sh", "-c", "x" * 300 + "; rm -rf ~", *["-"] * 60, "last word"]
+    asked = recorded_command.format_whole_command_line({"form": "command", "words": words})
+    assert shlex.split(asked) == words
+    assert "more words" in recorded_command.format_command_line({"form": "command", "words": words})
+    assert "\x1b" not in recorded_command.format_whole_command_line({"form": "script", "words": ["\x1b[8m\u202e"]})
+    with pytest.raises(SamerunError, match="too long to be shown"):
+        recorded_command.format_whole_command_line({"form": "command", "words": ["true", *["a"] * 5000]})

@@ -7,6 +7,7 @@ import os
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from sample_receipts import FACTS, made, section
 
 import samerun
 from samerun.base.errors import SamerunError
-from samerun.record.receipt import recorded_command, redact
+from samerun.record.receipt import receipt_file, recorded_command, redact
 from samerun.record.receipt.environment_diff import find_environment_differences, find_unmet_conditions
 
 SAMERUN = str(Path(sys.executable).with_name("samerun"))
@@ -24,7 +25,8 @@ SAMERUN = str(Path(sys.executable).with_name("samerun"))
 @pytest.mark.parametrize(
     "name",
     ["DB_PASSWORD", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "TORCH_API_KEY", "--api-key", "--token", "NCCL_AUTH",
-     "WANDB_APIKEY", "password", "CUDA_CREDENTIALS", "accessToken", "--hub_token"],
+     "WANDB_APIKEY", "password", "CUDA_CREDENTIALS", "accessToken", "--hub_token", "--secretKey", "GITHUB_PAT",
+     "TORCH_TOKENS", "NCCL_APIKEYS", "CUDA_SECRETKEY", "SLACK_WEBHOOK_URL", "TORCH_TOKEN2", "X-Amz-Signature"],
 )  # fmt: skip
 def test_names_that_look_secret(name: str) -> None:
     assert redact.is_secret_name(name)
@@ -33,7 +35,8 @@ def test_names_that_look_secret(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     ["OMP_NUM_THREADS", "--max-tokens", "TOKENIZERS_PARALLELISM", "--epochs", "--keyboard", "--n_token", "CUDA_PATH",
-     "PYTORCH_CUDA_ALLOC_CONF", "--monkey", "--max_token", "PYTHONHASHSEED"],
+     "PYTORCH_CUDA_ALLOC_CONF", "--monkey", "--max_token", "PYTHONHASHSEED", "--key-dim", "--author", "token_embedding",
+     "--keypoints", "--passes", "--sort-key"],
 )  # fmt: skip
 def test_names_that_do_not(name: str) -> None:
     assert not redact.is_secret_name(name)
@@ -57,6 +60,34 @@ def test_words_of_commands() -> None:
     assert "X" not in " ".join(told)
     assert told[3] == "--api-key=<redacted>" and told[4:6] == ["--lr", "0.1"] and told[-2:] == ["--epochs", "3"]
     assert redact.redact_command_arguments(["--user", "me"], ["user"]) == ["--user", "<redacted>"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--password", "--S3CRET"], ["--token", "--", "S3CRET"], ["https://S3CRET@github.com/a"],
+     ["postgres://u:a@S3CRET@h/db"], ["postgres://u:a/S3CRET@h/db"], ["https://h/x?a=1&sig=S3CRET&b=2"],
+     ["Server=h;User Id=u;Password=S3CRET;"], ["--conn=Server=h;Pwd=S3CRET"], ["host=h password=S3CRET dbname=d"],
+     ['{"wandb": {"api_key": "S3CRET"}}'], ["-H", "Authorization: Bearer S3CRET"], ["--env=DB_PASSWORD=S3CRET"],
+     ["sh", "-c", "HF_TOKEN=S3CRET python train.py --api-key S3CRET"], ["-c", "os.environ['HF_TOKEN']='S3CRET'"],
+     ["hf_S3CRETabcdefghijklmnopqrstuvwx"], ["--out=ghp_S3CRETabcdefghijklmnopqrst"], ["AKIAS3CRET1234567890"],
+     ["https://hooks.slack.com/services/T/B/S3CRET"], ["-----BEGIN PRIVATE KEY-----\nS3CRET\n"], ["--keys=S3CRET"]],
+)  # fmt: skip
+def test_secrets_inside_of_words(words: list[str]) -> None:
+    told = redact.redact_command_arguments(words)
+    assert "S3CRET" not in " ".join(told) and redact.REDACTED in " ".join(told)
+    assert redact.redact_environment({"TORCH_OWN": words[-1]})["TORCH_OWN"] == told[-1] or len(words) > 1
+
+
+def test_words_without_secrets_stay_as_they_are() -> None:
+    words = ["https://host:8080/x@v1", "git+https://github.com/x@v1", "ssh://git@github.com/x", "--opt=lr=0.1,wd=0.2",
+             "a=1/train.csv", "12:30:05", "tokenizer=gpt2", "sh -c 'python t.py --lr 0.1'"]  # fmt: skip
+    assert redact.redact_command_arguments(words) == words
+    begin = time.process_time()
+    for text in ("a=", "://a:x", "key:", "eyJ", "--a ", '"a" ', "A"):
+        redact.redact_text(text * 20_000)
+    assert time.process_time() - begin < 2, "no search is quadratic"
+    long = redact.redact_text("x" * 100_000)
+    assert len(long) < 1 << 16 and long.endswith(redact.REDACTED), "a receipt can be read, and a cut word is never run"
 
 
 def test_a_run_discloses_no_secret(tmp_path: Path) -> None:
@@ -123,9 +154,34 @@ def test_what_was_left_out_is_no_difference_here() -> None:
 @pytest.mark.skipif(os.name != "posix", reason="modes of files")
 def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("cryptography")
-    from samerun.record.receipt import receipt_file
-
     (tmp_path / "key.pem").write_bytes(b"x")
     (tmp_path / "key.pem").chmod(0o640)
     with pytest.raises(SamerunError, match="0640"):
         receipt_file.load_ed25519_private_key(tmp_path / "key.pem")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes of files")
+def test_a_key_that_was_cut_off_is_made_anew_and_kept(tmp_path: Path) -> None:
+    (tmp_path / "samerun").mkdir()
+    (tmp_path / "samerun" / "environment.key").write_bytes(b"cut off")
+    code = "from samerun.record.receipt.redact import *; print(environment_key_fingerprint())"
+    environment = {**os.environ, "XDG_DATA_HOME": str(tmp_path)}
+    words = [sys.executable, "-c", code]
+    told = {subprocess.run(words, env=environment, capture_output=True, check=True).stdout for _ in range(2)}
+    assert len(told) == 1
+    assert [stat.S_IMODE(each.stat().st_mode) for each in (tmp_path / "samerun").iterdir()] == [0o600]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes of files")
+def test_traces_are_private_whatever_the_umask(tmp_path: Path) -> None:
+    from samerun.record.trace.writer import TraceWriter
+
+    earlier = os.umask(0)
+    try:
+        TraceWriter(str(tmp_path / "main.trace"), "main").close()
+        receipt_file.write(tmp_path / "run.json", made(), tmp_path)
+    finally:
+        os.umask(earlier)
+    kept = [each for each in tmp_path.rglob("*") if each.name != "kept"]
+    assert {each.name for each in kept} >= {"main.trace", "run.json"}
+    assert all(stat.S_IMODE(each.stat().st_mode) & 0o077 == 0 for each in kept)

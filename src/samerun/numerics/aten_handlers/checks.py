@@ -81,16 +81,33 @@ def with_meta_function_check(run: Runner) -> Runner:
 
 
 def raise_if_torch_refuses(func: OpOverload, args: Any, kwargs: Any) -> None:
-    """Raise torch's error where its meta function refuses these shapes and types, and its kernel too."""
+    """Raise torch's error where its meta function refuses these shapes and types, and its kernel too.
+
+    Meta functions know little of types: randn(dtype=torch.int64), softmax of int8 and grids of another type than the
+    image pass them. So with types like these torch's kernel is asked, once for each signature.
+    """
     try:
         func(*_to_meta(args), **_to_meta({**kwargs, "device": "meta"} if "device" in kwargs else kwargs))
     except NotImplementedError:
-        return  # it has none, or it needs values
+        pass  # it has none, or it needs values
     except TypeError as error:
         if not _meta_function_was_not_entered(error):
             raise_torch_error_unless_accepted(func, args, kwargs, error)
     except Exception as error:
         raise_torch_error_unless_accepted(func, args, kwargs, error)
+    if _has_unusual_types(args, kwargs) and _torch_kernel_can_be_asked(func):
+        _run_torch_kernel_on_copies(func, args, kwargs)
+
+
+def _has_unusual_types(args: Any, kwargs: Any) -> bool:
+    """Whether the first tensor or a new tensor does not hold floating-point numbers, or two tensors hold different
+    ones."""
+    tensors = [leaf for leaf in _pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+    dtype = kwargs.get("dtype")
+    if dtype is not None and not dtype.is_floating_point:
+        return True
+    floating = {tensor.dtype for tensor in tensors if tensor.is_floating_point()}
+    return len(floating) > 1 or (bool(tensors) and not tensors[0].is_floating_point())
 
 
 def _meta_function_was_not_entered(error: TypeError) -> bool:
@@ -108,15 +125,23 @@ def raise_torch_error_unless_accepted(func: OpOverload, args: Any, kwargs: Any, 
     """
     if isinstance(fallback_error, (SamerunError, NoPortableKernel, Warning, MemoryError, torch.OutOfMemoryError)):
         raise fallback_error
-    name = func._schema.name
-    if not name.startswith("aten::") or torch_kernel_may_crash(name.removeprefix("aten::")):
+    if not _torch_kernel_can_be_asked(func):
         raise fallback_error
+    try:
+        _run_torch_kernel_on_copies(func, args, kwargs)
+    except Exception as torch_error:
+        raise torch_error from None
+
+
+def _torch_kernel_can_be_asked(func: OpOverload) -> bool:
+    name = func._schema.name
+    return name.startswith("aten::") and not torch_kernel_may_crash(name.removeprefix("aten::"))
+
+
+def _run_torch_kernel_on_copies(func: OpOverload, args: Any, kwargs: Any) -> None:
     args, kwargs = copy_tensors_in_pytree((args, kwargs)) if func._schema.is_mutable else (args, kwargs)
     with _disable_current_modes(), _without_advancing_generators(func, args, kwargs) as (args, kwargs), torch.no_grad():
-        try:
-            func(*args, **kwargs)
-        except Exception as torch_error:
-            raise torch_error from None
+        func(*args, **kwargs)
 
 
 def torch_kernel_may_crash(operator_name: str) -> bool:

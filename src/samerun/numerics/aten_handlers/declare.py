@@ -122,6 +122,12 @@ def require_supported_dtype_and_device(kwargs: dict[str, Any]) -> torch.dtype:
     return dtype
 
 
+def require_floating_dtype(dtype: torch.dtype) -> None:
+    """Raises NotImplementedError, in the place of which the program sees torch's error, for integers and booleans."""
+    if not dtype.is_floating_point and not dtype.is_complex:
+        raise NotImplementedError(f"not implemented for {dtype}")
+
+
 def scale_uniform(u: Tensor, low: float, high: float) -> Tensor:
     """low + u * (high - low)."""
     return u if (low, high) == (0.0, 1.0) else torch.add(torch.mul(u, high - low), low)

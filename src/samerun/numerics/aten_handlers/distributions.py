@@ -16,6 +16,7 @@ from samerun.numerics.aten_handlers.declare import (
     advance_generator_for_draw,
     copy_reshaped_and_cast_,
     divide_correctly_rounded,
+    require_floating_dtype,
     scale_normal,
     scale_uniform,
     widen_half_inputs,
@@ -154,6 +155,7 @@ def rrelu_with_noise(
     """
     if lower > upper:
         raise RuntimeError("Lower bound should be less than or equal to the upper bound")
+    require_floating_dtype(x.dtype)
     if not training:
         return torch.nn.functional.leaky_relu(x, _mean_slope(lower, upper))
     u = draws.uniform((x.numel(),), *advance_generator_for_draw(generator, x.device))

@@ -20,6 +20,7 @@ from samerun.record.receipt.receipt_json import SCHEMA, digest_canonical_json
 from samerun.record.receipt.redact import (
     environment_key_fingerprint,
     keyed_digest,
+    redact_addresses_and_tokens,
     redact_command_arguments,
     redact_environment,
     redact_host_and_folder,
@@ -73,9 +74,9 @@ def build_process_section(trace: Trace, first_event: int = 0, end_event: int | N
     record: dict[str, Any] = {
         "seeds": _limit_entries(_seed_entries([*by_kind[f.SEED], *by_kind[f.CREATE]])),
         "files": _limit_entries(_file_entries(by_kind[f.FILE])),
-        "loaded": _limit_entries({"name": e.text, "digest": _hex_digest(e)} for e in by_kind[f.LOAD]),
+        "loaded": _limit_entries(_named_digest(e) for e in by_kind[f.LOAD]),
         "environment": {e.name: keyed_digest(e.outputs) for e in by_kind[f.ENVIRONMENT][:MAX_ENTRIES]},
-        "saved": _limit_entries({"name": e.text, "digest": _hex_digest(e)} for e in by_kind[f.SAVE]),
+        "saved": _limit_entries(_named_digest(e) for e in by_kind[f.SAVE]),
         "outputs": _limit_entries(_file_entries(by_kind[f.OUTPUT][::-1])),
         "final": _limit_entries(
             {"model": e.name, "tensors": e.inputs, "digest": _hex_digest(e)} for e in by_kind[f.FINAL]
@@ -90,6 +91,10 @@ def build_process_section(trace: Trace, first_event: int = 0, end_event: int | N
 
 def _limit_entries(items: Iterator[dict[str, Any]] | list[dict[str, Any]]) -> list[dict[str, Any]]:
     return list(items)[:MAX_ENTRIES]
+
+
+def _named_digest(event: Event) -> dict[str, Any]:
+    return {"name": redact_addresses_and_tokens(event.text), "digest": _hex_digest(event)}
 
 
 def _hex_digest(event: Event) -> str:
@@ -132,7 +137,7 @@ def _file_entries(events: list[Event]) -> Iterator[dict[str, Any]]:
 def shown_path(path: str) -> str:
     """A path for people: relative to the working directory if it lies inside, without lone surrogates."""
     inside = relative_to_working_folder(path)
-    shown = path if inside.startswith(os.pardir) else inside
+    shown = redact_addresses_and_tokens(path if inside.startswith(os.pardir) else inside)
     return shown.encode("utf-8", "backslashreplace").decode()
 
 

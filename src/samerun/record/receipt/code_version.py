@@ -25,11 +25,15 @@ from typing import Any
 from samerun.base.files import open_regular_file, read_regular_file
 from samerun.base.launch import find_trusted_program
 
-TIMEOUT_SECONDS = 20
+MAX_SECONDS = 20.0
+"""For all commands on a repository together: it may hold pipes, for which git waits."""
+MAX_GIT_MEMORY = 768 << 20
+"""Bytes of git's data: a hostile repository holds objects of gigabytes in some megabytes."""
 MAX_OUTPUT_BYTES = 256 << 20
 _SMALL = 1 << 20
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _INHERITED_VARIABLES = ("HOME", "PATH", "SYSTEMROOT", "TMPDIR", "TEMP", "TMP", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+_SEARCH_PATHS = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 """The variables that git inherits; in particular none that begins with GIT_."""
 
 
@@ -110,11 +114,12 @@ def _read_small_text(path: Path) -> str:
 
 
 @contextmanager
-def open_sandboxed_git(repository: Repository) -> Iterator[SandboxedGit]:
+def open_sandboxed_git(repository: Repository, time_limit: float = MAX_SECONDS) -> Iterator[SandboxedGit]:
     """Git on the objects, the index and the files of a repository, with a configuration that runs no program.
 
-    Raises GitError if git is not installed.
+    time_limit: seconds for all commands together. Raises GitError if git is not installed.
     """
+    end = time.monotonic() + time_limit
     program = find_trusted_program("git", repository.top)
     if program is None:
         raise GitError("git is not installed")
@@ -123,7 +128,7 @@ def open_sandboxed_git(repository: Repository) -> Iterator[SandboxedGit]:
             _create_sandbox_git_directory(Path(name), repository)
         except OSError as error:
             raise GitError(str(error)) from error
-        yield SandboxedGit(program, Path(name), repository)
+        yield SandboxedGit(program, Path(name), repository, end)
 
 
 def _create_sandbox_git_directory(folder: Path, repository: Repository) -> None:
@@ -154,15 +159,23 @@ def _create_sandbox_git_directory(folder: Path, repository: Repository) -> None:
 
 @dataclass(frozen=True)
 class SandboxedGit:
-    """Runs git commands on a borrowed repository; `folder` is the temporary one."""
+    """Runs git commands on a borrowed repository; `folder` is the temporary one.
+
+    end: when the last of them has to be done, by the monotonic clock.
+    """
 
     program: str
     folder: Path
     repository: Repository
+    end: float
 
     def stream_output(self, *arguments: str) -> Iterator[bytes]:
         """Yield the output of a git command. Raises GitError if it fails, is too slow or prints too much."""
-        environment = {key: value for key, value in os.environ.items() if key in _INHERITED_VARIABLES}
+        environment = {
+            key: _without_relative_entries(value) if key in _SEARCH_PATHS else value
+            for key, value in os.environ.items()
+            if key in _INHERITED_VARIABLES
+        }
         environment |= {
             "GIT_DIR": str(self.folder), "GIT_WORK_TREE": str(self.repository.top), "GIT_OPTIONAL_LOCKS": "0",
             "GIT_OBJECT_DIRECTORY": str(self.repository.common / "objects"), "GIT_CONFIG_NOSYSTEM": "1",
@@ -176,7 +189,8 @@ class SandboxedGit:
             )  # fmt: skip
         except OSError as error:
             raise GitError(str(error)) from error
-        yield from _stream_process_output(process)
+        _limit_memory(process.pid)
+        yield from _stream_process_output(process, self.end)
 
     def digest_output(self, *arguments: str) -> str | None:
         """BLAKE2b-256 of the output of a git command; None if there is no output."""
@@ -187,14 +201,30 @@ class SandboxedGit:
         return hasher.hexdigest() if has_output else None
 
 
-def _stream_process_output(process: subprocess.Popen[bytes]) -> Iterator[bytes]:
-    """Yield the output of a process. Uses no thread: this may run inside a program whose threads are recorded."""
-    end, size = time.monotonic() + TIMEOUT_SECONDS, 0
+def _without_relative_entries(search_path: str) -> str:
+    """A search path without relative and empty entries, which mean the folder where git works: the stranger's."""
+    return os.pathsep.join(entry for entry in search_path.split(os.pathsep) if os.path.isabs(entry))
+
+
+def _limit_memory(pid: int) -> None:
+    """Limit the memory of a process that has just been started, where the system can do that from outside."""
+    try:
+        import resource
+
+        resource.prlimit(pid, resource.RLIMIT_DATA, (MAX_GIT_MEMORY, MAX_GIT_MEMORY))
+    except (ImportError, AttributeError, OSError, ValueError):
+        pass
+
+
+def _stream_process_output(process: subprocess.Popen[bytes], end: float) -> Iterator[bytes]:
+    """Yield the output of a process until `end`. Uses no thread: this may run inside a program whose threads are
+    recorded."""
+    size = 0
     output: Any = process.stdout
     try:
         while True:
             if os.name == "posix" and not select.select([output], [], [], max(0.0, end - time.monotonic()))[0]:
-                raise GitError(f"git took longer than {TIMEOUT_SECONDS} s")
+                raise GitError("git took too long")
             part = os.read(output.fileno(), _SMALL)
             if not part:
                 break
@@ -215,12 +245,15 @@ def _stream_process_output(process: subprocess.Popen[bytes]) -> Iterator[bytes]:
 MAX_UNTRACKED = 1000
 MAX_BYTES_HASHED = 16 << 20
 """Of larger files only size, beginning and end are hashed: a huge sparse file costs a hostile repository nothing."""
-_DIFF = ("diff", "HEAD", "--binary", "--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=dirty")
+_DIFF = ("diff", "HEAD", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color",
+         "--ignore-submodules=dirty")  # fmt: skip
+"""Full hashes tell binary and large files apart, which git then does not have to hold in memory."""
 _UNTRACKED = ("ls-files", "--others", "--exclude-standard", "-z", "--", "*.py")
 
 
-def read_code_version(folder: Path) -> dict[str, Any]:
-    """The version of the code in the git repository that contains `folder`; every value is None without one, or git.
+def read_code_version(folder: Path, time_limit: float = MAX_SECONDS) -> dict[str, Any]:
+    """The version of the code in the git repository that contains `folder`; every value is None without one or git,
+    or if git takes longer than `time_limit` seconds.
 
     commit: its hash. diff: digest of the uncommitted changes, None if there are none. untracked: digests of the
     untracked Python files, by path from the repository's root.
@@ -230,7 +263,7 @@ def read_code_version(folder: Path) -> dict[str, Any]:
     if repository is None:
         return nothing
     try:
-        with open_sandboxed_git(repository) as git:
+        with open_sandboxed_git(repository, time_limit) as git:
             diff = git.digest_output(*_DIFF)
             listed = b"".join(git.stream_output(*_UNTRACKED))
     except GitError:

@@ -17,6 +17,10 @@ from samerun.record.receipt.code_version import digest_source_file, read_code_ve
 from samerun.record.receipt.recorded_command import select_restorable_variables
 from samerun.record.receipt.redact import redact_like_recorded
 
+MAX_VERIFY_GIT_SECONDS = 6.0
+MAX_SOURCE_BYTES = 256 << 20
+"""Bounds on what a stranger's receipt and repository have `samerun verify` read: sources of more bytes are not read."""
+
 
 @dataclass(frozen=True)
 class ImpactRule:
@@ -296,13 +300,13 @@ def find_unmet_conditions(receipt: dict[str, Any], facts_here: dict[str, Any]) -
 
 def _read_recorded_code_parts_here(recorded: dict[str, Any]) -> dict[str, Any]:
     """The code version here, for the parts that the receipt records."""
-    found = read_code_version(Path.cwd())
+    found = read_code_version(Path.cwd(), time_limit=MAX_VERIFY_GIT_SECONDS)
     return {key: found[key] if recorded[key] is not None else None for key in ("commit", "diff", "untracked")}
 
 
 def _digest_recorded_sources_here(recorded: dict[str, str]) -> dict[str, str]:
     here = Path.cwd().resolve()
-    found = {}
+    found, unread = dict[str, str](), MAX_SOURCE_BYTES
     for name, digest in recorded.items():
         try:
             path = (here / name).resolve()
@@ -311,6 +315,15 @@ def _digest_recorded_sources_here(recorded: dict[str, str]) -> dict[str, str]:
             continue
         if Path(name).is_absolute():
             found[name] = digest  # absolute paths in a stranger's receipt are not read
-        elif inside and (mine := digest_source_file(path)) is not None:
+        elif (
+            inside and (unread := unread - _size_or_zero(path)) >= 0 and (mine := digest_source_file(path)) is not None
+        ):
             found[name] = mine
     return found
+
+
+def _size_or_zero(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

@@ -114,7 +114,7 @@ def _move_traces(source_folder: Path, target_folder: Path) -> None:
     if target_folder.exists():  # an equal run has left the same traces
         return
     part = source_folder / "kept"  # in the folder of the run, which is cleaned up even after a crash
-    part.mkdir()
+    part.mkdir(mode=0o700)
     for each in sorted(source_folder.glob("*.trace")):
         shutil.move(str(each), part / each.name)
     try:

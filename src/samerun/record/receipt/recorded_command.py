@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -28,12 +29,28 @@ SAFE_VARIABLES = {
 """Recorded variables that a rerun restores, and the form of their values. An allowlist: a variable such as LD_PRELOAD
 amounts to code execution."""
 HINT = "Name it yourself: samerun verify RECEIPT -- COMMAND..."
+MAX_WORDS_SHOWN, MAX_WORD_SHOWN, MAX_COMMAND_ASKED = 50, 100, 4000
+_BEGINNINGS = {"script": "python ", "code": "python ", "module": "python -m "}
 
 
 def format_command_line(command: dict[str, Any]) -> str:
-    """The command in one line, safe to print."""
-    words = " ".join(escape_as_one_line(word, 100) if word else "''" for word in command["words"][:50])
-    return {"script": "python ", "code": "python ", "module": "python -m "}.get(command["form"], "") + words
+    """The command in one line, quoted as for a shell and safe to print. Long words and commands are cut."""
+    words = [escape_as_one_line(shlex.quote(word), MAX_WORD_SHOWN) for word in command["words"][:MAX_WORDS_SHOWN]]
+    if len(command["words"]) > MAX_WORDS_SHOWN:
+        words.append(f"... ({len(command['words']) - MAX_WORDS_SHOWN} more words)")
+    return _BEGINNINGS.get(command["form"], "") + " ".join(words)
+
+
+def format_whole_command_line(command: dict[str, Any]) -> str:
+    """The same with nothing left out: what a user is asked about has to be what will run.
+
+    Raises SamerunError for a command that is too long to be read.
+    """
+    size = sum(len(word) + 1 for word in command["words"])
+    if size <= MAX_COMMAND_ASKED:
+        words = [escape_as_one_line(shlex.quote(word), 2 * MAX_COMMAND_ASKED) for word in command["words"]]
+        return _BEGINNINGS.get(command["form"], "") + " ".join(words)
+    raise SamerunError(f"The receipt's command has {size} characters: too long to be shown and asked about.", HINT)
 
 
 def resolve_recorded_command(command: dict[str, Any]) -> Target:

@@ -10,6 +10,8 @@ from samerun.record.config import to_original_path
 from samerun.record.trace import format as f
 
 FLUSH_EVENTS = 256
+MODE = 0o600
+"""Private: the digests in a trace have no key."""
 
 
 class TraceWriter:
@@ -34,7 +36,7 @@ class TraceWriter:
         self._locations: dict[tuple[int, int, int], int] = {}
         self._new_locations: list[bytes] = []
         self._lock = threading.RLock()
-        self._fd = _move_to_high_descriptor(_open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS, 0o644))
+        self._fd = _move_to_high_descriptor(_open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS, MODE))
         self._identity = _device_and_inode(self._fd)
         name = role.encode()[: f.ROLE_BYTES]
         header = f.MAGIC + struct.pack("<II", f.VERSION, len(name)) + name.ljust(f.ROLE_BYTES, b"\0")
@@ -150,7 +152,7 @@ class TraceWriter:
         """
         name = self.path.removesuffix(".trace") + "~unwritten.trace"
         try:
-            _close(_open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS, 0o644))
+            _close(_open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS, MODE))
         except OSError:
             pass
 
