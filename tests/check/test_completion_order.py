@@ -10,6 +10,8 @@ import pytest
 from check_command import check
 from watched_program import run
 
+from samerun.check.evidence.trace_signs import has_no_sign_of_race
+
 WAYS = """\
 import asyncio, time
 from concurrent.futures import FIRST_COMPLETED, FIRST_EXCEPTION, ThreadPoolExecutor, as_completed, wait
@@ -143,3 +145,22 @@ def test_the_line_that_takes_them_is_named(name: str, tmp_path: Path) -> None:
     if line:
         cause = report["cause"]
         assert (cause["kind"], cause["line"], cause["certain"]) == ("async-order", line, True), cause
+
+
+@pytest.mark.parametrize(("workers", "in_order", "clean"), [(2, False, False), (2, True, True), (1, False, True)])
+def test_a_loader_that_hands_over_what_is_ready_is_a_sign_of_a_race(
+    tmp_path: Path, workers: int, in_order: bool, clean: bool
+) -> None:
+    """Both runs may happen to agree: the program is run more often than one without signs."""
+    done = run(
+        f"""
+        import torch
+        from torch.utils.data import DataLoader
+        if __name__ == "__main__":
+            torch.manual_seed(0)
+            for batch in DataLoader(list(range(4)), num_workers={workers}, in_order={in_order}):
+                batch.sum()
+        """,
+        tmp_path,
+    )
+    assert has_no_sign_of_race(done.traces) is clean
