@@ -3,6 +3,7 @@
 # make test    the tests                      make bench   what watching and keyed samples cost
 # make fuzz-portable     wrong arguments to portable operators, under AddressSanitizer
 # make test-exhaustive   the slow tests       make test-adapters   Lightning, transformers, accelerate, s3, gs, NVRTC
+# make gpu             what only a CUDA device can tell, in MINUTES=40; needs torch alone
 # make test-packages   50 packages beside torch         make test-programs   training programs that others wrote
 
 VENV := .venv
@@ -12,7 +13,7 @@ BIN := $(VENV)/bin
 PYTHON := $(BIN)/python
 STAMP := $(VENV)/.samerun-installed
 
-.PHONY: setup demo test test-exhaustive test-adapters test-packages test-programs lint format types bench fuzz fuzz-portable
+.PHONY: setup demo test test-exhaustive test-adapters test-packages test-programs lint format types bench fuzz fuzz-portable gpu
 
 setup: $(STAMP)
 
@@ -135,3 +136,10 @@ $(ASAN)/.built: setup.py $(wildcard native/*.c native/*.h native/*.inc native/fu
 bench: $(STAMP)
 	$(PYTHON) benchmarks/bench_watch.py
 	$(PYTHON) benchmarks/bench_data.py
+
+# With the environment's torch, or, where none was made, with that of the system: a machine with a GPU may reach no
+# package index.
+MINUTES := 40
+
+gpu:
+	$(if $(wildcard $(STAMP)),$(PYTHON),python3) tools/gpu.py --minutes $(MINUTES)

@@ -33,7 +33,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from gpu_parts import machine
 from gpu_parts.checks import ROOT
-from gpu_parts.record import RunRecord, digest_inputs, list_states, summarize_part
+from gpu_parts.record import RunRecord, digest_inputs, is_selected, list_states, summarize_part
 from gpu_parts.runner import PartRun, part_command, run_part_in_process
 from gpu_parts.table import PARTS, PartEntry
 
@@ -60,6 +60,10 @@ class Session:
     def wanted_patterns(self, part: PartEntry) -> list[str]:
         """Patterns of the part's checks that --only names; none: the part is not wanted."""
         return patterns_of(part, self.options.only) if self.options.only else ["*"]
+
+    def is_wanted(self, part: str, check: str) -> bool:
+        only, skip = self.options.only, self.options.skip
+        return (not only or is_selected(part, check, only)) and not is_selected(part, check, skip)
 
     def run(self) -> int:
         if self.options.repeat:
@@ -94,14 +98,14 @@ class Session:
             entry.update(ended="unusable", trouble=[f"{', '.join(absent)} missing: carry wheels (--wheels DIR)."])
             say(f"{part.name}: skipped, without {', '.join(absent)}")
             return
-        if entry["ended"] == "done" and patterns == ["*"]:
+        if entry["ended"] == "done":
             say(f"{part.name}: known ({summarize_part(entry)[0]})")
             return
         began = time.monotonic()
         say(f"{part.name}: {part.what}")
         run = run_part_in_process(
             part_command(part.name, self.options.device, patterns, patterns_of(part, self.options.skip)),
-            environment,
+            {**environment, **dict(part.variables)},
             min(self.deadline, began + part.seconds * self.options.patience),
             entry["checks"],
             lambda name, found: self.take_result(part, entry, name, found),
@@ -134,16 +138,26 @@ class Session:
             say(f"    {line}")
 
     def tell_end(self, page: Path) -> int:
-        states = {part.name: summarize_part(self.record.parts.get(part.name)) for part in PARTS}
-        wanted = {part.name for part in PARTS if self.wanted_patterns(part) and part.name not in self.options.skip}
-        failed = [name for name, (state, counts) in states.items() if state == "broken" or counts["failed"]]
-        left = [name for name in states if name in wanted and states[name][0] in ("not reached", "not finished")]
+        wanted = [part for part in PARTS if self.wanted_patterns(part) and part.name not in self.options.skip]
+        entries = {part.name: self.record.parts.get(part.name, {}) for part in wanted}
+        failed = [
+            name for name, entry in entries.items()
+            if entry.get("ended") == "broken" or any(
+                facts["state"] == "failed" for check, facts in entry.get("checks", {}).items()
+                if self.is_wanted(name, check)
+            )
+        ]  # fmt: skip
+        left = [
+            name for name, entry in entries.items()
+            if entry.get("ended") not in ("unusable", "broken") and (not entry.get("plan") or any(
+                self.is_wanted(name, check) for check in entry["plan"] if check not in entry["checks"]))
+        ]  # fmt: skip
         say(f"\nresults: {self.options.json}\npage:    {page}")
         if failed:
             say(f"failed:  {', '.join(failed)}")
         if left:
             say(f"left:    {', '.join(left)} (the same command goes on)")
-        if set(failed) & wanted:
+        if failed:
             return 1
         return 3 if left or self.interrupted else 0
 

@@ -269,26 +269,6 @@ def test_bad_input_is_said_in_the_users_numbers() -> None:
         torch.bincount(torch.tensor([-1]), torch.ones(1))
 
 
-# On a device.
-
-
-@pytest.mark.cuda
-@pytest.mark.parametrize("name", sorted(set(BY_NAME) - {"resize_quantized"}))
-def test_two_hundred_repeats_on_cuda_have_the_same_bits(name: str) -> None:
-    wanted = run(name, torch.float64)
-    install.install()
-    torch.use_deterministic_algorithms(True)
-    try:
-        first = run(name, torch.float64, "cuda")
-        digests = {tuple(bits(run(name, torch.float32, "cuda"))) for _ in range(200)}
-    finally:
-        torch.use_deterministic_algorithms(False)
-        install.uninstall()
-    assert len(digests) == 1
-    for one, other in zip(wanted, first, strict=True):
-        torch.testing.assert_close(other.cpu(), one, rtol=1e-9, atol=1e-9, equal_nan=True)
-
-
 def test_cases_are_drawn_alike_for_every_device() -> None:
     torch.manual_seed(0)
     one = Inputs("cpu", torch.float32).randn(5)

@@ -21,7 +21,7 @@ AIMS_PORTABLE = {
     **dict.fromkeys(("mm 1024", "mm 4096"), 1 / 0.6),
     **dict.fromkeys(("exp", "gelu", "sum", "sum of columns", "softmax", "layer_norm"), 1 / 0.9),
 }
-"""Of time: products at 0.6 of the speed of cuBLAS in float32, elementwise operators and reductions at 0.9 of torch's."""
+"""Of time: products at 0.6 of the speed of cuBLAS in float32, elementwise and reductions at 0.9 of torch's."""
 EMULATED_SHARE, EMULATED_TURNS = 0.001, 1
 SLOW_EMULATED = (
     "cnn step",

@@ -162,5 +162,5 @@ def start_on_other_devices() -> None:
         raise SkippedCheck("there is one device")
     for index in range(1, torch.cuda.device_count()):
         fill_and_read(7.0, f"cuda:{index}")
-        run_in_thread(lambda index=index: fill_and_read(8.0, f"cuda:{index}"))
+        run_in_thread(partial(fill_and_read, 8.0, f"cuda:{index}"))
     assert torch.cuda.current_device() == 0

@@ -25,9 +25,10 @@ from gpu_parts.checks import ROOT
 IMPORTED = {
     "numpy": "numpy", "click": "click", "rich": "rich", "markdown-it-py": "markdown_it", "mdurl": "mdurl",
     "pygments": "pygments", "platformdirs": "platformdirs", "xxhash": "xxhash", "jinja2": "jinja2",
-    "markupsafe": "markupsafe", "setuptools": "setuptools",
+    "markupsafe": "markupsafe", "setuptools": "setuptools", "pytest": "pytest", "pluggy": "pluggy",
+    "iniconfig": "iniconfig", "packaging": "packaging",
 }  # fmt: skip
-"""Packages that samerun and its build need, with what they are imported as."""
+"""Packages that samerun, its build and one part need, with what they are imported as."""
 CARRIED = tuple(name for name in IMPORTED if name != "numpy")
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 BUILD_LIMIT = 300.0

@@ -38,8 +38,8 @@ class ProgramRuns:
 
     def submit(self, path: Path) -> None:
         if path not in self.futures:
-            alone, watched = ([], ["-m", "samerun", "run", "--quiet"])
-            self.futures[path] = (self.pool.submit(self.run, alone, path), self.pool.submit(self.run, watched, path))
+            watched = ["-m", "samerun", "run", "--quiet"]
+            self.futures[path] = (self.pool.submit(self.run, [], path), self.pool.submit(self.run, watched, path))
 
     def run(self, words: list[str], path: Path) -> Ended:
         return subprocess.run(

@@ -20,6 +20,8 @@ class PartEntry:
     seconds: float
     packages: tuple[str, ...]
     inputs: tuple[str, ...]
+    variables: tuple[tuple[str, str], ...] = ()
+    """Environment that must stand when its process starts."""
 
 
 PARTS = (
@@ -56,6 +58,7 @@ PARTS = (
     ),
     PartEntry(
         "samples", "torch's samples of its operators, under deterministic() and portable()", 900,
-        ("numpy", "click"), (*NUMERICS, "src/samerun/control"),
+        ("numpy",), (*NUMERICS, "src/samerun/control"),
+        (("PYTHONHASHSEED", "0"), ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")),
     ),
 )  # fmt: skip

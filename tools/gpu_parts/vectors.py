@@ -72,7 +72,7 @@ def run_case_on_device(function: Callable[..., Any], inputs: list[Any], device: 
     if device.is_emulated:
         with device.kernels_in_force(), samerun.portable():
             return portable_cases.run(function, inputs, torch.float32)
-    patches = [
+    patches: list[Any] = [
         mock.patch.object(module, maker, moved_to_device(getattr(module, maker)))
         for module in (portable_operator_cases, portable_cases) for maker in ("real", "whole")
     ]  # fmt: skip

@@ -200,7 +200,7 @@ class StubDriver:
 def test_what_the_driver_is_told(has_context: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     driver, compiled = StubDriver(3 if has_context else None), []
     monkeypatch.setattr(libraries, "load_driver", lambda: driver)
-    monkeypatch.setattr(launch, "choose_architecture", lambda capability: "sm_%d%d" % capability)
+    monkeypatch.setattr(launch, "choose_architecture", lambda capability: f"sm_{capability[0]}{capability[1]}")
     monkeypatch.setattr(launch, "compile_cuda_source_cached", lambda *given: compiled.append(given[2]) or b"code")
     monkeypatch.setattr(launch, "_functions", {})
     monkeypatch.setattr(launch, "_modules", {})
@@ -256,7 +256,8 @@ def test_a_device_that_is_newer_than_nvrtc(
 
 
 def test_nvrtc_is_looked_for_where_torch_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    places = ["nvidia/cuda_nvrtc/lib/libnvrtc.so.12", "torch/lib/libnvrtc-0123abcd.so.12", "nvidia/cu13/lib/libnvrtc.so.13",
+    places = ["nvidia/cuda_nvrtc/lib/libnvrtc.so.12", "torch/lib/libnvrtc-0123abcd.so.12",
+              "nvidia/cu13/lib/libnvrtc.so.13",
               "torch/lib/libnvrtc-builtins.so.12.9"]  # fmt: skip
     for place in places:
         (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
