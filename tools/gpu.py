@@ -73,21 +73,34 @@ class Session:
         environment, missing = machine.make_environment(self.work, self.options.wheels)
         say(f"looking at torch and {self.options.device} ...")
         facts = machine.probe_torch(environment, self.options.device)
-        native = machine.build_native_code(environment, missing)
-        self.record.machine = machine.describe_run(facts, native, missing, self.options.device)
+        native = machine.NativeBuild(environment, missing)
+        try:
+            self.record.machine = machine.describe_run(facts, native.state, missing, self.options.device)
+            self.run_parts(facts, native, environment, missing)
+        finally:
+            native.stop()
+        self.record.write(self.words)
+        page = write_page(self.options.json)
+        return self.tell_end(page)
+
+    def run_parts(
+        self, facts: dict[str, Any], native: machine.NativeBuild, environment: dict[str, str], missing: list[str]
+    ) -> None:
         say(", ".join(f"{name} {value}" for name, value in self.record.machine.items() if value is not None))
-        identity = json.dumps([facts, sys.version_info[:2], self.options.device])
+        identity: list[Any] = [facts, sys.version_info[:2], self.options.device]
         for part in PARTS:
             patterns = self.wanted_patterns(part)
             if not patterns or part.name in self.options.skip:
                 continue
             if self.interrupted or self.seconds_left() < LEAST_SECONDS:
                 break
-            self.run_part(part, patterns, environment, missing, identity)
+            built = None
+            if part.name != "kernels":  # which compiles for a minute itself, and needs no C
+                native.wait(self.seconds_left())
+                self.record.machine["native code"] = native.state
+                built = native.state.startswith("built")  # what was skipped without it is not known with it
+            self.run_part(part, patterns, environment, missing, json.dumps([*identity, built]))
             self.record.write(self.words)
-        self.record.write(self.words)
-        page = write_page(self.options.json)
-        return self.tell_end(page)
 
     def run_part(
         self, part: PartEntry, patterns: list[str], environment: dict[str, str], missing: list[str], identity: str

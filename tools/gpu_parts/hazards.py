@@ -5,7 +5,6 @@ The programs are in tests/programs/cuda_hazards. A line that ends with `# culpri
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -72,8 +71,8 @@ def run_switch_tests(device: PartDevice) -> Facts:
     """The tests of every switch, which are written for pytest."""
     if device.is_emulated:
         raise SkippedCheck("emulated: tests/control/test_switches_cuda.py needs CUDA")
-    if importlib.util.find_spec("pytest") is None:
-        raise SkippedCheck("pytest is missing: carry its wheel")
+    if subprocess.run([sys.executable, "-c", "import pytest"], capture_output=True, check=False).returncode != 0:
+        raise SkippedCheck("pytest is missing: carry its wheel, and what it needs")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/control/test_switches_cuda.py"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT - 5, check=False)
     assert done.returncode == 0, done.stdout[-1500:] + done.stderr[-500:]

@@ -6,6 +6,7 @@ Nothing is fetched: a package that is missing comes from a folder of wheels, or 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import json
@@ -13,9 +14,11 @@ import os
 import platform
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
+import time
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -31,7 +34,7 @@ IMPORTED = {
 """Packages that samerun, its build and one part need, with what they are imported as."""
 CARRIED = tuple(name for name in IMPORTED if name != "numpy")
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
-BUILD_LIMIT = 300.0
+BUILD_LIMIT = 400.0
 PROBE_LIMIT = 300.0
 Facts = dict[str, Any]
 
@@ -103,12 +106,26 @@ def make_environment(work: Path, wheels: Path | None) -> tuple[dict[str, str], l
 
 
 def unpack_wheels(packages: list[str], wheels: Path, into: Path) -> None:
-    """Unpack the wheels of `packages` that this Python can import. A wheel is a zip file of what goes beside others."""
+    """Unpack, for each of `packages`, its newest wheel that this Python can import."""
     into.mkdir(parents=True, exist_ok=True)
+    chosen: dict[str, tuple[list[int], Path]] = {}
     for path in sorted(wheels.glob("*.whl")):
-        if normalize_name(path.name.split("-")[0]) in packages and fits_this_python(path.name):
-            with zipfile.ZipFile(path) as archive:
-                archive.extractall(into)
+        name, version = path.name.split("-")[:2]
+        package, numbers = normalize_name(name), [int(each) for each in re.findall(r"\d+", version)]
+        if package in packages and fits_this_python(path.name) and supports_this_python(path):
+            chosen[package] = max(chosen.get(package, (numbers, path)), (numbers, path))
+    for _, path in chosen.values():
+        with zipfile.ZipFile(path) as archive:
+            archive.extractall(into)
+
+
+def supports_this_python(wheel: Path) -> bool:
+    """Whether its metadata ask for no newer Python."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        text = archive.read(names[0]).decode(errors="replace") if names else ""
+    oldest = re.search(r"^Requires-Python:.*>=\s*(\d+)\.(\d+)", text, re.MULTILINE)
+    return oldest is None or (int(oldest[1]), int(oldest[2])) <= sys.version_info[:2]
 
 
 def normalize_name(name: str) -> str:
@@ -148,27 +165,55 @@ def collect_wheels(into: Path) -> int:
     return code
 
 
-def build_native_code(environment: dict[str, str], missing: list[str]) -> str:
-    """Build samerun's C in place where that can be done and was not. What came of it, in a few words."""
-    suffix = sysconfig.get_config_var("EXT_SUFFIX")
-    if (ROOT / f"src/samerun/numerics/kernels/_portable{suffix}").exists():
-        return "built before"
-    if shutil.which("gcc") is None and shutil.which("cc") is None:
-        return "not built: no C compiler"
-    if "setuptools" in missing:
-        return "not built: no setuptools"
-    temporary = Path(environment["SAMERUN_GPU_WORK"]) / "objects"
-    command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace", "--build-temp", str(temporary)]
-    try:
-        done = subprocess.run(
-            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=BUILD_LIMIT, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return f"not built: not done after {BUILD_LIMIT:.0f} seconds"
-    if done.returncode != 0 or not (ROOT / f"src/samerun/numerics/kernels/_portable{suffix}").exists():
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        return f"not built: {last[:200]}"
-    return "built"
+class NativeBuild:
+    """samerun's C, built in place where that can be done and was not; meanwhile parts that need none of it run."""
+
+    def __init__(self, environment: dict[str, str], missing: list[str]) -> None:
+        self._library = ROOT / f"src/samerun/numerics/kernels/_portable{sysconfig.get_config_var('EXT_SUFFIX')}"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log = Path(environment["SAMERUN_GPU_WORK"]) / "build.log"
+        self.state = "built before"
+        """What came of it, in a few words."""
+        if self._library.exists():
+            return
+        if shutil.which("gcc") is None and shutil.which("cc") is None:
+            self.state = "not built: no C compiler"
+        elif "setuptools" in missing:
+            self.state = "not built: no setuptools"
+        else:
+            self._start(environment)
+
+    def _start(self, environment: dict[str, str]) -> None:
+        temporary = Path(environment["SAMERUN_GPU_WORK"]) / "objects"
+        command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace", "--build-temp", str(temporary)]
+        self.state, self._began = "being built", time.monotonic()
+        with open(self._log, "wb") as log:
+            self._process = subprocess.Popen(
+                [*command, "--parallel", str(os.cpu_count() or 1)], cwd=ROOT, env=environment,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+
+    def wait(self, seconds: float) -> None:
+        """Until it is done, or so long at most; then it is given up."""
+        if self._process is None:
+            return
+        left = max(0.0, min(seconds, BUILD_LIMIT - (time.monotonic() - self._began)))
+        try:
+            self._process.wait(left)
+        except subprocess.TimeoutExpired:
+            self.state = f"not built: not done after {time.monotonic() - self._began:.0f} seconds"
+            self.stop()
+            return
+        last = (self._log.read_text(errors="replace").strip().splitlines() or ["no message"])[-1]
+        self.state = "built" if self._library.exists() else f"not built: {last[:200]}"
+        self._process = None
+
+    def stop(self) -> None:
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._process = None
 
 
 def describe_run(torch_facts: Facts, native: str, missing: list[str], device: str) -> Facts:
