@@ -4,6 +4,7 @@
 # make fuzz-portable     wrong arguments to portable operators, under AddressSanitizer
 # make test-slow         the rest of what CI runs                make test-exhaustive   minutes for one claim
 # make test-adapters     Lightning, transformers, accelerate, s3, gs, NVRTC
+# make gpu             what only a CUDA device can tell, in MINUTES=40; needs torch alone
 # make test-packages   50 packages beside torch         make test-programs   training programs that others wrote
 
 VENV := .venv
@@ -13,7 +14,7 @@ BIN := $(VENV)/bin
 PYTHON := $(BIN)/python
 STAMP := $(VENV)/.samerun-installed
 
-.PHONY: setup demo test test-slow test-exhaustive test-adapters test-packages test-programs lint format types bench fuzz fuzz-portable
+.PHONY: setup demo test test-slow test-exhaustive test-adapters test-packages test-programs lint format types bench fuzz fuzz-portable gpu
 
 setup: $(STAMP)
 
@@ -140,3 +141,10 @@ $(ASAN)/.built: setup.py $(wildcard native/*.c native/*.h native/*.inc native/fu
 bench: $(STAMP)
 	$(PYTHON) benchmarks/bench_watch.py
 	$(PYTHON) benchmarks/bench_data.py
+
+# With the environment's torch, or, where none was made, with that of the system: a machine with a GPU may reach no
+# package index.
+MINUTES := 40
+
+gpu:
+	$(if $(wildcard $(STAMP)),$(PYTHON),python3) tools/gpu.py --minutes $(MINUTES)

@@ -12,68 +12,101 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import bench_cuda_portable
 import torch
 import torch.nn.functional as nnf
-from cuda_clock import TURNS, Work, least, milliseconds
+from cuda_clock import TURNS, CaseInputs, Work, least, milliseconds
 
 from samerun.control.deterministic_kernels import install
 
-Case = tuple[str, Work]
+MakeWork = Callable[[CaseInputs], Work]
 
 
-def backward(function: Callable[[torch.Tensor], torch.Tensor], *shape: int) -> Work:
-    """The gradient alone: the forward pass is done once, outside."""
-    x = torch.randn(*shape, device="cuda", requires_grad=True)
-    out = function(x)
-    weight = torch.randn_like(out)
-    return lambda: torch.autograd.grad(out, x, weight, retain_graph=True)
+def pooled_indices(draw: CaseInputs) -> tuple[torch.Tensor, torch.Tensor]:
+    return nnf.max_pool2d(draw.randn(draw.part(32), 64, 64, 64), 2, return_indices=True)
 
 
-def cases() -> Iterator[Case]:
-    """Each makes its inputs only when it is reached, so that they do not all lie in memory at once."""
-    yield "avg_pool3d", backward(lambda x: nnf.avg_pool3d(x, 3, 1), 8, 32, 32, 32, 32)
-    yield "adaptive_avg_pool", backward(lambda x: nnf.adaptive_avg_pool2d(x, (9, 9)), 32, 64, 64, 64)
-    yield "max_pool adaptive", backward(lambda x: nnf.adaptive_max_pool2d(x, (33, 33)), 32, 64, 64, 64)
-    yield "max_pool 3d", backward(lambda x: nnf.max_pool3d(x, 3, 2, 1), 8, 32, 32, 32, 32)
-    yield "interpolate bicubic", backward(lambda x: nnf.interpolate(x, scale_factor=2, mode="bicubic"), 16, 64, 64, 64)
-    bilinear = torch.ops.aten.upsample_bilinear2d
-    yield "interpolate bilinear", backward(lambda x: bilinear(x, [128, 128], False), 16, 64, 64, 64)
-    yield "reflection_pad", backward(lambda x: nnf.pad(x, (8, 8, 8, 8), mode="reflect"), 32, 64, 64, 64)
-    yield "replication_pad", backward(lambda x: torch.ops.aten.replication_pad2d(x, [8, 8, 8, 8]), 32, 64, 64, 64)
-    grid = torch.rand(16, 64, 64, 2, device="cuda") * 2 - 1
-    yield "grid_sample", backward(lambda x: nnf.grid_sample(x, grid, align_corners=False), 16, 64, 64, 64)
-    pooled, places = nnf.max_pool2d(torch.randn(32, 64, 64, 64, device="cuda"), 2, return_indices=True)
-    yield "max_unpool", lambda: nnf.max_unpool2d(pooled, places, 2)
-    logits, target = torch.randn(16, 21, 128, 128, device="cuda"), torch.randint(0, 21, (16, 128, 128), device="cuda")
-    yield "nll_loss2d", lambda: nnf.nll_loss(logits, target)
-    words, lengths, goals = torch.randint(1, 40, (16, 60), device="cuda"), [200] * 16, [50] * 16
-    yield (
-        "ctc_loss",
-        backward(
-            lambda x: nnf.ctc_loss(x.log_softmax(2), words, torch.tensor(lengths), torch.tensor(goals)), 200, 16, 40
-        ),
-    )
-    pairs = torch.randint(0, 5000, (4000, 10), device="cuda")
-    yield "embedding_bag_max", backward(lambda w: nnf.embedding_bag(pairs, w, mode="max"), 5000, 64)
-    for crowded in (100, 1_000_000):
-        index, values = torch.randint(0, crowded, (1_000_000,), device="cuda"), torch.randn(1_000_000, device="cuda")
-        cells = torch.ones(crowded, device="cuda")
-        where = f"{crowded} cells"
-        yield f"put, {where}", lambda i=index, v=values, c=cells: c.put_(i, v)
-        yield f"put accumulate, {where}", lambda i=index, v=values, c=cells: c.put_(i, v, accumulate=True)
-        yield f"bincount, {where}", lambda i=index, v=values: torch.bincount(i, v)
-        yield f"scatter_reduce prod, {where}", lambda i=index, v=values, c=cells: c.scatter_reduce(0, i, v, "prod")
-        yield f"index_reduce mean, {where}", lambda i=index, v=values, c=cells: c.index_reduce(0, i, v, "mean")
-    x = torch.randn(4_000_000, device="cuda")
-    yield "histc", lambda: torch.histc(x, 100, -4, 4)
-    yield "cumsum 4M", lambda: x.cumsum(0)
-    yield "cumsum 2000x2000", lambda: x.view(2000, 2000).cumsum(1)
-    yield "median", lambda: x.view(2000, 2000).median(1)
-    yield "kthvalue", lambda: x.view(2000, 2000).kthvalue(500, 1)
+def unpool(draw: CaseInputs) -> Work:
+    pooled, places = pooled_indices(draw)
+    return lambda: nnf.max_unpool2d(pooled, places, 2)
+
+
+def nll_loss2d(draw: CaseInputs) -> Work:
+    count = draw.part(16)
+    logits, target = draw.randn(count, 21, 128, 128), draw.randint(0, 21, (count, 128, 128))
+    return lambda: nnf.nll_loss(logits, target)
+
+
+def ctc_loss(draw: CaseInputs) -> Work:
+    count = draw.part(16)
+    words, lengths, goals = draw.randint(1, 40, (count, 60)), torch.tensor([200] * count), torch.tensor([50] * count)
+    return draw.gradient(lambda x: nnf.ctc_loss(x.log_softmax(2), words, lengths, goals), 200, count, 40)
+
+
+def grid_sample(draw: CaseInputs) -> Work:
+    count = draw.part(16)
+    grid = draw.rand(count, 64, 64, 2) * 2 - 1
+    return draw.gradient(lambda x: nnf.grid_sample(x, grid, align_corners=False), count, 64, 64, 64)
+
+
+def embedding_bag_max(draw: CaseInputs) -> Work:
+    pairs = draw.randint(0, 5000, (draw.part(4000), 10))
+    return draw.gradient(lambda w: nnf.embedding_bag(pairs, w, mode="max"), 5000, 64)
+
+
+CROWDED: dict[str, Callable[[torch.Tensor, torch.Tensor, torch.Tensor], object]] = {
+    "put": lambda i, v, c: c.put_(i, v),
+    "put accumulate": lambda i, v, c: torch.zeros_like(c).put_(i, v, accumulate=True),
+    "bincount": lambda i, v, c: torch.bincount(i, v),
+    "scatter_reduce prod": lambda i, v, c: c.scatter_reduce(0, i, v, "prod"),
+    "index_reduce mean": lambda i, v, c: c.index_reduce(0, i, v, "mean"),
+}
+
+
+def crowded(name: str, cells: int, draw: CaseInputs) -> Work:
+    """Many values that go to few cells, or to as many."""
+    count = draw.part(1_000_000)
+    cells = min(cells, count)
+    index, values, target = draw.randint(0, cells, (count,)), draw.randn(count), draw.rand(cells) + 0.5
+    return lambda: CROWDED[name](index, values, target)
+
+
+def of_row(function: Callable[[torch.Tensor], object], draw: CaseInputs) -> Work:
+    x = draw.randn(draw.part(2000) * 2000)
+    return lambda: function(x)
+
+
+def pooling(function: Callable[[torch.Tensor], torch.Tensor], count: int, shape: tuple[int, ...]) -> MakeWork:
+    return lambda draw: draw.gradient(function, draw.part(count), *shape)
+
+
+bilinear = torch.ops.aten.upsample_bilinear2d
+CASES: dict[str, MakeWork] = {
+    "avg_pool3d": pooling(lambda x: nnf.avg_pool3d(x, 3, 1), 8, (32, 32, 32, 32)),
+    "adaptive_avg_pool": pooling(lambda x: nnf.adaptive_avg_pool2d(x, (9, 9)), 32, (64, 64, 64)),
+    "max_pool adaptive": pooling(lambda x: nnf.adaptive_max_pool2d(x, (33, 33)), 32, (64, 64, 64)),
+    "max_pool 3d": pooling(lambda x: nnf.max_pool3d(x, 3, 2, 1), 8, (32, 32, 32, 32)),
+    "interpolate bicubic": pooling(lambda x: nnf.interpolate(x, scale_factor=2, mode="bicubic"), 16, (64, 64, 64)),
+    "interpolate bilinear": pooling(lambda x: bilinear(x, [128, 128], False), 16, (64, 64, 64)),
+    "reflection_pad": pooling(lambda x: nnf.pad(x, (8, 8, 8, 8), mode="reflect"), 32, (64, 64, 64)),
+    "replication_pad": pooling(lambda x: torch.ops.aten.replication_pad2d(x, [8, 8, 8, 8]), 32, (64, 64, 64)),
+    "grid_sample": grid_sample,
+    "max_unpool": unpool,
+    "nll_loss2d": nll_loss2d,
+    "ctc_loss": ctc_loss,
+    "embedding_bag_max": embedding_bag_max,
+    **{f"{name}, {cells} cells": partial(crowded, name, cells) for cells in (100, 1_000_000) for name in CROWDED},
+    "histc": partial(of_row, lambda x: torch.histc(x, 100, -4, 4)),
+    "cumsum 4M": partial(of_row, lambda x: x.cumsum(0)),
+    "cumsum 2000x2000": partial(of_row, lambda x: x.view(-1, 2000).cumsum(1)),
+    "median": partial(of_row, lambda x: x.view(-1, 2000).median(1)),
+    "kthvalue": partial(of_row, lambda x: x.view(-1, 2000).kthvalue(500, 1)),
+}
+"""What is measured, by the beginning of the name of its operator. Inputs are made when a case is asked for."""
 
 
 def torch_default(work: Work) -> float | None:
@@ -112,9 +145,11 @@ def main(names: list[str]) -> int:
         return subprocess.run([sys.executable, watch, "--device", "cuda", "--ways", "nothing,steps,ops"]).returncode
     print(f"torch {torch.__version__}, {torch.cuda.get_device_name()}; milliseconds a call, least of {TURNS}")
     print(f"{'':32} {'default':>10} {'determ.':>10} {'samerun':>10} {'samerun / default':>18}")
-    for name, work in cases():
+    for name, make_work in CASES.items():
         if names and not any(name.startswith(each) for each in names):
             continue
+        torch.manual_seed(0)
+        work = make_work(CaseInputs())
         default, deterministic, mine = least(work, (torch_default, torch_deterministic, ours))
         assert default is not None and mine is not None
         theirs = "none" if deterministic is None else f"{deterministic:.3f}"

@@ -98,24 +98,30 @@ def work(name: str, way: str, threads: int, device: str) -> None:
         print(seconds, used, flush=True)
 
 
+def watch_environment(name: str, way: str, folder: Path) -> dict[str, str]:
+    """The variables with which a program is watched in this way; none where it is not."""
+    if way not in ("steps", "receipt", "ops", "python", "double"):
+        return {}
+    from samerun.base.launch import bootstrap_folder
+    from samerun.record.config import CONFIG_VARIABLE, WatchConfig
+
+    traces = folder / f"{name}-{way}"
+    traces.mkdir()
+    depth = "steps" if way in ("steps", "receipt") else "ops"
+    config = WatchConfig(folder=str(traces), depth=depth, receipt=way == "receipt")
+    environment = {}
+    if way == "double":
+        config = replace(config, executions=2, fresh_memory="zeros")
+        environment["MALLOC_PERTURB_"] = "255"
+    (traces / "watch.json").write_text(config.to_json())
+    environment[CONFIG_VARIABLE] = str(traces / "watch.json")
+    environment["PYTHONPATH"] = os.pathsep.join(p for p in (str(bootstrap_folder()), os.environ.get("PYTHONPATH")) if p)
+    return environment
+
+
 def child(name: str, way: str, threads: int, folder: Path, device: str) -> subprocess.Popen[str]:
     environment = dict(os.environ, OMP_NUM_THREADS=str(threads), PYTHONHASHSEED="1")
-    if way in ("steps", "receipt", "ops", "python", "double"):
-        from samerun.base.launch import bootstrap_folder
-        from samerun.record.config import CONFIG_VARIABLE, WatchConfig
-
-        traces = folder / f"{name}-{way}"
-        traces.mkdir()
-        depth = "steps" if way in ("steps", "receipt") else "ops"
-        config = WatchConfig(folder=str(traces), depth=depth, receipt=way == "receipt")
-        if way == "double":
-            config = replace(config, executions=2, fresh_memory="zeros")
-            environment["MALLOC_PERTURB_"] = "255"
-        (traces / "watch.json").write_text(config.to_json())
-        environment[CONFIG_VARIABLE] = str(traces / "watch.json")
-        environment["PYTHONPATH"] = os.pathsep.join(
-            p for p in (str(bootstrap_folder()), environment.get("PYTHONPATH")) if p
-        )
+    environment.update(watch_environment(name, way, folder))
     if way == "msprobe":
         probe = folder / f"{name}-msprobe.json"
         probe.write_text(

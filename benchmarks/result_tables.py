@@ -27,6 +27,8 @@ HERE = Path(__file__).resolve().parent
 PAGE = HERE / "RESULTS.md"
 BLOCK = re.compile(r"<!-- (results/[\w-]+\.json) -->\n.*?<!-- end -->\n", re.DOTALL)
 Cell = str | float | int | None
+GPU_FACTS = ("gpu", "driver", "cuda", "cudnn", "native code", "missing packages", "source")
+"""Of the machine, in the records of tools/gpu.py."""
 
 
 class ResultTable:
@@ -127,8 +129,12 @@ def render_record(record: dict[str, Any]) -> str:
     machine = record["machine"]
     told = [machine["processor"], machine["instructions"], f"{machine['cores']} cores", f"load {machine['load']}"]
     told += [f"{name} {machine[name]}" for name in ("python", "torch", "numpy") if machine[name]]
+    told += [f"{name} {machine[name]}" for name in GPU_FACTS if machine.get(name)]
     lines = [f"`{record['command']}`, {record['date']}: {', '.join(map(str, told))}.", ""]
     for table in record["tables"]:
+        if not table["rows"]:
+            lines += [f"**{table['title']}**: none.", ""]
+            continue
         names, formats = list(table["columns"]), list(table["columns"].values())
         lines += [f"**{table['title']}**", "", f"| {' | '.join(names)} |", "|" + "---|" * len(names)]
         lines += [format_row(row, formats) for row in table["rows"]]

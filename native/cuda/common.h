@@ -8,7 +8,10 @@
 
 #include "../portable.h"
 
-#define KERNEL extern "C" __global__ void
+/* The most threads of a block of a kernel: the compiler then keeps to the registers that so many can have. Without it,
+ * a kernel for 1024 threads that took 65 registers would be refused when it is started, on some devices alone. */
+#define KERNEL_OF(most_threads) extern "C" __global__ void __launch_bounds__(most_threads)
+#define KERNEL KERNEL_OF(256)
 #define DEVICE static __device__ __forceinline__
 
 enum { WARP = SUM_LANES, MOST_WARPS = 8, MOST_LEVELS = 64 };

@@ -57,8 +57,9 @@ DEVICE void sum_segments(Real *out, const Real *source, const int64_t *sorted_ke
                                  int64_t outer, int64_t n, int64_t inner, int64_t places) {                       \
         add_to_segments(out, source, sorted_keys, order, outer, n, inner, places);                                \
     }                                                                                                             \
-    KERNEL sum_segments##bits(Real *out, const Real *source, const int64_t *sorted_keys, const int64_t *order,    \
-                              const int64_t *end, int64_t n, int64_t width) {                                     \
+    KERNEL_OF(WARP *WARP)                                                                                         \
+    sum_segments##bits(Real *out, const Real *source, const int64_t *sorted_keys, const int64_t *order,           \
+                       const int64_t *end, int64_t n, int64_t width) {                                            \
         sum_segments(out, source, sorted_keys, order, end, n, width);                                             \
     }
 SEGMENTS(float, 32)

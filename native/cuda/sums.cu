@@ -111,21 +111,22 @@ DEVICE void cumulate(int is_product, const Real *x, Real *out, int64_t outer, in
     }
 }
 
-#define SUMS(Real, bits)                                                                                        \
-    KERNEL reduce_row_blocks##bits(int term, const Real *x, const Real *center, Real *parts, int64_t blocks,    \
-                                   dims_t kept, dims_t reduced) {                                               \
-        reduce_row_blocks(term, x, center, parts, blocks, kept, reduced);                                       \
-    }                                                                                                           \
-    KERNEL reduce_column_blocks##bits(int term, const Real *x, const Real *center, Real *parts, int64_t blocks, \
-                                      dims_t kept, dims_t reduced) {                                            \
-        reduce_column_blocks(term, x, center, parts, blocks, kept, reduced);                                    \
-    }                                                                                                           \
-    KERNEL reduce_block_trees##bits(int is_product, Real *parts, Real *out, int64_t blocks) {                   \
-        reduce_block_trees(is_product, parts, out, blocks);                                                     \
-    }                                                                                                           \
-    KERNEL cumulate##bits(int is_product, const Real *x, Real *out, int64_t outer, int64_t n, int64_t inner) {  \
-        cumulate(is_product, x, out, outer, n, inner);                                                          \
-    }                                                                                                           \
+#define SUMS(Real, bits)                                                                                              \
+    KERNEL reduce_row_blocks##bits(int term, const Real *x, const Real *center, Real *parts, int64_t blocks,          \
+                                   dims_t kept, dims_t reduced) {                                                     \
+        reduce_row_blocks(term, x, center, parts, blocks, kept, reduced);                                             \
+    }                                                                                                                 \
+    KERNEL_OF(WARP *WARP)                                                                                             \
+    reduce_column_blocks##bits(int term, const Real *x, const Real *center, Real *parts, int64_t blocks, dims_t kept, \
+                               dims_t reduced) {                                                                      \
+        reduce_column_blocks(term, x, center, parts, blocks, kept, reduced);                                          \
+    }                                                                                                                 \
+    KERNEL reduce_block_trees##bits(int is_product, Real *parts, Real *out, int64_t blocks) {                         \
+        reduce_block_trees(is_product, parts, out, blocks);                                                           \
+    }                                                                                                                 \
+    KERNEL cumulate##bits(int is_product, const Real *x, Real *out, int64_t outer, int64_t n, int64_t inner) {        \
+        cumulate(is_product, x, out, outer, n, inner);                                                                \
+    }                                                                                                                 \
     KERNEL fill##bits(Real *out, Real value, int64_t n) { EACH(i, n) out[i] = value; }
 SUMS(float, 32)
 SUMS(double, 64)

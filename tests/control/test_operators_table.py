@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ import operator_cases
 import pytest
 import torch
 import torch.nn.functional as F
+from deterministic_stand_in import stand_in
 from operator_cases import CASES, Inputs
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -40,37 +39,6 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
-
-
-@contextmanager
-def stand_in(operator: DeterministicOperator, around: Any = None) -> Iterator[dict[str, int]]:
-    """Deterministic mode with the kernels of one operator on the CPU, whatever device they are for.
-
-    Gives how often each was called, by its first overload. `around(call)` stands in for the call.
-    """
-    calls: dict[str, int] = {}
-    library = torch.library.Library("aten", "IMPL")
-    before = torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(True)
-    try:
-        for kernel in operator.kernels:
-            name = kernel.overloads[0]
-            if name in calls:
-                continue  # on the CPU it stands in for less than on CUDA, which comes first
-            calls[name] = 0
-
-            def compute(*args: Any, _name: str = name, _own: Any = kernel.compute, **kwargs: Any) -> Any:
-                calls[_name] += 1
-                return around(lambda: _own(*args, **kwargs)) if around else _own(*args, **kwargs)
-
-            key = "QuantizedCPU" if kernel.keys == ("QuantizedCPU",) else "CPU"
-            for overload in kernel.overloads:
-                if torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{overload}", key):
-                    install.override_kernel(library, overload, key, replace(kernel, compute=compute))
-        yield calls
-    finally:
-        library._destroy()
-        torch.use_deterministic_algorithms(before)
 
 
 def run(name: str, dtype: torch.dtype, device: str = "cpu", through: torch.dtype | None = None) -> list[torch.Tensor]:
@@ -299,26 +267,6 @@ def test_bad_input_is_said_in_the_users_numbers() -> None:
         torch.zeros(3).kthvalue(4)
     with stand_in(BY_NAME["bincount"]), pytest.raises(RuntimeError, match="negative number -1"):
         torch.bincount(torch.tensor([-1]), torch.ones(1))
-
-
-# On a device.
-
-
-@pytest.mark.cuda
-@pytest.mark.parametrize("name", sorted(set(BY_NAME) - {"resize_quantized"}))
-def test_two_hundred_repeats_on_cuda_have_the_same_bits(name: str) -> None:
-    wanted = run(name, torch.float64)
-    install.install()
-    torch.use_deterministic_algorithms(True)
-    try:
-        first = run(name, torch.float64, "cuda")
-        digests = {tuple(bits(run(name, torch.float32, "cuda"))) for _ in range(200)}
-    finally:
-        torch.use_deterministic_algorithms(False)
-        install.uninstall()
-    assert len(digests) == 1
-    for one, other in zip(wanted, first, strict=True):
-        torch.testing.assert_close(other.cpu(), one, rtol=1e-9, atol=1e-9, equal_nan=True)
 
 
 def test_cases_are_drawn_alike_for_every_device() -> None:

@@ -57,6 +57,10 @@ class OwnGeneratorWarning(UserWarning):
     """A dataset or a transform draws from a generator of its own, which no key reaches."""
 
 
+class CudaError(SamerunError, RuntimeError):
+    """The CUDA driver refuses a call, or reports what an earlier kernel did: after most errors the process is lost."""
+
+
 class NotPortableError(SamerunError):
     """Inside `samerun.portable()`: an operator whose bits nothing promises to be the same elsewhere."""
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import ctypes
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -24,10 +26,11 @@ from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import samerun
-from samerun.base.errors import SamerunError
+from samerun.base.errors import CudaError
 from samerun.numerics.aten_handlers import declare
 from samerun.numerics.aten_handlers.table import resolve_runner_unless_exact
-from samerun.numerics.cuda import elementwise, launch, products, rows, sums
+from samerun.numerics.cuda import compiler, elementwise, launch, libraries, products, rows, sums
+from samerun.numerics.dispatch import mode
 from samerun.numerics.kernels import random as kernel_random
 from samerun.numerics.kernels.tensors import STORAGE_TYPES
 
@@ -142,39 +145,66 @@ def test_draws_for_a_device_move_the_stream_of_the_cpu() -> None:
     assert first == [(3, 0), (3, 1), (3, 2), (3, 3)]
 
 
-class Driver:
-    """The driver's calls, as cuda.bindings gives them: an error number first."""
+class StubDriver:
+    """The driver's calls: each returns an error number and writes what it gives to an address."""
 
-    def __init__(self) -> None:
+    def __init__(self, current_context: int | None) -> None:
+        self.current_context = current_context
         self.seen: list[Any] = []
         self.error = 0
 
-    def cuCtxGetCurrent(self) -> Any:
-        return 0, 5
+    def cuCtxGetCurrent(self, out: Any) -> int:
+        out._obj.value = self.current_context
+        return 0
 
-    def cuModuleLoadData(self, code: bytes) -> Any:
+    def cuDeviceGet(self, out: Any, index: int) -> int:
+        out._obj.value = index
+        return 0
+
+    def cuDevicePrimaryCtxRetain(self, out: Any, device: Any) -> int:
+        self.seen.append(f"context of device {device.value}")
+        out._obj.value = 77
+        return 0
+
+    def cuCtxSetCurrent(self, context: Any) -> int:
+        self.current_context = context.value
+        return 0
+
+    def cuThreadExchangeStreamCaptureMode(self, mode: Any) -> int:
+        self.seen.append(("capture mode", mode._obj.value))
+        mode._obj.value = 0 if mode._obj.value else 2
+        return 0
+
+    def cuModuleLoadData(self, out: Any, code: bytes) -> int:
         self.seen.append(code)
-        return 0, "module"
+        out._obj.value = 5
+        return 0
 
-    def cuModuleGetFunction(self, module: str, name: bytes) -> Any:
-        return 0, name.decode()
+    def cuModuleGetFunction(self, out: Any, module: Any, name: bytes) -> int:
+        self.seen.append((module.value, name.decode()))
+        out._obj.value = len(name)
+        return 0
 
-    def cuLaunchKernel(self, function: str, *how: int) -> Any:
-        *sizes, generator_stream, places, extra = how
+    def cuLaunchKernel(self, function: Any, *how: Any) -> int:
+        *sizes, stream, places, extra = how
         first = ctypes.c_int64.from_address(ctypes.c_void_p.from_address(places).value or 0).value
-        self.seen.append((function, sizes, generator_stream, first, extra))
-        return (self.error,)
+        self.seen.append((function.value, sizes, stream, first, extra))
+        return self.error
 
-    def cuGetErrorString(self, error: int) -> Any:
-        return 0, b"out of luck"
+    def cuGetErrorString(self, error: int, out: Any) -> int:
+        out._obj.value = b"out of luck"
+        return 0
 
 
-def test_what_the_driver_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    driver, compiled = Driver(), []
-    monkeypatch.setattr(launch, "_import_driver_bindings", lambda: driver)
+@pytest.mark.parametrize("has_context", [True, False])
+def test_what_the_driver_is_told(has_context: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver, compiled = StubDriver(3 if has_context else None), []
+    monkeypatch.setattr(libraries, "load_driver", lambda: driver)
+    monkeypatch.setattr(launch, "choose_architecture", lambda capability: f"sm_{capability[0]}{capability[1]}")
     monkeypatch.setattr(launch, "compile_cuda_source_cached", lambda *given: compiled.append(given[2]) or b"code")
     monkeypatch.setattr(launch, "_functions", {})
     monkeypatch.setattr(launch, "_modules", {})
+    monkeypatch.setattr(launch, "_thread", threading.local())
     monkeypatch.setattr(torch.cuda, "device", lambda index: nullcontext())
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (9, 0))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda index: SimpleNamespace(cuda_stream=17))
@@ -183,11 +213,60 @@ def test_what_the_driver_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     launch.launch_grid_stride(device, "sums", "fill32", 1000, ctypes.c_int64(42))
     launch.launch_kernel(device, "sums", "fill32", 0, (32,))
     assert compiled == ["sm_90"], "a file is compiled once"
+    assert driver.current_context == (3 if has_context else 77)
     assert driver.seen == [
+        *([] if has_context else ["context of device 1"]),
+        ("capture mode", 2),
         b"code",
-        ("reduce_column_blocks32", [3, 1, 1, 32, 32, 1, 0], 17, 41, 0),
-        ("fill32", [4, 1, 1, 256, 1, 1, 0], 17, 42, 0),
+        (5, "reduce_column_blocks32"),
+        ("capture mode", 0),
+        (len("reduce_column_blocks32"), [3, 1, 1, 32, 32, 1, 0], 17, 41, None),
+        ("capture mode", 2),
+        (5, "fill32"),
+        ("capture mode", 0),
+        (len("fill32"), [4, 1, 1, 256, 1, 1, 0], 17, 42, None),
     ]
-    driver.error = 2
-    with pytest.raises(SamerunError, match="CUDA: out of luck"):
+    driver.error = 700
+    with pytest.raises(CudaError, match=r"CUDA: out of luck \(error 700\)"):
         launch.launch_grid_stride(device, "sums", "fill32", 1, ctypes.c_int64(0))
+
+
+def test_a_device_that_fails_is_no_operator_that_is_not_portable(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*given: Any) -> None:
+        raise CudaError("CUDA: an illegal memory access was encountered.")
+
+    monkeypatch.setattr(mode, "_resolved", {})
+    monkeypatch.setattr(mode, "resolve_runner_unless_exact", lambda func: fail)
+    with samerun.portable(unsupported="warn"), pytest.raises(CudaError, match="illegal memory access"):
+        torch.ones(3).exp()
+
+
+@pytest.mark.parametrize(
+    ("capability", "known", "chosen"),
+    [
+        ((9, 0), (80, 90, 100), "sm_90"), ((8, 6), (75, 80, 90), "sm_80"), ((10, 3), (90, 100, 120), "sm_100"),
+        ((12, 0), (80, 90), "compute_90"), ((7, 0), (80, 90), "sm_70"),
+    ],
+)  # fmt: skip
+def test_a_device_that_is_newer_than_nvrtc(
+    capability: tuple[int, int], known: tuple[int, ...], chosen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiler, "list_nvrtc_architectures", lambda: known)
+    assert compiler.choose_architecture(capability) == chosen
+
+
+def test_nvrtc_is_looked_for_where_torch_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    places = ["nvidia/cuda_nvrtc/lib/libnvrtc.so.12", "torch/lib/libnvrtc-0123abcd.so.12",
+              "nvidia/cu13/lib/libnvrtc.so.13",
+              "torch/lib/libnvrtc-builtins.so.12.9"]  # fmt: skip
+    for place in places:
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / place).write_bytes(b"")
+    monkeypatch.delenv(libraries.NVRTC_VARIABLE, raising=False)
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    found = list(libraries.nvrtc_candidates())
+    assert found[:3] == ["libnvrtc.so.12", *(str(tmp_path / place) for place in places[:2])]
+    assert not [name for name in found if "13" in name.removeprefix(str(tmp_path)) or "builtins" in name]
+    monkeypatch.setenv(libraries.NVRTC_VARIABLE, "/elsewhere/libnvrtc.so")
+    assert list(libraries.nvrtc_candidates()) == ["/elsewhere/libnvrtc.so"]

@@ -16,6 +16,7 @@
 #define __shared__ static
 #define __forceinline__ inline
 #define __host__
+#define __launch_bounds__(most_threads)
 
 struct place_t {
     unsigned x, y, z;

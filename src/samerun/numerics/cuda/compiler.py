@@ -1,19 +1,20 @@
-"""CUDA source to machine code, by NVRTC through cuda-bindings, which torch's CUDA builds bring; kept on disk.
+"""CUDA source to machine code, by NVRTC, which torch's CUDA builds bring; kept on disk.
 
 NVRTC has no files: what a source includes is written in its place.
 """
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from samerun.base.errors import SamerunError
 from samerun.base.files import write_file_atomically
+from samerun.numerics.cuda.libraries import call_nvrtc, load_nvrtc
 
 NAMES = ("elementwise", "sums", "segments", "softmax", "norms", "products", "random")
 """Files of native/cuda, each compiled alone when one of its kernels is first used."""
@@ -47,20 +48,44 @@ def _inline_includes(path: Path, seen: set[Path]) -> str:
     return "\n".join(lines)
 
 
+def choose_architecture(capability: tuple[int, int]) -> str:
+    """What to compile for on a device of this compute capability: "sm_90"; or "compute_90" (PTX, for which the driver
+    finishes the work), where this NVRTC is older than the device.
+    """
+    wanted = 10 * capability[0] + capability[1]
+    known = sorted(number for number in list_nvrtc_architectures() if number <= wanted)
+    # Machine code runs on devices of the same major version that are as new or newer; PTX on all that are newer.
+    same_major = [number for number in known if number // 10 == capability[0]]
+    if same_major:
+        return f"sm_{same_major[-1]}"
+    return f"compute_{known[-1]}" if known else f"sm_{wanted}"
+
+
+@cache
+def list_nvrtc_architectures() -> tuple[int, ...]:
+    """The compute capabilities that NVRTC knows, such as 90 for 9.0."""
+    count = ctypes.c_int()
+    call_nvrtc("nvrtcGetNumSupportedArchs", ctypes.byref(count))
+    found = (ctypes.c_int * count.value)()
+    call_nvrtc("nvrtcGetSupportedArchs", found)
+    return tuple(found)
+
+
 def compile_cuda_source_cached(name: str, source: str, architecture: str) -> bytes:
     """Machine code ("sm_90") or PTX ("compute_90") of `source`; from the cache where it was compiled before.
 
     Raises SamerunError where NVRTC is missing, or refuses.
     """
-    nvrtc = _import_nvrtc_or_explain()
-    version = "{}.{}".format(*_unwrap_nvrtc_result(nvrtc, nvrtc.nvrtcVersion()))
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    call_nvrtc("nvrtcVersion", ctypes.byref(major), ctypes.byref(minor))
+    version = f"{major.value}.{minor.value}"
     key = hashlib.sha256("\0".join([version, architecture, *FLAGS, source]).encode()).hexdigest()
     kept = _cuda_cache_folder() / f"{name}-{architecture}-{key[:32]}"
     try:
         return kept.read_bytes()
     except OSError:
         pass
-    found = _compile_with_nvrtc(nvrtc, name, source, [f"--gpu-architecture={architecture}", *FLAGS])
+    found = _compile_with_nvrtc(name, source, [f"--gpu-architecture={architecture}", *FLAGS])
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
         write_file_atomically(kept, found)
@@ -75,42 +100,23 @@ def _cuda_cache_folder() -> Path:
     return Path(platformdirs.user_cache_dir("samerun", appauthor=False)) / "cuda"
 
 
-def _import_nvrtc_or_explain() -> Any:
-    try:
-        from cuda.bindings import nvrtc
-
-        nvrtc.nvrtcVersion()
-    except (ImportError, RuntimeError) as error:
-        raise SamerunError(
-            f"portable kernels on CUDA are compiled by NVRTC, which is not there ({str(error).splitlines()[0]}).",
-            "pip install cuda-bindings nvidia-cuda-nvrtc, of torch's CUDA version (torch.version.cuda).",
-        ) from None
-    return nvrtc
-
-
-def _unwrap_nvrtc_result(nvrtc: Any, status_and_values: tuple[Any, ...]) -> tuple[Any, ...]:
-    error, *values = status_and_values
-    if int(error) != 0:
-        raise SamerunError(f"NVRTC: {nvrtc.nvrtcGetErrorString(error)[1].decode()}.")
-    return tuple(values)
-
-
-def _compile_with_nvrtc(nvrtc: Any, name: str, source: str, options: Sequence[str]) -> bytes:
+def _compile_with_nvrtc(name: str, source: str, options: Sequence[str]) -> bytes:
     """What NVRTC makes: PTX for a virtual architecture, machine code for a real one."""
-    (program,) = _unwrap_nvrtc_result(
-        nvrtc, nvrtc.nvrtcCreateProgram(source.encode(), f"{name}.cu".encode(), 0, [], [])
-    )
+    program = ctypes.c_void_p()
+    call_nvrtc("nvrtcCreateProgram", ctypes.byref(program), source.encode(), f"{name}.cu".encode(), 0, None, None)
     try:
-        (error,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
-        if int(error) != 0:
-            (size,) = _unwrap_nvrtc_result(nvrtc, nvrtc.nvrtcGetProgramLogSize(program))
-            log = b" " * size
-            nvrtc.nvrtcGetProgramLog(program, log)
-            raise SamerunError(f"NVRTC refuses {name}.cu: {log.decode(errors='replace').strip(chr(0))}")
-        what = "PTX" if "=compute_" in options[0] else "CUBIN"
-        (size,) = _unwrap_nvrtc_result(nvrtc, getattr(nvrtc, f"nvrtcGet{what}Size")(program))
-        found = b" " * size
-        _unwrap_nvrtc_result(nvrtc, getattr(nvrtc, f"nvrtcGet{what}")(program, found))
-        return bytes(found)
+        given = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
+        if load_nvrtc().nvrtcCompileProgram(program, len(options), given) != 0:
+            log = _read_from_program("ProgramLog", program).decode(errors="replace")
+            raise SamerunError(f"NVRTC refuses {name}.cu: {log.strip(chr(0))}")
+        return _read_from_program("PTX" if "=compute_" in options[0] else "CUBIN", program)
     finally:
-        nvrtc.nvrtcDestroyProgram(program)
+        call_nvrtc("nvrtcDestroyProgram", ctypes.byref(program))
+
+
+def _read_from_program(what: str, program: ctypes.c_void_p) -> bytes:
+    size = ctypes.c_size_t()
+    call_nvrtc(f"nvrtcGet{what}Size", program, ctypes.byref(size))
+    found = ctypes.create_string_buffer(size.value)
+    call_nvrtc(f"nvrtcGet{what}", program, found)
+    return found.raw

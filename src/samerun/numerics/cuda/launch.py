@@ -9,14 +9,20 @@ from typing import Any, TypeAlias
 
 import torch
 
-from samerun.base.errors import SamerunError
-from samerun.numerics.cuda.compiler import compile_cuda_source_cached, read_source_with_includes
+from samerun.numerics.cuda.compiler import (
+    choose_architecture,
+    compile_cuda_source_cached,
+    read_source_with_includes,
+)
+from samerun.numerics.cuda.libraries import call_driver
 
 Address: TypeAlias = int
 """Of memory of the device: `Tensor.data_ptr()`, or 0."""
 THREADS = 256
 MOST_BLOCKS = 1 << 16
 """Of a kernel whose threads take several values each."""
+
+_STREAM_CAPTURE_RELAXED = 2
 
 _functions: dict[tuple[int, str], Any] = {}
 _modules: dict[tuple[int, str], Any] = {}
@@ -34,24 +40,18 @@ def launch_kernel(
 ) -> None:
     """Start a kernel of native/cuda/`source_file`.cu. `block_shape`: threads in x (and y). `arguments`: ctypes values.
 
-    Raises SamerunError for what the driver refuses, and where the sources cannot be compiled.
+    Raises CudaError for what the driver refuses, and SamerunError where the sources cannot be compiled.
     """
     if num_blocks == 0:
         return
-    driver = _import_driver_bindings()
     device_index = torch.cuda.current_device() if device.index is None else device.index
     with torch.cuda.device(device_index):
-        _set_thread_context_if_none(driver, device_index)
-        function = _functions.get((device_index, kernel_name)) or _load_kernel(
-            driver, device_index, source_file, kernel_name
-        )
+        _set_thread_context_if_none(device_index)
+        function = _functions.get((device_index, kernel_name)) or _load_kernel(device_index, source_file, kernel_name)
         places = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(each) for each in arguments))
         x, y = (*block_shape, 1)[:2]
         stream = torch.cuda.current_stream(device_index).cuda_stream
-        _unwrap_driver_result(
-            driver,
-            driver.cuLaunchKernel(function, num_blocks, 1, 1, x, y, 1, 0, stream, ctypes.addressof(places), 0),
-        )
+        call_driver("cuLaunchKernel", function, num_blocks, 1, 1, x, y, 1, 0, stream, ctypes.addressof(places), None)
 
 
 def launch_grid_stride(device: torch.device, source_file: str, kernel_name: str, n: int, *arguments: Any) -> None:
@@ -72,39 +72,44 @@ def count_multiprocessors(device: torch.device) -> int:
     return _multiprocessors[device_index]
 
 
-def _import_driver_bindings() -> Any:
-    from cuda.bindings import driver
-
-    return driver
-
-
-def _set_thread_context_if_none(driver: Any, device_index: int) -> None:
+def _set_thread_context_if_none(device_index: int) -> None:
     """torch gives a thread the device's context with its first call there, which may not have been made yet."""
-    if getattr(_thread, "has_context", False):
+    if device_index in _devices_of_thread():
         return
-    (context,) = _unwrap_driver_result(driver, driver.cuCtxGetCurrent())
-    if int(context) == 0:
-        (device,) = _unwrap_driver_result(driver, driver.cuDeviceGet(device_index))
-        (context,) = _unwrap_driver_result(driver, driver.cuDevicePrimaryCtxRetain(device))
-        _unwrap_driver_result(driver, driver.cuCtxSetCurrent(context))
-    _thread.has_context = True
+    context = ctypes.c_void_p()
+    call_driver("cuCtxGetCurrent", ctypes.byref(context))
+    if not context.value:
+        device = ctypes.c_int()
+        call_driver("cuDeviceGet", ctypes.byref(device), device_index)
+        call_driver("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+        call_driver("cuCtxSetCurrent", context)
+    _devices_of_thread().add(device_index)
 
 
-def _load_kernel(driver: Any, device_index: int, source_file: str, kernel_name: str) -> Any:
-    """Compile and load the file for this device, and keep all that is asked of it."""
-    module = _modules.get((device_index, source_file))
-    if module is None:
-        major, minor = torch.cuda.get_device_capability(device_index)
-        code = compile_cuda_source_cached(source_file, read_source_with_includes(source_file), f"sm_{major}{minor}")
-        module = _modules[device_index, source_file] = _unwrap_driver_result(driver, driver.cuModuleLoadData(code))[0]
-    found = _unwrap_driver_result(driver, driver.cuModuleGetFunction(module, kernel_name.encode()))[0]
-    _functions[device_index, kernel_name] = found
+def _devices_of_thread() -> set[int]:
+    if not hasattr(_thread, "devices"):
+        _thread.devices = set()
+    found: set[int] = _thread.devices
     return found
 
 
-def _unwrap_driver_result(driver: Any, status_and_values: tuple[Any, ...]) -> tuple[Any, ...]:
-    error, *values = status_and_values
-    if int(error) != 0:
-        words = driver.cuGetErrorString(error)[1]
-        raise SamerunError(f"CUDA: {words.decode() if words else error}.")
-    return tuple(values)
+def _load_kernel(device_index: int, source_file: str, kernel_name: str) -> Any:
+    """Compile and load the file for this device, and keep all that is asked of it."""
+    # While a CUDA graph is captured, loading counts as a call that may wait, which would end the capture with an error;
+    # in this mode it is let through, as torch does for memory that it asks for.
+    mode = ctypes.c_int(_STREAM_CAPTURE_RELAXED)
+    call_driver("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
+    try:
+        module = _modules.get((device_index, source_file))
+        if module is None:
+            architecture = choose_architecture(torch.cuda.get_device_capability(device_index))
+            code = compile_cuda_source_cached(source_file, read_source_with_includes(source_file), architecture)
+            module = ctypes.c_void_p()
+            call_driver("cuModuleLoadData", ctypes.byref(module), code)
+            _modules[device_index, source_file] = module
+        function = ctypes.c_void_p()
+        call_driver("cuModuleGetFunction", ctypes.byref(function), module, kernel_name.encode())
+    finally:
+        call_driver("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
+    _functions[device_index, kernel_name] = function
+    return function

@@ -12,7 +12,7 @@ import torch
 from torch._ops import OpOverload
 from torch.utils import _python_dispatch
 
-from samerun.base.errors import NotPortableError, NotPortableWarning, SamerunError
+from samerun.base.errors import CudaError, NotPortableError, NotPortableWarning, SamerunError
 from samerun.numerics.aten_handlers.checks import raise_torch_error_unless_accepted
 from samerun.numerics.aten_handlers.declare import NoPortableKernel
 from samerun.numerics.aten_handlers.table import resolve_runner_unless_exact
@@ -104,7 +104,7 @@ class PortableMode(_python_dispatch.TorchDispatchMode):
             return self._run_handler(handler, func, args, kwargs or {})
         except NoPortableKernel as reason:
             return self._raise_or_warn_and_run_torch(reason, func, args, kwargs or {})
-        except NotPortableError:
+        except (NotPortableError, CudaError):
             raise
         except SamerunError as error:  # a kernel refuses a type or a setting
             return self._raise_or_warn_and_run_torch(
