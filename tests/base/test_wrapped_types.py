@@ -10,7 +10,6 @@ import ctypes
 import datetime
 import math
 import os
-import random
 import subprocess
 import sys
 import time
