@@ -80,6 +80,7 @@ def run_part_in_process(
         except KeyboardInterrupt:
             why = "interrupted"
         finally:
+            listed.unlink(missing_ok=True)
             end_process_and_descendants(started.process, started.mark)
             _read_rest(started, run, on_result)
             os.close(started.lines)

@@ -43,7 +43,7 @@ def compare_digests(name: str, how: str, device: PartDevice) -> Facts:
 
 
 def digest(x: Tensor) -> str:
-    return hashlib.sha256(x.detach().cpu().contiguous().numpy().tobytes()).hexdigest()
+    return hashlib.sha256(x.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()).hexdigest()
 
 
 def make_model(name: str, small: bool) -> tuple[nn.Module, Callable[[], torch.optim.Optimizer]]:
@@ -57,11 +57,11 @@ def make_model(name: str, small: bool) -> tuple[nn.Module, Callable[[], torch.op
 def train(name: str, device: str, steps: int, cast: torch.dtype, small: bool) -> dict[str, Tensor]:
     """Parameters and buffers by name; batches are drawn where the model lies."""
     net, make_optimizer = make_model(name, small)
-    net.to(device)
+    net.to(device, cast)  # no autocast: torch casts other operators on CUDA than on the CPU
     optimizer = make_optimizer()
     for _ in range(steps):
-        with torch.autocast(device, torch.bfloat16, enabled=cast is torch.bfloat16):
-            loss = compute_loss(name, net, *draw_batch(name, device, small))
+        x, y = draw_batch(name, device, small)
+        loss = compute_loss(name, net, x.to(cast) if x.is_floating_point() else x, y)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

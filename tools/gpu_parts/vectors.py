@@ -182,4 +182,4 @@ def ask_doctor(device: PartDevice) -> Facts:
 
 def require_cuda(device: PartDevice, what: str) -> None:
     if device.is_emulated:
-        raise SkippedCheck(f"emulated: there are no {what}" if what.endswith("s") else f"emulated: there is not {what}")
+        raise SkippedCheck(f"emulated: it needs {what}")

@@ -61,9 +61,12 @@ def nvrtc_candidates() -> Iterator[str]:
         yield f"libnvrtc.so.{major}"
         for folder in sys.path:
             for below in ("nvidia/cuda_nvrtc/lib", f"nvidia/cu{major}/lib", "torch/lib"):
-                # libnvrtc-<digits>.so.12: renamed, inside the wheels that bring everything in torch/lib.
-                found = {*Path(folder, below).glob(f"libnvrtc.so.{major}*"),
-                         *Path(folder, below).glob(f"libnvrtc-????????.so.{major}*")}  # fmt: skip
+                # libnvrtc-0123abcd.so.12: renamed, inside the wheels that bring everything in torch/lib. Not -builtins,
+                # which has eight letters too.
+                found = {
+                    *Path(folder, below).glob(f"libnvrtc.so.{major}*"),
+                    *Path(folder, below).glob(f"libnvrtc-{'[0-9a-f]' * 8}.so.{major}*"),
+                }
                 yield from sorted(map(str, found))
         for home in (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), f"/usr/local/cuda-{major}",
                      "/usr/local/cuda"):  # fmt: skip
