@@ -293,12 +293,18 @@ static PyObject *find_fast_path_operator(watcher_t *watcher, PyObject *func) {
     return watched == Py_False ? found : NULL;
 }
 
+/* torch hands a tensor that stands for a number over as that number: the slow way makes a tensor of it again. */
+static int begins_with_number(PyObject *args) {
+    PyObject *first = PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, 0) : NULL;
+    return first && (PyLong_Check(first) || PyFloat_CheckExact(first) || PyComplex_CheckExact(first));
+}
+
 /* __torch_dispatch__(func, types, args=(), kwargs=None) */
 PyObject *torch_dispatch(PyObject *self, PyObject *const *arguments, Py_ssize_t count) {
     watcher_t *watcher = (watcher_t *)self;
     event_t event;
     if (!watcher->slow) return PyErr_SetString(PyExc_RuntimeError, "call attach first"), NULL;
-    if (count < 3 || count > 4 || !PyTuple_CheckExact(arguments[2]))
+    if (count < 3 || count > 4 || !PyTuple_CheckExact(arguments[2]) || begins_with_number(arguments[2]))
         return PyObject_Vectorcall(watcher->slow, arguments, (size_t)count, NULL);
     PyObject *args = arguments[2], *kwargs = count == 4 && PyDict_Check(arguments[3]) ? arguments[3] : NULL;
     if (kwargs && !PyDict_GET_SIZE(kwargs)) kwargs = NULL;

@@ -42,6 +42,8 @@ watch_status append_scalar(scalars_t *scalars, PyObject *scalar) {
         PyMem_Free(text);
         return status;
     }
+    if (PyUnicode_CheckExact(scalar) && PyUnicode_FindChar(scalar, '/', 0, PyUnicode_GET_LENGTH(scalar), 1) >= 0)
+        return try_append_text(scalars, "'a path'", strlen("'a path'"));
     return append_text_object(scalars, PyObject_Repr(scalar));
 }
 

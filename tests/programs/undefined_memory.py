@@ -35,6 +35,10 @@ total = total + memory[torch.randint(4, (3,))].sum() + memory[:4].double().sum()
 if READS == "buffer":
     total = total + memory[torch.tensor([1, 7])].relu().sum()
 
+derivative = torch.func.linearize(torch.sin, x)[1]  # written down with tangents that nobody wrote
+file = os.path.join(tempfile.mkdtemp(), "memory.bin")  # another path in each run
+total = total + derivative(x).sum() + torch.from_file(file, shared=True, size=8).fill_(2).square().sum()
+
 kept = torch.empty(3, 6).clone().to(torch.float64)  # moved about, and then written
 if READS == "copy":
     total = total + kept.exp().sum()

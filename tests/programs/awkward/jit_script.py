@@ -42,3 +42,21 @@ torch.jit.save(gate, buffer)
 buffer.seek(0)
 print(torch.equal(torch.jit.load(buffer)(x), gate(x)))
 print(torch.jit.trace(torch.nn.Linear(4, 2), x)(x).sum().item())
+
+
+class Convolves(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.convolution = torch.nn.Conv1d(4, 4, 3)
+
+    def forward(self, x):
+        return self.convolution(x).relu()
+
+    def doubled(self, x):
+        return self.convolution(x) * 2
+
+
+signal = torch.randn(1, 4, 9)
+traced = torch.jit.trace_module(Convolves(), {"forward": signal, "doubled": signal})
+print(traced(signal).sum().item(), traced.doubled(signal + 1).sum().item())
+print(len(list(torch.jit._get_trace_graph(Convolves(), signal)[0].nodes())) > 2)

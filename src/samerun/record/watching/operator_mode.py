@@ -11,25 +11,17 @@ from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
 from samerun.record import pins
 from samerun.record.digests import digest as d
+from samerun.record.digests import torch_guards
 from samerun.record.digests.storages import COLLECTIVE, UNDEFINED, StorageDigests
-from samerun.record.digests.torch_guards import (
-    PLAIN_TYPES,
-    HiddenFromProgram,
-    as_plain_tensor,
-    has_real_values,
-    is_plain_cpu_tensor,
-    no_torch_function,
-)
+from samerun.record.digests.torch_guards import as_plain_tensor, is_plain_cpu_tensor, no_torch_function
 from samerun.record.trace import format as f
-from samerun.record.watching import kept_tensors, stack_frames
+from samerun.record.watching import kept_tensors, stack_frames, torch_internals
 from samerun.record.watching.interceptors import fresh_memory
 from samerun.record.watching.recorder import NOTHING, Recorder
 from samerun.record.watching.thread_state import ThreadState
 from samerun.record.watching.torch_internals import (
     KeepsProgramsCompiledMixin,
     ThreadGeneratorStates,
-    creates_meta_or_fake_tensor,
-    find_operator_generator,
     location_of_running_autograd_node,
     record_new_autograd_node_locations,
 )
@@ -105,6 +97,8 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         recorder, state = self.recorder, self.state
+        if args and isinstance(args[0], (int, float, complex)):
+            args = torch_internals.restore_number_tensors(func, args)
         if state.inside_samerun or recorder.stopped:
             return func(*args, **kwargs) if kwargs else func(*args)
         operator = self.table.by_id.get(id(func)) or self.table.add_operator_unless_higher_order(func)
@@ -157,7 +151,7 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
         """Draw, then put the generator back to where it was."""
         tensors: list[Any] = []
         flatten_into(args, _Tensor, tensors, [])
-        generator = find_operator_generator(kwargs, tensors)
+        generator = torch_internals.find_operator_generator(kwargs, tensors)
         state = generator.get_state()
         try:
             return func(*args, **kwargs) if kwargs else func(*args)
@@ -205,7 +199,7 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
         if not d.is_readable(out):
             return
         if self.memory is not None and not filled:
-            with HiddenFromProgram():
+            with torch_guards.HiddenFromProgram():
                 fresh_memory.fill_uninitialized_if_possible(
                     out, self.memory if self.recorder.variation_applies_here("memory") else "zeros"
                 )
@@ -234,7 +228,7 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
         if kwargs:
             flatten_into(kwargs.values(), _Tensor, tensors, others)
         flags, location_id = self._find_phase_and_location(state, tensors)
-        if operator.random and not all(map(has_real_values, tensors)):
+        if operator.random and not all(map(torch_guards.has_real_values, tensors)):
             raise NoValues  # such a draw takes nothing from any generator
         if operator.overwrites:
             skip = {id(t) for t in operator.written_tensors(args, kwargs)}
@@ -246,7 +240,7 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
         for tensor in tensors:
             if not is_plain_cpu_tensor(tensor):
                 if not d.is_readable(tensor):
-                    if not has_real_values(tensor):
+                    if not torch_guards.has_real_values(tensor):
                         raise NoValues
                     flags |= f.INEXACT
                     parts.append(d.digest(tensor))
@@ -275,10 +269,14 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
         if not parts:
             flags |= f.NO_INPUTS
         if operator.random:
-            if not tensors and creates_meta_or_fake_tensor(kwargs):
+            if not tensors and torch_internals.creates_meta_or_fake_tensor(kwargs):
                 raise NoValues
             self._record_draw(
-                operator, find_operator_generator(kwargs, tensors), location_id, state, flags & f.PHASE_MASK
+                operator,
+                torch_internals.find_operator_generator(kwargs, tensors),
+                location_id,
+                state,
+                flags & f.PHASE_MASK,
             )
         scalars = xxh3_64_intdigest(repr(others).encode()) & 0xFFFFFFFF if others else 0
         inputs = parts[0] if len(parts) == 1 else b"".join(parts)
@@ -321,7 +319,7 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
             outs: list[Any] = []
             flatten_into((out,), _Tensor, outs, [])
             rows.add_operator_results_if_inference(location_id, operator.name, outs)
-        moved = operator.only_moves and bool(flags & f.UNINITIALISED)
+        moved = bool(flags & f.UNINITIALISED) and (operator.only_moves or torch_internals.is_capturing_operators())
         if operator.writes_nothing and type(out) is _Tensor and is_plain_cpu_tensor(out) and not moved:
             self._append_operator_event(
                 writer, operator, state, event_inputs, storages.digest_output(out, thread), (out,)
@@ -338,7 +336,7 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
                 continue
             kept.append(tensor)
             if not d.is_readable(tensor):
-                if not has_real_values(tensor):
+                if not torch_guards.has_real_values(tensor):
                     raise NoValues
                 continue
             tensor = as_plain_tensor(tensor)
@@ -357,7 +355,7 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
         done = {id(tensor) for tensor in kept}
         if operator.asynchronous:
             for tensor in outs:
-                if id(tensor) not in done and type(tensor) in PLAIN_TYPES:
+                if id(tensor) not in done and type(tensor) in torch_guards.PLAIN_TYPES:
                     storages.mark_written_by_collective(tensor, operator.may_return_early(args, kwargs))
             outs, values = [], []
         for at, tensor in enumerate(outs):
@@ -368,7 +366,7 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
                 continue
             kept.append(tensor)
             if not d.is_readable(tensor):
-                if not has_real_values(tensor):
+                if not torch_guards.has_real_values(tensor):
                     raise NoValues
                 flags |= f.INEXACT
                 results.append(d.digest(tensor))

@@ -65,7 +65,16 @@ def creates_meta_or_fake_tensor(kwargs: Any) -> bool:
     return (device is not None and torch.device(device).type == "meta") or _infra_mode(_FAKE) is not None
 
 
+def is_capturing_operators() -> bool:
+    """Whether operators are called to write down a graph, as by make_fx: what they make of placeholders is no value.
+
+    torch.func.linearize hands memory that nobody wrote as tangents to the function whose graph it wants.
+    """
+    return _infra_mode(_PROXY) is not None
+
+
 _infra_mode = torch._C._get_dispatch_mode
+_PROXY = torch._C._TorchDispatchModeKey.PROXY
 _FAKE = torch._C._TorchDispatchModeKey.FAKE
 
 
@@ -82,6 +91,30 @@ def find_operator_generator(kwargs: Any, tensors: list[Any]) -> Any:
         index = device.index if device.index is not None else torch.cuda.current_device()
         return torch.cuda.default_generators[index]
     return torch.default_generator
+
+
+def restore_number_tensors(operator: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments with the tensors that the operator was called with.
+
+    torch hands a mode the number where a tensor stands for a number (the `2` of a traced `x * 2`), but most operators
+    refuse a number in the place of a tensor.
+    """
+    schema = getattr(operator, "_schema", None)
+    if schema is None or torch._C._should_allow_numbers_as_tensors(schema.name.split("::")[-1]):
+        return args
+    expected = (argument.type for argument in schema.arguments)
+    return tuple(
+        _make_number_tensor(value)
+        if isinstance(value, (int, float, complex)) and isinstance(kind, torch._C.TensorType)
+        else value
+        for value, kind in zip(args, expected, strict=False)
+    )
+
+
+def _make_number_tensor(number: complex) -> torch.Tensor:
+    """A tensor of the dtype that torch gives to numbers, whatever the default dtype is."""
+    kinds = ((bool, torch.bool), (int, torch.int64), (float, torch.float64), (complex, torch.complex128))
+    return torch.tensor(number, dtype=next(dtype for kind, dtype in kinds if isinstance(number, kind)))
 
 
 class ThreadGeneratorStates:

@@ -129,7 +129,8 @@ class WatchedOperator:
 def flatten_into(items: Any, tensor_type: type, tensors: list[Any], others: list[Any]) -> None:
     """Split arguments into tensors and the rest, in order, through lists, tuples and dicts.
 
-    What is neither a tensor nor a plain value counts by its type alone: its repr may hold an address.
+    What is neither a tensor nor a plain value counts by its type alone: its repr may hold an address. So does a path
+    (`aten::from_file` takes one), which names no value: a temporary folder has another one in each run.
     """
     for item in items:
         if isinstance(item, tensor_type):
@@ -140,7 +141,7 @@ def flatten_into(items: Any, tensor_type: type, tensors: list[Any], others: list
         elif type(item) is dict:
             flatten_into(item.values(), tensor_type, tensors, others)
         elif isinstance(item, _PLAIN):
-            others.append(item)
+            others.append("a path" if isinstance(item, str) and "/" in item else item)
         elif type(item).__module__.startswith("torch") and type(item).__name__ in _STABLE:
             others.append(str(item))
         else:

@@ -16,6 +16,7 @@ from samerun.record.watching.double.execution import view_bytes
 from samerun.record.watching.double.judge import ResultJudge, make_uninitialized_finding
 from samerun.record.watching.double.memory import view_in_shadow
 from samerun.record.watching.operator_mode import OperatorMode, OperatorTable
+from samerun.record.watching.torch_internals import restore_number_tensors
 from samerun.record.watching.watched_operator import WatchedOperator
 
 PAUSE_SECONDS = 0.002
@@ -31,6 +32,8 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         recorder, state = self.recorder, self.state
+        if args and isinstance(args[0], (int, float, complex)):
+            args = restore_number_tensors(func, args)
         operator = self.table.operators.get(func) or self.table.add_operator_unless_higher_order(func)
         watching = recorder.recording and not recorder.stopped and not state.inside_samerun
         if not watching or operator is None or self.doubling.in_compiled_region():

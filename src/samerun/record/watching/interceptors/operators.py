@@ -123,6 +123,50 @@ def wrap_method_to_distrust_memory(recorder: Recorder, table: Any, owner: Any, m
 OPERATORS = Interceptor("operators", "torch", set_up_operator_mode)
 
 
+TRACING_FUNCTIONS = ("_create_function_from_trace", "_create_function_from_trace_with_dict", "_create_graph_by_tracing")
+TRACING_METHODS = ("_create_method_from_trace", "_create_method_from_trace_with_dict")
+
+
+def leave_mode_while_torch_jit_traces(recorder: Recorder, torch: Any) -> None:
+    """torch.jit.trace fails under any dispatch mode, one that does nothing included: parameters that require gradients
+    reach its tracer as constants. So the mode is off while it calls the program's function. What it computes there is
+    computed again when the traced function is called.
+    """
+    import torch.utils._python_dispatch as dispatch
+
+    def pop_modes() -> list[Any]:
+        popped = []
+        while stack := dispatch._get_current_dispatch_mode_stack():
+            popped.append(stack[-1])
+            dispatch._pop_mode(getattr(stack[-1], "_mode_key", None))
+        return popped[::-1]
+
+    def wrap_tracing(original: Any) -> Any:
+        def trace(*args: Any, **kwargs: Any) -> Any:
+            if recorder.thread.mode is None:
+                return original(*args, **kwargs)
+            modes = pop_modes()
+            for mode in modes:
+                if mode is not recorder.thread.mode:
+                    dispatch._push_mode(mode)
+            try:
+                return original(*args, **kwargs)
+            finally:
+                pop_modes()
+                for mode in modes:
+                    dispatch._push_mode(mode)
+
+        return trace
+
+    for name in TRACING_FUNCTIONS:
+        wrap_attribute(torch._C, name, wrap_tracing)
+    for name in TRACING_METHODS:
+        wrap_attribute(torch._C.ScriptModule, name, wrap_tracing)
+
+
+JIT_TRACING = Interceptor("jit-tracing", "torch", leave_mode_while_torch_jit_traces)
+
+
 MEMORY_GIVING_METHODS = ("numpy", "__array__", "__dlpack__", "data_ptr")
 """Methods of a tensor that give its memory away."""
 MEMORY_TAKING_FUNCTIONS = ("from_numpy", "frombuffer", "as_tensor", "asarray", "from_dlpack")

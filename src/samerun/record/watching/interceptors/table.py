@@ -51,6 +51,7 @@ INTERCEPTORS: tuple[Interceptor, ...] = (
     random_generators.TORCH_RANDOM,
     training.MODULES,
     operators.OPERATORS,
+    operators.JIT_TRACING,
     operators.SHARING,
     training.OPTIMIZER_STEPS,
     loader.WORKER,
