@@ -37,7 +37,11 @@ def read_python_source(file: str) -> SourceFile:
     if not os.path.isfile(file) or os.path.getsize(file) > LARGEST_BYTES:
         raise ValueError("no source file")
     with open(file, "rb") as stream:
-        raw = stream.read()
+        return decode_python_source(stream.read())
+
+
+def decode_python_source(raw: bytes) -> SourceFile:
+    """Raises SyntaxError or ValueError for bytes that are not in the encoding which the source declares."""
     encoding, _ = tokenize.detect_encoding(io.BytesIO(raw).readline)
     bom = "\ufeff" if encoding == "utf-8-sig" else ""
     encoding = encoding.removesuffix("-sig")
