@@ -304,3 +304,43 @@ def _check_all_hazards(words: list[str], variations: list[str], quiet: bool) -> 
         report = search_and_report_all_findings(Search(runner, plan, chosen, environment), [], held)
         progress.clear()
         return report
+
+
+# --- hints for a check
+MAX_HINTS = 5
+MAX_HINTED_FILES = 60
+
+
+def add_lint_hints(report: CheckReport, words: Sequence[str]) -> CheckReport:
+    """The report of a check with notes of what `lint` sees, where a difference has no certain cause.
+
+    `words`: the program as the user named it. Only findings whose kind shows under the variation that differs count.
+    """
+    first = report.first_difference
+    if first is None or (report.cause is not None and report.cause.certain):
+        return report
+    from samerun.lint.file_linting import lint_file, select_rules
+
+    begin = [word for word in words if word.endswith(".py") and os.path.isfile(word)][:1]
+    files = find_files_of_program([*begin, *([first.file] if os.path.isfile(first.file) else [])])
+    rules = select_rules((), ())
+    findings = [one for file in files for one in lint_file(file, rules).findings]
+    fitting = [one for one in findings if first.variation in SHOWN_BY.get(one.cause, ("rerun",))]
+    notes = [
+        f"samerun lint sees at {one.file}:{one.line} ({one.code}, {one.cause}): {one.message}. No experiment has shown"
+        " that it is the cause."
+        for one in fitting[:MAX_HINTS]
+    ]
+    return replace(report, notes=(*report.notes, *notes))
+
+
+def find_files_of_program(begin: Sequence[str]) -> list[str]:
+    """These files and those beside them that they import, as far as imports are written out; at most a few dozen."""
+    from samerun.lint.file_linting import list_imported_files
+
+    found = list(dict.fromkeys(os.path.relpath(one) for one in begin))
+    for file in found:  # grows while it is gone through
+        if len(found) >= MAX_HINTED_FILES:
+            break
+        found += [one for one in list_imported_files(file, os.path.dirname(found[0])) if one not in found]
+    return found[:MAX_HINTED_FILES]

@@ -90,7 +90,8 @@ def read_lint_settings(folder: Path) -> LintSettings:
         tools = _parse_toml(text).get("tool", {})
     except (OSError, ValueError, RecursionError) as error:
         raise SamerunError(f"{path}: {error}.", hint="Correct the file, or lint elsewhere.") from error
-    table = tools.get("samerun", {}).get("lint", {}) if isinstance(tools, dict) else {}
+    own = tools.get("samerun", {}) if isinstance(tools, dict) else {}
+    table = own.get("lint", {}) if isinstance(own, dict) else own
     fields = ("select", "ignore", "exclude")
     for key, value in table.items() if isinstance(table, dict) else [("samerun.lint", table)]:
         strings = isinstance(value, list) and all(isinstance(one, str) for one in value)
@@ -151,6 +152,27 @@ def _is_excluded(path: str, patterns: Sequence[str]) -> bool:
 def _make_problem(file: str, error: BaseException) -> LintProblem:
     said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return LintProblem(str(file), said or type(error).__name__)
+
+
+def list_imported_files(file: str, folder: str) -> list[str]:
+    """The files under `folder`, or beside `file`, that the imports of a file name; none if it is not Python."""
+    try:
+        tree = ast.parse(decode_python_source(read_regular_file(file, LARGEST_BYTES)).text)
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    names: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            module = node.module or ""
+            names += [module, *(f"{module}.{alias.name}".lstrip(".") for alias in node.names)]
+    found = []
+    for name in dict.fromkeys(one for one in names if one):
+        for root in dict.fromkeys((os.path.dirname(file), folder)):
+            stem = os.path.join(root, *name.split("."))
+            found += [one for one in (f"{stem}.py", os.path.join(stem, "__init__.py")) if os.path.isfile(one)]
+    return list(dict.fromkeys(found))
 
 
 # --- one text
@@ -227,7 +249,7 @@ def lint_notebook(raw: bytes, file: str, rules: Iterable[Rule]) -> LintedFile:
     """The findings in the code cells of a notebook, which are looked at as one program; none is mended."""
     try:
         cells = _read_code_cells(raw)
-    except (ValueError, RecursionError, TypeError, AttributeError) as error:
+    except (ValueError, RecursionError, TypeError, AttributeError, LookupError) as error:
         why = "" if isinstance(error, RecursionError) else f" ({escape_as_one_line(str(error), 80)})"
         return LintedFile(file, problem=LintProblem(file, f"it is not a notebook{why}"))
     lines: list[str] = []
@@ -251,7 +273,7 @@ def lint_notebook(raw: bytes, file: str, rules: Iterable[Rule]) -> LintedFile:
     return LintedFile(file, tuple(findings), tuple(() for _ in findings), linted.problem)
 
 
-def _read_code_cells(raw: bytes) -> Iterator[tuple[int, str]] | list[tuple[int, str]]:
+def _read_code_cells(raw: bytes) -> list[tuple[int, str]]:
     """Number, from 1, and source of each code cell."""
     notebook = json.loads(raw)
     cells = []
