@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from samerun.base.source_edits import last_identifier, make_manual_seed_edits, make_seed_argument_edits
 from samerun.lint.rule import Hit, Rule
 from samerun.lint.source_index import SourceIndex, argument_for, default_of, has_star, is_constant, keyword_value
 from samerun.lint.value_flow import drawn_generator
-from samerun.lint.value_origins import GLOBAL_SEEDS, NUMPY_GENERATORS, calls_unknown_seeding, find_origins, is_fallback
+from samerun.lint.value_origins import (
+    GLOBAL_SEEDS,
+    NUMPY_GENERATORS,
+    calls_unknown_seeding,
+    find_origins,
+    is_fallback,
+    is_program,
+)
 
 
 def _lacks_seed(call: ast.Call) -> bool:
@@ -59,9 +67,24 @@ def _find_call_without_seed(index: SourceIndex, call: ast.Call) -> ast.Call | No
     return None
 
 
+def _decides_something(index: SourceIndex, call: ast.Call) -> bool:
+    """Whether a generator is drawn from in this text, for more than names and waiting times, and not seeded later."""
+    parent = index.parents.get(call)
+    target = parent.targets[0] if isinstance(parent, ast.Assign) else None
+    if not isinstance(target, (ast.Name, ast.Attribute)):
+        return True
+    name = last_identifier(target)
+    attributes = (one for one in index.nodes[ast.Attribute] if isinstance(one, ast.Attribute))
+    uses = {one.attr for one in attributes if last_identifier(one.value) == name}
+    passed = any(not isinstance(index.parents.get(one), ast.Attribute) for one in index.name_loads.get(name, ()))
+    if "seed" in uses or "setstate" in uses or _is_only_slept(index, call):
+        return False
+    return passed or bool(uses - {"getrandbits", "hex"})
+
+
 def find_unseeded_python_generators(index: SourceIndex) -> Iterator[Hit]:
     for call in index.calls_of("random.Random"):
-        if _lacks_seed(call) and not is_fallback(index, call) and not _is_only_slept(index, call):
+        if _lacks_seed(call) and not is_fallback(index, call) and _decides_something(index, call):
             edits = tuple(make_seed_argument_edits(call))
             yield Hit(call, "Random() takes its seed from the operating system", edits)
 
@@ -96,21 +119,31 @@ def find_partly_seeded_programs(index: SourceIndex) -> Iterator[Hit]:
         return
     if index.calls_by_name.get("torch.cuda.manual_seed") or index.calls_by_name.get("torch.cuda.manual_seed_all"):
         seeded.add("torch")
-    main = any(isinstance(node, ast.If) and _is_main_test(node.test) for node in index.tree.body)
-    if len(seeded) < (1 if main else 2):
+    if len(seeded) < (1 if is_program(index) else 2):
         return
     told = set(seeded)
     for call in index.calls:
         kind = drawn_generator(index.call_names.get(call, ""))
-        if kind and kind not in told and not is_fallback(index, call):
+        if kind and kind not in told and not is_fallback(index, call) and not _only_names_something(index, call):
             told.add(kind)
-            who = " and ".join(sorted(seeded))
+            which = sorted({"python": "random", "numpy": "NumPy"}.get(one, one) for one in seeded)
+            who = f"{' and '.join(which)} {'is' if len(which) == 1 else 'are'}"
             cause = {"python": "unseeded-python", "numpy": "unseeded-numpy-global", "torch": "unseeded-torch"}[kind]
-            yield Hit(call, f"{who} are seeded in this file, the generator of {kind} is not", cause=cause)
+            yield Hit(call, f"{who} seeded in this file, {NAMES[kind]} is not", cause=cause)
 
 
-def _is_main_test(test: ast.expr) -> bool:
-    return isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and test.left.id == "__name__"
+NAMES = {"python": "Python's random", "numpy": "NumPy's generator", "torch": "torch's generator"}
+
+
+def _only_names_something(index: SourceIndex, call: ast.Call) -> bool:
+    """Whether what is drawn becomes a seed, a port, a name, or a time to wait."""
+    statement = index.statement_of(call)
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    words = re.compile("seed|port|delay|sleep|jitter|name|path|uuid|suffix|prefix|folder|timeout", re.IGNORECASE)
+    around = (one for one in index.ancestors(call) if isinstance(one, ast.Call))
+    return any(words.search(last_identifier(one)) for one in targets) or any(
+        last_identifier(one.func) == "sleep" for one in around
+    )
 
 
 def find_entropy_reseeds(index: SourceIndex) -> Iterator[Hit]:
@@ -168,7 +201,7 @@ UNSEEDED_PYTHON_GENERATOR = Rule(
     "import random\n\nshuffler = random.Random(0)\nrows = [1, 2, 3]\nshuffler.shuffle(rows)\n",
     "pass a seed where the generator is made: random.Random(SEED)",
     "A generator that is seeded later, in another module.",
-    find_unseeded_python_generators,
+    find_unseeded_python_generators, default=False,
 )  # fmt: skip
 UNSEEDED_TORCH_GENERATOR = Rule(
     "SR103", "unseeded-torch-generator", "unseeded-torch-generator",

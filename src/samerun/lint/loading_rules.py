@@ -10,7 +10,7 @@ from samerun.base.source_edits import Edit, last_identifier, make_argument_edits
 from samerun.lint.rule import Hit, Rule
 from samerun.lint.source_index import Function, SourceIndex, has_star, is_constant, keyword_value
 from samerun.lint.value_flow import drawn_generator
-from samerun.lint.value_origins import calls_unknown_seeding, find_origins, is_fallback
+from samerun.lint.value_origins import calls_unknown_seeding, find_origins, is_fallback, is_program
 
 
 def _is_seeded_somewhere(index: SourceIndex, *names: str) -> bool:
@@ -21,23 +21,12 @@ def find_unseeded_splits(index: SourceIndex) -> Iterator[Hit]:
     """`random_split` with neither a generator nor a seed before it, in a program that starts itself."""
     if _is_seeded_somewhere(index, "torch.manual_seed", "torch.seed", "torch.set_rng_state"):
         return
-    local = index.calls_by_name.get("__main__") is not None or _is_program(index)
     for call in index.calls_of("torch.utils.data.random_split"):
-        if local and not has_star(call) and len(call.args) < 3 and keyword_value(call, "generator") is None:
+        if is_program(index) and not has_star(call) and len(call.args) < 3 and keyword_value(call, "generator") is None:
             torch = _local_name(index, "torch")
             made = f"generator={torch}.Generator().manual_seed(0)"
             edits = tuple(make_argument_edits(call, made)) if torch else ()
             yield Hit(call, "nothing in this program seeds torch, so that every run is split otherwise", edits)
-
-
-def _is_program(index: SourceIndex) -> bool:
-    """Whether the text is a script: it has a main block, or statements that do something at its top."""
-    for node in index.tree.body:
-        if isinstance(node, ast.If) and "__name__" in {n.id for n in ast.walk(node.test) if isinstance(n, ast.Name)}:
-            return True
-        if isinstance(node, (ast.For, ast.While, ast.With)):
-            return True
-    return False
 
 
 def _local_name(index: SourceIndex, module: str) -> str | None:

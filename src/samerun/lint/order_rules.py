@@ -14,10 +14,9 @@ from samerun.base.source_edits import (
 )
 from samerun.lint.rule import Hit, Rule
 from samerun.lint.source_index import FUNCTIONS, SourceIndex, is_constant, keyword_value
-from samerun.lint.value_flow import OrderFlow
+from samerun.lint.value_flow import LISTINGS, OrderFlow
 from samerun.lint.value_origins import OBJECT_LISTS, element_kind, value_kind
 
-LISTINGS = ("os.listdir", "os.scandir", "glob.glob", "glob.iglob")
 PATH_LISTINGS = ("iterdir", "glob", "rglob")
 
 

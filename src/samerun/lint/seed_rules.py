@@ -15,6 +15,7 @@ from samerun.lint.value_origins import (
     calls_unknown_seeding,
     find_origins,
     is_fallback,
+    is_program,
     value_kind,
 )
 
@@ -79,6 +80,8 @@ def find_address_seeds(index: SourceIndex) -> Iterator[Hit]:
 
 def find_drawn_seeds(index: SourceIndex) -> Iterator[Hit]:
     """A seed drawn from a global generator that the text itself seeds nowhere else."""
+    if not is_program(index):
+        return
     seeded = set()
     for name, kind in GLOBAL_SEEDS.items():
         for call in index.calls_by_name.get(name, ()):
@@ -226,7 +229,8 @@ DRAWN_SEED = Rule(
     "SR115", "drawn-seed", "unseeded-python",
     "Finds seeds of global generators that are drawn from a generator which the file does not seed.",
     "The draw starts from the system's entropy, so the seed is another one in every run.",
-    "import random\n\nimport torch\n\nseed = random.randint(1, 10000)\nprint(seed)\ntorch.manual_seed(seed)\n",
+    "import random\n\nimport torch\n\nif __name__ == \"__main__\":\n    seed = random.randint(1, 10000)\n"
+    "    print(seed)\n    torch.manual_seed(seed)\n",
     "import torch\n\nseed = 1234\nprint(seed)\ntorch.manual_seed(seed)\n",
     "use a fixed number, or one that an option of the program gives",
     "The seed is printed, and can be given again by hand; another module seeded the generator.",

@@ -67,7 +67,7 @@ def find_late_cublas_configurations(index: SourceIndex) -> Iterator[Hit]:
         if index.qualified_name(target.value) != "os.environ":
             continue
         value = node.value.value if isinstance(node.value, ast.Constant) else None
-        if isinstance(value, str) and value not in (":4096:8", ":16:8"):
+        if value and isinstance(value, str) and value not in (":4096:8", ":16:8"):
             yield Hit(node, f"{value!r} does not make cuBLAS deterministic; :4096:8 and :16:8 do")
             continue
         block = getattr(index.parents[node], "body", [])

@@ -37,6 +37,8 @@ FILE_WRITERS = {
     "json.dumps",
 }  # fmt: skip
 WRITING_METHODS = {"write", "writelines", "writerow", "writerows", "to_csv", "to_json", "to_parquet", "to_pickle"}
+LISTINGS = ("os.listdir", "os.scandir", "glob.glob", "glob.iglob")
+DATA_CLASSES = ("Dataset", "DataLoader", "Subset", "Sampler")
 MODEL_MAKERS = ("torch.optim.", "torch.nn.ModuleList", "torch.nn.Sequential", "torch.nn.ParameterList")
 SET_OPERATIONS = {"union", "intersection", "difference", "symmetric_difference", "copy"}
 DRAWING_METHODS = {"normal_", "uniform_", "random_", "bernoulli_", "exponential_", "log_normal_"}
@@ -55,7 +57,7 @@ NOT_NUMPY_DRAWS = {
 
 
 def drawn_generator(name: str) -> str:
-    """Which global generator a function with this full name draws from: python, numpy, torch; "" for none."""
+    """The global generator that a function of this name draws from: python, numpy, torch; "" for none."""
     module, _, last = name.rpartition(".")
     if module == "random" and last in PYTHON_DRAWS:
         return "python"
@@ -164,7 +166,8 @@ class OrderFlow:
             return self._use(call, f"decides the order of what {name} makes")
         if last in PICKING:
             return self._use(call, f"decides what {last}() picks")
-        if kind != "set" and (name in FILE_WRITERS or last in WRITING_METHODS):
+        by_name = is_constant(keyword_value(call, "sort_keys"), True) or keyword_value(call, "arcname") is not None
+        if kind != "set" and (name in FILE_WRITERS or last in WRITING_METHODS) and not by_name:
             return self._use(call, f"is the order in which {last}() writes")
         if name.startswith(MODEL_MAKERS):
             return self._use(call, f"is the order in which {last} takes them")
@@ -175,10 +178,10 @@ class OrderFlow:
                 self._follow_name_in(function, parameter.arg, kind)
         elif last in ORDER_KEEPING:
             others = [one for one in call.args if one is not node]
-            if last == "zip" and any(_is_listing(index, one) for one in others):
+            if last == "zip" and any(isinstance(one, ast.Call) and index.call_names[one] in LISTINGS for one in others):
                 return self._use(call, "pairs it with another listing")
             self._push(call, "dict" if last in ("dict", "OrderedDict", "fromkeys") else "seq")
-        elif last.endswith(("Dataset", "DataLoader", "Subset", "Sampler")) and last[:1].isupper():
+        elif kind != "set" and last.endswith(DATA_CLASSES) and last[:1].isupper():
             return self._use(call, f"is the order of the samples of {last}")
         elif isinstance(call.func, ast.Attribute) and last in ("extend", "update"):
             receiver = call.func.value
@@ -285,7 +288,8 @@ class OrderFlow:
             if not isinstance(node.func, ast.Attribute):
                 return None
             receiver = node.func.value
-            if last in WRITING_METHODS and last.startswith("write") and self._is_made_outside(receiver, loop):
+            writes = last in WRITING_METHODS and last.startswith("write") and keyword_value(node, "arcname") is None
+            if writes and self._is_made_outside(receiver, loop):
                 return self._use(node, f"is the order in which {last}() writes")
             if last in ("append", "extend", "insert", "appendleft") and self._is_made_outside(receiver, loop):
                 if any(isinstance(one, ast.Name) and one.id in numbers for one in node.args):
@@ -373,11 +377,6 @@ class OrderFlow:
             target = assign.targets[0] if isinstance(assign, ast.Assign) else None
             if isinstance(target, ast.Tuple) and position < len(target.elts):
                 self._follow_target(target.elts[position], kind)
-
-
-def _is_listing(index: SourceIndex, node: ast.AST) -> bool:
-    names = ("os.listdir", "glob.glob", "glob.iglob")
-    return isinstance(node, ast.Call) and index.call_names.get(node, "") in names
 
 
 def _is_sorted_here(index: SourceIndex, node: ast.AST) -> bool:

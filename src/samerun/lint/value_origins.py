@@ -128,6 +128,17 @@ GLOBAL_SEEDS = {
 }  # fmt: skip
 
 
+def is_program(index: SourceIndex) -> bool:
+    """Whether the text is a script: it has a main block, or loops at its top."""
+    for node in index.tree.body:
+        names = (
+            {one.id for one in ast.walk(node.test) if isinstance(one, ast.Name)} if isinstance(node, ast.If) else set()
+        )
+        if "__name__" in names or isinstance(node, (ast.For, ast.While, ast.With)):
+            return True
+    return False
+
+
 def calls_unknown_seeding(index: SourceIndex) -> bool:
     """Whether the text calls a function of another module that may seed everything."""
     known = ("seed", "manual_seed", "manual_seed_all")
@@ -135,7 +146,7 @@ def calls_unknown_seeding(index: SourceIndex) -> bool:
         named = re.search("seed|determin|reproduc", last, re.IGNORECASE)
         if named and last not in known and any(index.called_function(call) is None for call in calls):
             return True
-    return False
+    return any(name.endswith(".seed") and name not in GLOBAL_SEEDS for name in index.calls_by_name)
 
 
 CHOICE_WORDS = re.compile(r"seed|rng|random_state|generator|determin|reproduc|random_number|prng|manual", re.IGNORECASE)
