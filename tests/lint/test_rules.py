@@ -108,6 +108,14 @@ def walk(root):
         for name in sorted(names):
             found.append(name)
     return found[:10]
+
+def pick(root, test):
+    names = [os.path.join(root, name) for name in os.listdir(root)]
+    if test:
+        names = sorted(names, key=len)
+    else:
+        names = sorted(names)
+    return names[:5]
 """,
     "sets that give no order": """
 words = set("to be or not to be".split())
@@ -202,8 +210,6 @@ WRITTEN_OTHERWISE = [
      "    def __getitem__(self, i):\n        return self.names[i]\n"),
     ("SR121", "import os\npaths = []\nfor folder, _, names in os.walk('d'):\n    for name in names:\n"
      "        paths.append(name)\nlast = paths[-5:]\n"),
-    ("SR121", "import os\nwith open('all.txt', 'w') as out:\n    for name in os.listdir('d'):\n"
-     "        out.write(name)\n"),
     ("SR122", "def vocabulary(text):\n    seen = set()\n    for word in text.split():\n        seen.add(word)\n"
      "    return list(seen)\n\n"
      "index = {w: i for i, w in enumerate(vocabulary('a b'))}\n"),

@@ -14,7 +14,7 @@ from samerun.base.source_edits import (
 )
 from samerun.lint.rule import Hit, Rule
 from samerun.lint.source_index import FUNCTIONS, SourceIndex, is_constant, keyword_value
-from samerun.lint.value_flow import LISTINGS, OrderFlow
+from samerun.lint.value_flow import LISTINGS, OrderFlow, OrderUse
 from samerun.lint.value_origins import OBJECT_LISTS, element_kind, value_kind
 
 PATH_LISTINGS = ("iterdir", "glob", "rglob")
@@ -22,22 +22,30 @@ PATH_LISTINGS = ("iterdir", "glob", "rglob")
 
 def find_unsorted_listings(index: SourceIndex) -> Iterator[Hit]:
     for call, name in _list_listings(index):
-        use = OrderFlow(index).find_use(call, "seq")
+        use = OrderFlow(index, files=False).find_use(call, "seq")
         if use is not None:
-            line = getattr(use.node, "lineno", call.lineno)
-            at = "" if line == call.lineno else f" at line {line}"
-            yield Hit(call, f"the order of {name}() {use.effect}{at}", tuple(make_sorted_listing_edits(call)))
-    for call in index.calls_of("os.walk"):
-        loop = index.parents.get(call)
-        if isinstance(loop, ast.For) and loop.iter is call:
-            use = OrderFlow(index).find_use(call, "seq")
-            if use is not None:
-                yield Hit(call, f"the order of os.walk() {use.effect} at line {getattr(use.node, 'lineno', 0)}")
+            yield _make_listing_hit(call, name, use)
+
+
+def find_written_listings(index: SourceIndex) -> Iterator[Hit]:
+    """Listings whose order is that of a file, and has no other effect."""
+    for call, name in _list_listings(index):
+        use = OrderFlow(index).find_use(call, "seq")
+        if use is not None and OrderFlow(index, files=False).find_use(call, "seq") is None:
+            yield _make_listing_hit(call, name, use)
+
+
+def _make_listing_hit(call: ast.Call, name: str, use: OrderUse) -> Hit:
+    line = getattr(use.node, "lineno", call.lineno)
+    at = "" if line == call.lineno else f" at line {line}"
+    edits = () if name == "os.walk" else make_sorted_listing_edits(call)
+    return Hit(call, f"the order of {name}() {use.effect}{at}", tuple(edits))
 
 
 def _list_listings(index: SourceIndex) -> Iterator[tuple[ast.Call, str]]:
     known = index.calls_of(*LISTINGS)
-    for call in known:
+    walks = [one for one in index.calls_of("os.walk") if isinstance(index.parents.get(one), ast.For)]
+    for call in [*known, *walks]:
         yield call, index.call_names[call]
     for last in PATH_LISTINGS:
         for call in index.calls_by_last_name.get(last, ()):
@@ -260,7 +268,7 @@ def _updates_parameters(function: ast.AST) -> bool:
 
 UNSORTED_LISTING = Rule(
     "SR121", "unsorted-listing", "listing-order",
-    "Finds os.listdir, glob, iterdir and os.walk whose order reaches a tensor, a split, a number, a draw or a file.",
+    "Finds os.listdir, glob, iterdir and os.walk whose order reaches a tensor, a split, a number or a draw.",
     "Names come in the order of the file system, which changes with the machine and the history of the folder.",
     "import os\nimport random\n\nfiles = os.listdir(\"data\")\nrandom.Random(0).shuffle(files)\ntrain = files[:80]\n",
     "import os\nimport random\n\nfiles = sorted(os.listdir(\"data\"))\nrandom.Random(0).shuffle(files)\n"
@@ -348,4 +356,16 @@ SHARED_UPDATES = Rule(
     "let one thread update the model, in a fixed order",
     "Hogwild training on purpose.",
     find_shared_updates,
+)  # fmt: skip
+WRITTEN_LISTING = Rule(
+    "SR129", "written-listing", "listing-order",
+    "Finds os.listdir, glob, iterdir and os.walk whose order is that in which a file is written.",
+    "Names come in the order of the file system: the file that is written has its lines in another order elsewhere.",
+    "import os\n\nwith open(\"all.txt\", \"w\") as out:\n    for name in os.listdir(\"data\"):\n"
+    "        out.write(name)\n",
+    "import os\n\nwith open(\"all.txt\", \"w\") as out:\n    for name in sorted(os.listdir(\"data\")):\n"
+    "        out.write(name)\n",
+    "wrap the listing in sorted(...)",
+    "Files whose readers do not mind the order: archives, indices, summaries. Off by default.",
+    find_written_listings, default=False,
 )  # fmt: skip

@@ -34,6 +34,7 @@ RULES: tuple[Rule, ...] = (
     order_rules.HASH_BUCKET,
     order_rules.ARRIVAL_ORDER,
     order_rules.SHARED_UPDATES,
+    order_rules.WRITTEN_LISTING,
     setting_rules.WARN_ONLY,
     setting_rules.BENCHMARK_BESIDE_DETERMINISTIC,
     setting_rules.LATE_CUBLAS_CONFIGURATION,

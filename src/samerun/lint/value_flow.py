@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from samerun.base.source_edits import last_identifier
 from samerun.lint.source_index import Function, SourceIndex, is_constant, keyword_value, parameter_for
 
-MAX_STEPS = 400
-"""So many expressions are followed from one source; what lies behind is taken to be harmless."""
+MAX_STEPS = 400  # expressions followed from one source; what lies behind is taken to be harmless
 
 SORTING = {"sorted", "natsorted", "sort", "humansorted", "os_sorted", "natural_sort", "sort_values", "argsort"}
 ORDER_FREE = SORTING | {
     "len", "set", "frozenset", "any", "all", "min", "max", "sum", "print", "isinstance", "bool", "str", "repr", "type",
     "id", "issubset", "issuperset", "isdisjoint", "unique", "join_paths", "info", "debug", "warning", "error",
 }  # fmt: skip
+SHOWING = {"print", "info", "debug", "warning", "error", "log", "warn"}
 ORDER_KEEPING = {
     "list", "tuple", "enumerate", "iter", "reversed", "zip", "map", "filter", "tqdm", "trange", "track", "chain",
     "islice", "from_iterable", "deque", "dict", "OrderedDict", "fromkeys", "array", "asarray", "Series", "DataFrame",
@@ -32,20 +32,15 @@ TENSOR_MAKERS = {
     "numpy.vstack", "numpy.hstack", "numpy.fromiter",
 }  # fmt: skip
 PICKING = {"shuffle", "permutation", "choice", "choices", "sample", "random_split", "train_test_split", "split_data"}
-FILE_WRITERS = {
-    "json.dump", "pickle.dump", "torch.save", "numpy.save", "numpy.savez", "numpy.savetxt", "yaml.dump", "joblib.dump",
-    "json.dumps",
-}  # fmt: skip
+FILE_WRITERS = {"json.dump", "pickle.dump", "torch.save", "numpy.save", "numpy.savez", "numpy.savetxt", "yaml.dump",
+                "joblib.dump", "json.dumps"}  # fmt: skip
 WRITING_METHODS = {"write", "writelines", "writerow", "writerows", "to_csv", "to_json", "to_parquet", "to_pickle"}
 LISTINGS = ("os.listdir", "os.scandir", "glob.glob", "glob.iglob")
-DATA_CLASSES = ("Dataset", "DataLoader", "Subset", "Sampler")
 MODEL_MAKERS = ("torch.optim.", "torch.nn.ModuleList", "torch.nn.Sequential", "torch.nn.ParameterList")
 SET_OPERATIONS = {"union", "intersection", "difference", "symmetric_difference", "copy"}
 DRAWING_METHODS = {"normal_", "uniform_", "random_", "bernoulli_", "exponential_", "log_normal_"}
-TORCH_DRAWS = {
-    "rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "normal", "bernoulli",
-    "multinomial", "poisson",
-}  # fmt: skip
+TORCH_DRAWS = {"rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "normal", "bernoulli",
+               "multinomial", "poisson"}  # fmt: skip
 PYTHON_DRAWS = {
     "random", "randint", "randrange", "uniform", "gauss", "normalvariate", "choice", "choices", "sample", "shuffle",
     "betavariate", "expovariate", "triangular", "getrandbits", "randbytes", "lognormvariate", "vonmisesvariate",
@@ -72,8 +67,8 @@ def draws(index: SourceIndex, call: ast.Call) -> bool:
     if keyword_value(call, "generator") is not None:
         return False
     layer = name.startswith("torch.nn.") and name.count(".") == 2 and last_identifier(call.func)[:1].isupper()
-    layer = layer and name not in {"torch.nn.ModuleList", "torch.nn.Sequential", "torch.nn.Identity", "torch.nn.ReLU"}
-    return bool(drawn_generator(name)) or layer or last_identifier(call.func) in DRAWING_METHODS
+    layer = layer and name.rpartition(".")[2] not in {"ModuleList", "Sequential", "Identity", "ReLU", "ModuleDict"}
+    return layer or bool(drawn_generator(name)) or last_identifier(call.func) in DRAWING_METHODS
 
 
 @dataclass(frozen=True)
@@ -86,10 +81,13 @@ class OrderUse:
 
 
 class OrderFlow:
-    """The way of one order. `kind`: "set" while no order was taken from it, "seq", "dict" or "counter"."""
+    """The way of one order. `kind`: "set" while no order was taken from it, "seq", "dict" or "counter".
 
-    def __init__(self, index: SourceIndex) -> None:
-        self.index = index
+    `files`: whether the order in which a file is written counts.
+    """
+
+    def __init__(self, index: SourceIndex, *, files: bool = True) -> None:
+        self.index, self.files = index, files
         self.seen: set[tuple[ast.AST, str]] = set()
         self.todo: list[tuple[ast.AST, str, ast.AST | None]] = []
         self.at: ast.AST = index.tree
@@ -111,6 +109,9 @@ class OrderFlow:
     def _push(self, node: ast.AST, kind: str) -> None:
         self.todo.append((node, kind, self.taken or (self.at if kind != "set" else None)))
 
+    def _use_in_file(self, node: ast.AST, writer: str) -> OrderUse | None:
+        return self._use(node, f"is the order in which {writer}() writes") if self.files else None
+
     def _use(self, node: ast.AST, effect: str) -> OrderUse:
         return OrderUse(node, effect, self.taken or self.at)
 
@@ -118,11 +119,9 @@ class OrderFlow:
         parent = self.index.parents.get(node)
         if isinstance(parent, ast.Starred):
             node, parent = parent, self.index.parents.get(parent)
-        if isinstance(parent, ast.keyword):
-            call = self.index.parents[parent]
-            return self._follow_argument(call, node, kind) if isinstance(call, ast.Call) else None
-        if isinstance(parent, ast.Call):
-            return self._follow_argument(parent, node, kind)
+        call = self.index.parents[parent] if isinstance(parent, ast.keyword) else parent
+        if isinstance(call, ast.Call):
+            return self._follow_argument(call, node, kind)
         if isinstance(parent, ast.Attribute):
             return self._follow_method(parent, kind)
         if isinstance(parent, ast.Subscript) and parent.value is node:
@@ -167,8 +166,8 @@ class OrderFlow:
         if last in PICKING:
             return self._use(call, f"decides what {last}() picks")
         by_name = is_constant(keyword_value(call, "sort_keys"), True) or keyword_value(call, "arcname") is not None
-        if kind != "set" and (name in FILE_WRITERS or last in WRITING_METHODS) and not by_name:
-            return self._use(call, f"is the order in which {last}() writes")
+        if kind not in ("set", "dict") and (name in FILE_WRITERS or last in WRITING_METHODS) and not by_name:
+            return self._use_in_file(call, last)
         if name.startswith(MODEL_MAKERS):
             return self._use(call, f"is the order in which {last} takes them")
         function = index.called_function(call)
@@ -181,7 +180,7 @@ class OrderFlow:
             if last == "zip" and any(isinstance(one, ast.Call) and index.call_names[one] in LISTINGS for one in others):
                 return self._use(call, "pairs it with another listing")
             self._push(call, "dict" if last in ("dict", "OrderedDict", "fromkeys") else "seq")
-        elif kind != "set" and last.endswith(DATA_CLASSES) and last[:1].isupper():
+        elif kind != "set" and name.startswith("torch.utils.data."):
             return self._use(call, f"is the order of the samples of {last}")
         elif isinstance(call.func, ast.Attribute) and last in ("extend", "update"):
             receiver = call.func.value
@@ -201,10 +200,9 @@ class OrderFlow:
         if not isinstance(call, ast.Call) or call.func is not attribute:
             return None
         method = attribute.attr
-        if kind == "set" and method in SET_OPERATIONS:
-            self._push(call, kind)
-        elif kind == "set":
-            return None
+        if kind == "set":
+            if method in SET_OPERATIONS:
+                self._push(call, kind)
         elif method == "most_common" and kind == "counter":
             return self._use(call, "decides ties in most_common()")
         elif method in ("copy", "keys", "values", "items", "tolist", "elements"):
@@ -212,7 +210,7 @@ class OrderFlow:
         elif method == "index" and kind == "seq":
             return self._use(call, "is what index() gives numbers by")
         elif method in WRITING_METHODS:
-            return self._use(call, f"is the order in which {method}() writes")
+            return self._use_in_file(call, method)
         return None
 
     def _follow_subscript(self, subscript: ast.Subscript, kind: str) -> OrderUse | None:
@@ -222,8 +220,9 @@ class OrderFlow:
         if isinstance(where, ast.Slice):
             if where.lower is None and where.upper is None:
                 self._push(subscript, kind)
-                return None
-            return self._use(subscript, "decides which elements the slice has")
+            elif not self._is_only_shown(subscript):
+                return self._use(subscript, "decides which elements the slice has")
+            return None
         function = self.index.function_of(subscript)
         if function is not None and function.name == "__getitem__" and not isinstance(where, ast.Constant):
             return self._use(subscript, "is the order of the samples of __getitem__")
@@ -235,6 +234,11 @@ class OrderFlow:
                 if isinstance(loop, ast.For) and loop.target is bound and self.index.is_inside(subscript, loop):
                     return self._follow_loop(loop, kind)
         return None
+
+    def _is_only_shown(self, node: ast.AST) -> bool:
+        """Whether a value goes into a message and nowhere else."""
+        calls = [one for one in self.index.ancestors(node) if isinstance(one, ast.Call)]
+        return any(last_identifier(one.func) in SHOWING for one in calls)
 
     def _follow_comprehension(self, clause: ast.comprehension, kind: str) -> OrderUse | None:
         made = self.index.parents[clause]
@@ -259,7 +263,7 @@ class OrderFlow:
             numbers |= {one.id for one in ast.walk(loop.target) if isinstance(one, ast.Name)}
         body = [node for statement in loop.body for node in ast.walk(statement)]
         if any(isinstance(node, ast.Call) and last_identifier(node.func) in SORTING for node in body):
-            return None  # what is taken from the order is sorted again before it is used: os.walk, say
+            return None  # sorted again before it is used: os.walk, say
         for node in body:
             if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and is_constant(node.value, 1):
                 numbers.add(node.target.id)
@@ -269,12 +273,8 @@ class OrderFlow:
                 return use
             if isinstance(node, (ast.Yield, ast.YieldFrom)):
                 self._follow_result(node, "seq")
-            elif (
-                isinstance(node, ast.AugAssign)
-                and isinstance(node.value, (ast.List, ast.ListComp))
-                and self._is_made_outside(node.target, loop)
-            ):
-                self._follow_target(node.target, "seq", after=loop)
+            elif isinstance(node, ast.AugAssign) and isinstance(node.value, (ast.List, ast.ListComp)):
+                self._follow_if_made_outside(node.target, loop)
         return None
 
     def _follow_loop_node(self, node: ast.AST, loop: ast.For | ast.AsyncFor, numbers: set[str]) -> OrderUse | None:
@@ -290,7 +290,7 @@ class OrderFlow:
             receiver = node.func.value
             writes = last in WRITING_METHODS and last.startswith("write") and keyword_value(node, "arcname") is None
             if writes and self._is_made_outside(receiver, loop):
-                return self._use(node, f"is the order in which {last}() writes")
+                return self._use_in_file(node, last)
             if last in ("append", "extend", "insert", "appendleft") and self._is_made_outside(receiver, loop):
                 if any(isinstance(one, ast.Name) and one.id in numbers for one in node.args):
                     return self._use(node, "numbers the elements")
@@ -307,6 +307,10 @@ class OrderFlow:
                 return self._use(node, "numbers the elements")
             self._follow_target(target.value, "dict", after=loop)
         return None
+
+    def _follow_if_made_outside(self, target: ast.expr, loop: ast.AST) -> None:
+        if self._is_made_outside(target, loop):
+            self._follow_target(target, "seq", after=loop)
 
     def _is_made_outside(self, target: ast.expr, loop: ast.AST) -> bool:
         """Whether a name or an attribute of self was there before the loop, so that it sees all its turns."""
@@ -329,9 +333,7 @@ class OrderFlow:
             return
         if not isinstance(target, ast.Name):
             return
-        scope = index.binding_scope(target) if isinstance(target.ctx, ast.Load) else index.scope_of(target)
-        if scope is None:
-            return
+        scope = (index.binding_scope(target) if isinstance(target.ctx, ast.Load) else None) or index.scope_of(target)
         own = after if after is not None else index.statement_of(target)
         start = (getattr(own, "end_lineno", 0) or 0, getattr(own, "end_col_offset", 0) or 0)
         loads = [one for one in index.name_loads.get(target.id, ()) if index.binding_scope(one) is scope]
@@ -354,7 +356,8 @@ class OrderFlow:
             statement = index.statement_of(one)
             if isinstance(statement, ast.AugAssign) or (statement.lineno, statement.col_offset) < start:
                 continue
-            if index.parents.get(statement) in around and not isinstance(statement, (ast.For, ast.AsyncFor)):
+            always = index.parents.get(statement) in around or _is_sorted_here(index, one)
+            if always and not isinstance(statement, (ast.For, ast.AsyncFor)):
                 ends.append((statement.end_lineno or statement.lineno, statement.end_col_offset or 0))
         return min(ends)
 
@@ -374,9 +377,9 @@ class OrderFlow:
         function = self.index.function_of(node)
         for call in self.index.calls_of_function(function) if function is not None else ():
             assign = self.index.parents.get(call)
-            target = assign.targets[0] if isinstance(assign, ast.Assign) else None
-            if isinstance(target, ast.Tuple) and position < len(target.elts):
-                self._follow_target(target.elts[position], kind)
+            for target in assign.targets if isinstance(assign, ast.Assign) else ():
+                if isinstance(target, ast.Tuple) and position < len(target.elts):
+                    self._follow_target(target.elts[position], kind)
 
 
 def _is_sorted_here(index: SourceIndex, node: ast.AST) -> bool:
@@ -390,8 +393,8 @@ def _is_sorted_here(index: SourceIndex, node: ast.AST) -> bool:
 
 def _enumerated_names(target: ast.expr, iterated: ast.expr) -> set[str]:
     """The names that count the elements in `for number, element in enumerate(...)`."""
-    while isinstance(iterated, ast.Call) and last_identifier(iterated.func) == "tqdm" and iterated.args:
-        iterated = iterated.args[0]
+    if isinstance(iterated, ast.Call) and last_identifier(iterated.func) == "tqdm" and iterated.args:
+        return _enumerated_names(target, iterated.args[0])
     counted = isinstance(iterated, ast.Call) and last_identifier(iterated.func) == "enumerate"
     if counted and isinstance(target, ast.Tuple) and isinstance(target.elts[0], ast.Name):
         return {target.elts[0].id}
