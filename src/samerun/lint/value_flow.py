@@ -369,9 +369,8 @@ class OrderFlow:
 
     def _follow_result(self, node: ast.AST, kind: str) -> None:
         function = self.index.function_of(node)
-        if function is not None:
-            for call in self.index.calls_of_function(function):
-                self._push(call, kind)
+        for call in self.index.calls_of_function(function) if function is not None else ():
+            self._push(call, kind)
 
     def _follow_returned_item(self, node: ast.Tuple | ast.List, position: int, kind: str) -> None:
         function = self.index.function_of(node)
