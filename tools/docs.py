@@ -190,7 +190,8 @@ def render_rules_page() -> str:
         flake8 knows the rules once samerun is installed beside it (`flake8 --extend-select SR`), and
         `.pre-commit-hooks.yaml` has the hook `samerun-lint`. Editors give unsaved text to
         `samerun lint --stdin-filename train.py -`; `--format` writes `json`, `sarif` or `github`. A finding in a file
-        that calls others is judged by what stands in that file.
+        that calls others is judged by what stands in that file. Tests (`def test_...`, `class Test...`) are left out:
+        they may draw as they like.
 
         Rules that are off by default report what does not make a rerun differ, or are wrong more often than one time in
         ten on public training code ([what was judged](../../tests/lint/README.md)).

@@ -45,7 +45,7 @@ def test_an_experiment_proves_or_drops(confirmed: dict[str, str]) -> None:
     assert confirmed == {"SR122": "proven", "SR121": "dropped"}
 
 
-FINDING = LintFinding(file="train.py", line=4, column=1, end_line=5, end_column=2, code="SR121", name="unsorted-listing",
+FINDING = LintFinding(file="train.py", line=4, column=1, end_line=5, end_column=2, code="SR121", name="listing",
                       message="", cause="listing-order", fix="", fixable=True)  # fmt: skip
 
 

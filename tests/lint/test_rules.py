@@ -176,6 +176,28 @@ with torch.random.fork_rng():
     if time.time() - last > 3:
         torch.randn(2)
 """,
+    "what the caller chooses": """
+import torch
+
+def start(mode):
+    if mode == "warn":
+        torch.use_deterministic_algorithms(True, warn_only=True)
+""",
+    "an estimator that is given its state later": """
+from sklearn.ensemble import RandomForestClassifier
+forest = RandomForestClassifier()
+forest.random_state = 3
+""",
+    "a test": """
+import numpy as np
+
+class TestShapes:
+    def check(self):
+        return np.random.default_rng().random(3)
+
+def test_shape():
+    assert np.random.default_rng().random(3).shape == (3,)
+""",
     "a split in a module that others start": """
 import torch
 from sklearn.model_selection import KFold

@@ -31,7 +31,7 @@ from samerun.base.source_edits import (
     split_python_lines,
 )
 from samerun.base.text import escape_as_one_line
-from samerun.lint.rule import Hit, Rule
+from samerun.lint.rule import Hit, Rule, is_in_test
 from samerun.lint.source_index import SourceIndex
 from samerun.lint.table import RULES
 
@@ -192,7 +192,7 @@ def lint_text(text: str, file: str, rules: Iterable[Rule]) -> LintedFile:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of escape sequences in the user's strings
             index = SourceIndex(text)
-        hits = [(rule, hit) for rule in rules for hit in rule.find(index)]
+        hits = [(rule, hit) for rule in rules for hit in rule.find(index) if not is_in_test(index, hit.node)]
     except SyntaxError as error:
         where = f"line {error.lineno}: " if error.lineno else ""
         return LintedFile(file, problem=LintProblem(file, f"{where}it is not Python 3 source ({error.msg})"))

@@ -136,7 +136,13 @@ NAMES = {"python": "Python's random", "numpy": "NumPy's generator", "torch": "to
 
 
 def _only_names_something(index: SourceIndex, call: ast.Call) -> bool:
-    """Whether what is drawn becomes a seed, a port, a name, or a time to wait."""
+    """Whether what is drawn becomes a seed, a port, a name, or a time to wait; or a transform draws it.
+
+    DataLoader workers, in which transforms run, are seeded from torch's generator.
+    """
+    function = index.function_of(call)
+    if function is not None and function.name == "__call__":
+        return True
     statement = index.statement_of(call)
     targets = statement.targets if isinstance(statement, ast.Assign) else []
     words = re.compile("seed|port|delay|sleep|jitter|name|path|uuid|suffix|prefix|folder|timeout", re.IGNORECASE)

@@ -60,9 +60,22 @@ def find_unseeded_sklearn(index: SourceIndex) -> Iterator[Hit]:
         plain = last in SKLEARN_ALWAYS and not is_constant(keyword_value(call, "shuffle"), False)
         shuffle_function = name == "sklearn.utils.shuffle"
         state = keyword_value(call, "random_state")
+        if _is_given_state_later(index, call):
+            continue
         if (shuffled or plain or shuffle_function) and (state is None or is_constant(state, None)):
             edits = make_argument_edits(call, "random_state=0") if state is None else [Edit(*node_span(state), "0")]
             yield Hit(call, f"{last} draws from NumPy's generator, which this file does not seed", tuple(edits))
+
+
+def _is_given_state_later(index: SourceIndex, call: ast.Call) -> bool:
+    """Whether `random_state` is stored in what the call makes, or given to its `set_params`."""
+    parent = index.parents.get(call)
+    target = parent.targets[0] if isinstance(parent, ast.Assign) else None
+    return isinstance(target, ast.Name) and any(
+        isinstance(one, ast.Attribute) and one.attr in ("random_state", "set_params")
+        and isinstance(one.value, ast.Name) and one.value.id == target.id
+        for one in index.nodes[ast.Attribute]
+    )  # fmt: skip
 
 
 # --- loading

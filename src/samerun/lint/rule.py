@@ -43,3 +43,15 @@ class Rule:
     risk: str
     find: Callable[[SourceIndex], Iterable[Hit]]
     default: bool = True
+
+
+def is_in_test(index: SourceIndex, node: ast.AST) -> bool:
+    """Whether a node stands in a test, which may draw as it likes: nothing else depends on it."""
+    for one in index.ancestors(node):
+        if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef)) and one.name.startswith("test"):
+            return True
+        if isinstance(one, ast.ClassDef) and (
+            one.name.startswith("Test") or any("TestCase" in name for name in index.base_names(one))
+        ):
+            return True
+    return False

@@ -18,7 +18,8 @@ def find_warn_only(index: SourceIndex) -> Iterator[Hit]:
     for call in index.calls_of(DETERMINISTIC_MODE, "torch.set_deterministic_debug_mode"):
         value = keyword_value(call, "warn_only")
         on = call.args and not is_constant(call.args[0], False)
-        if on and value is not None and is_constant(value, True):
+        chosen = any("warn" in ast.unparse(test).lower() for test in index.enclosing_tests(call))
+        if on and value is not None and is_constant(value, True) and not chosen:
             edit = Edit(*node_span(value), "False")
             yield Hit(
                 call, "operators without a deterministic implementation run all the same, with a warning", (edit,)
@@ -38,11 +39,12 @@ def find_benchmark_beside_deterministic(index: SourceIndex) -> Iterator[Hit]:
             asked.add(_block_of(index, node))
         elif target.attr == "benchmark" and is_constant(node.value, True):
             benchmarks.append(node)
+    left: set[ast.AST] = set()
     for call in index.calls_of(DETERMINISTIC_MODE):
-        if call.args and is_constant(call.args[0], True):
-            asked.add(_block_of(index, index.statement_of(call)))
+        block = _block_of(index, index.statement_of(call))
+        (asked if call.args and is_constant(call.args[0], True) else left).add(block)
     for node in benchmarks:
-        if _block_of(index, node) in asked:
+        if _block_of(index, node) in asked - left:
             edit = Edit(*node_span(node.value), "False")
             yield Hit(
                 node, "cuDNN chooses algorithms by timing them, beside a setting that asks for determinism", (edit,)
