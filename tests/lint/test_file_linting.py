@@ -147,11 +147,14 @@ def test_notebooks() -> None:
         {"cell_type": "code", "source": "%%bash\nls"},
         {"cell_type": "code", "source": "this is not Python"},
         {"cell_type": "code", "source": "!pip install x\nrng = np.random.default_rng()"},
+        {"cell_type": "code", "source": "import os\nnames = os.listdir('d')\n"},
+        {"cell_type": "code", "source": "print(1)\ntrain = names[:8]"},
     ]
     before = json.dumps({"cells": cells, "nbformat": 4})
     Path("n.ipynb").write_text(before)
     done = lint("--fix", "n.ipynb")
     assert done.output.startswith("n.ipynb:cell 5:2:7: SR101") and done.exit_code == 1
+    assert "n.ipynb:cell 6:2:9: SR121" in done.output and "has at cell 7 line 2" in done.output
     assert Path("n.ipynb").read_text() == before
     for broken in ("", "[]", "{}", '{"cells": 3}', '{"cells": [3]}', "[" * 100_000,
                    '{"cells": [{"cell_type": "code", "source": [1]}]}'):  # fmt: skip

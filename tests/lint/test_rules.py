@@ -176,8 +176,33 @@ with torch.random.fork_rng():
     if time.time() - last > 3:
         torch.randn(2)
 """,
+    "a search in a listing": """
+import glob, random
+
+def read(texts):
+    data = []
+    for text in texts:
+        for name in glob.glob("*.wav"):
+            if text in name:
+                data.append(name)
+                break
+    random.Random(0).shuffle(data)
+    return data
+""",
+    "modules wrapped by name": """
+from torch import nn
+
+def wrap(modules, names):
+    for name in set(names):
+        modules[name] = nn.DataParallel(modules[name])
+""",
     "what the caller chooses": """
 import torch
+
+if torch.cuda.is_available():
+    torch.backends.cudnn.deterministic = True
+else:
+    torch.backends.cudnn.benchmark = True
 
 def start(mode):
     if mode == "warn":

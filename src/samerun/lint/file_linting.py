@@ -269,7 +269,8 @@ def lint_notebook(raw: bytes, file: str, rules: Iterable[Rule]) -> LintedFile:
     findings = []
     for one in linted.findings:
         (cell, line), (_, end) = places[one.line - 1], places[one.end_line - 1]
-        findings.append(replace(one, cell=cell, line=line, end_line=end, fixable=False))
+        said = re.sub(r"\bline (\d+)", lambda found: "cell {} line {}".format(*places[int(found[1]) - 1]), one.message)
+        findings.append(replace(one, cell=cell, line=line, end_line=end, fixable=False, message=said))
     return LintedFile(file, tuple(findings), tuple(() for _ in findings), linted.problem)
 
 

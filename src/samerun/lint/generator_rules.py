@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 
 from samerun.base.source_edits import last_identifier, make_manual_seed_edits, make_seed_argument_edits
+from samerun.lint.random_draws import drawn_generator
 from samerun.lint.rule import Hit, Rule
 from samerun.lint.source_index import SourceIndex, argument_for, default_of, has_star, is_constant, keyword_value
-from samerun.lint.value_flow import drawn_generator
 from samerun.lint.value_origins import (
     GLOBAL_SEEDS,
     NUMPY_GENERATORS,

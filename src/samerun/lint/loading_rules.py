@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 
 from samerun.base.source_edits import Edit, last_identifier, make_argument_edits, node_span
+from samerun.lint.random_draws import drawn_generator
 from samerun.lint.rule import Hit, Rule
 from samerun.lint.source_index import Function, SourceIndex, has_star, is_constant, keyword_value
-from samerun.lint.value_flow import drawn_generator
 from samerun.lint.value_origins import calls_unknown_seeding, find_origins, is_fallback, is_program
 
 

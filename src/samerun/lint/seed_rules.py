@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 
 from samerun.base.source_edits import last_identifier, make_seed_argument_edits
+from samerun.lint.random_draws import drawn_generator, draws
 from samerun.lint.rule import Hit, Rule
 from samerun.lint.source_index import FUNCTIONS, SourceIndex, is_constant, keyword_value
-from samerun.lint.value_flow import drawn_generator, draws
 from samerun.lint.value_origins import (
     GLOBAL_SEEDS,
     NUMPY_GENERATORS,

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 
 from samerun.base.source_edits import Edit, last_identifier, make_zeroed_constructor_edits, node_span
+from samerun.lint.random_draws import draws
 from samerun.lint.rule import Hit, Rule
 from samerun.lint.source_index import Function, SourceIndex, is_constant, keyword_value
-from samerun.lint.value_flow import draws
 
 DETERMINISTIC_MODE = "torch.use_deterministic_algorithms"
 
@@ -28,7 +28,7 @@ def find_warn_only(index: SourceIndex) -> Iterator[Hit]:
 
 def find_benchmark_beside_deterministic(index: SourceIndex) -> Iterator[Hit]:
     """`cudnn.benchmark = True` in a scope that also asks for determinism."""
-    asked: set[ast.AST] = set()
+    asked: set[tuple[ast.AST, bool]] = set()
     benchmarks = []
     for node in index.nodes[ast.Assign]:
         assert isinstance(node, ast.Assign)
@@ -39,7 +39,7 @@ def find_benchmark_beside_deterministic(index: SourceIndex) -> Iterator[Hit]:
             asked.add(_block_of(index, node))
         elif target.attr == "benchmark" and is_constant(node.value, True):
             benchmarks.append(node)
-    left: set[ast.AST] = set()
+    left: set[tuple[ast.AST, bool]] = set()
     for call in index.calls_of(DETERMINISTIC_MODE):
         block = _block_of(index, index.statement_of(call))
         (asked if call.args and is_constant(call.args[0], True) else left).add(block)
@@ -51,8 +51,10 @@ def find_benchmark_beside_deterministic(index: SourceIndex) -> Iterator[Hit]:
             )
 
 
-def _block_of(index: SourceIndex, statement: ast.AST) -> ast.AST:
-    return index.parents[statement]
+def _block_of(index: SourceIndex, statement: ast.AST) -> tuple[ast.AST, bool]:
+    """What tells the blocks apart in which statements stand: the statement around them, and whether it is its else."""
+    around = index.parents[statement]
+    return around, statement in getattr(around, "orelse", ())
 
 
 CUBLAS = "CUBLAS_WORKSPACE_CONFIG"

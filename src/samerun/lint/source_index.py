@@ -103,6 +103,12 @@ class SourceIndex:
     def is_inside(self, node: ast.AST, outer: ast.AST) -> bool:
         return node is outer or any(one is outer for one in self.ancestors(node))
 
+    def is_before_break(self, node: ast.AST) -> bool:
+        """Whether the block of a node's statement ends with `break`."""
+        statement = self.statement_of(node)
+        blocks = (getattr(self.parents[statement], name, None) for name in ("body", "orelse"))
+        return any(isinstance(one, list) and statement in one and isinstance(one[-1], ast.Break) for one in blocks)
+
     def enclosing_tests(self, node: ast.AST) -> Iterator[ast.expr]:
         """The conditions under which a node is evaluated, innermost first, up to the function's head."""
         child = node

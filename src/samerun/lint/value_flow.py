@@ -11,6 +11,7 @@ import ast
 from dataclasses import dataclass
 
 from samerun.base.source_edits import last_identifier
+from samerun.lint.random_draws import draws
 from samerun.lint.source_index import Function, SourceIndex, is_constant, keyword_value, parameter_for
 
 MAX_STEPS = 400  # expressions followed from one source; what lies behind is taken to be harmless
@@ -38,37 +39,6 @@ WRITING_METHODS = {"write", "writelines", "writerow", "writerows", "to_csv", "to
 LISTINGS = ("os.listdir", "os.scandir", "glob.glob", "glob.iglob")
 MODEL_MAKERS = ("torch.optim.", "torch.nn.ModuleList", "torch.nn.Sequential", "torch.nn.ParameterList")
 SET_OPERATIONS = {"union", "intersection", "difference", "symmetric_difference", "copy"}
-DRAWING_METHODS = {"normal_", "uniform_", "random_", "bernoulli_", "exponential_", "log_normal_"}
-TORCH_DRAWS = {"rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "normal", "bernoulli",
-               "multinomial", "poisson"}  # fmt: skip
-PYTHON_DRAWS = {
-    "random", "randint", "randrange", "uniform", "gauss", "normalvariate", "choice", "choices", "sample", "shuffle",
-    "betavariate", "expovariate", "triangular", "getrandbits", "randbytes", "lognormvariate", "vonmisesvariate",
-}  # fmt: skip
-NOT_NUMPY_DRAWS = {
-    "seed", "get_state", "set_state", "default_rng", "RandomState", "Generator", "SeedSequence", "PCG64", "PCG64DXSM",
-    "MT19937", "Philox", "SFC64", "BitGenerator", "mtrand", "bit_generator", "get_bit_generator",
-}  # fmt: skip
-
-
-def drawn_generator(name: str) -> str:
-    """The global generator that a function of this name draws from: python, numpy, torch; "" for none."""
-    module, _, last = name.rpartition(".")
-    if module == "random" and last in PYTHON_DRAWS:
-        return "python"
-    if module == "numpy.random" and last not in NOT_NUMPY_DRAWS and last[:1].islower():
-        return "numpy"
-    return "torch" if module == "torch" and last in TORCH_DRAWS else ""
-
-
-def draws(index: SourceIndex, call: ast.Call) -> bool:
-    """Whether a call draws from a global generator, or builds a layer, which does."""
-    name = index.call_names.get(call, "")
-    if keyword_value(call, "generator") is not None:
-        return False
-    layer = name.startswith("torch.nn.") and name.count(".") == 2 and last_identifier(call.func)[:1].isupper()
-    layer = layer and name.rpartition(".")[2] not in {"ModuleList", "Sequential", "Identity", "ReLU", "ModuleDict"}
-    return layer or bool(drawn_generator(name)) or last_identifier(call.func) in DRAWING_METHODS
 
 
 @dataclass(frozen=True)
@@ -291,6 +261,8 @@ class OrderFlow:
             writes = last in WRITING_METHODS and last.startswith("write") and keyword_value(node, "arcname") is None
             if writes and self._is_made_outside(receiver, loop):
                 return self._use_in_file(node, last)
+            if index.is_before_break(node):  # a search, which takes what it finds
+                return None
             if last in ("append", "extend", "insert", "appendleft") and self._is_made_outside(receiver, loop):
                 if any(isinstance(one, ast.Name) and one.id in numbers for one in node.args):
                     return self._use(node, "numbers the elements")
