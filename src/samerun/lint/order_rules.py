@@ -149,7 +149,7 @@ def find_completion_orders(index: SourceIndex) -> Iterator[Hit]:
             )
     for last in ("as_completed", "imap_unordered"):
         for call in index.calls_by_last_name.get(last, ()):
-            use = OrderFlow(index).find_use(call, "seq")
+            use = OrderFlow(index, files=False).find_use(call, "seq")
             if use is not None:
                 yield Hit(call, f"results come in the order in which they are ready, which {use.effect}")
             elif _is_returned_as_completed(index, call):

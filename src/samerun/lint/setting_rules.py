@@ -135,8 +135,19 @@ def _reads_at_once(index: SourceIndex, call: ast.Call) -> str | None:
     if isinstance(parent, ast.Attribute) and parent.attr in READING_METHODS and isinstance(above, ast.Call):
         outer = index.parents.get(above)
         filled = isinstance(outer, ast.Attribute) and outer.attr.endswith("_")
-        return None if filled else f"{parent.attr}()"
+        return None if filled or _is_stored_into(index, above) else f"{parent.attr}()"
     return None
+
+
+def _is_stored_into(index: SourceIndex, value: ast.AST) -> bool:
+    """Whether what a call gives is kept under a name, or in self, and elements of it are written."""
+    statement = index.statement_of(value)
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    return isinstance(target, (ast.Name, ast.Attribute)) and any(
+        isinstance(one, ast.Subscript) and isinstance(one.ctx, ast.Store)
+        and last_identifier(one.value) == last_identifier(target)
+        for one in index.nodes[ast.Subscript]
+    )  # fmt: skip
 
 
 def _is_written_in_part(index: SourceIndex, target: ast.Name) -> bool:

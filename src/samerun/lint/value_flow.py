@@ -261,7 +261,7 @@ class OrderFlow:
             writes = last in WRITING_METHODS and last.startswith("write") and keyword_value(node, "arcname") is None
             if writes and self._is_made_outside(receiver, loop):
                 return self._use_in_file(node, last)
-            if index.is_before_break(node):  # a search, which takes what it finds
+            if last == "append" and index.is_before_break(node):  # a search, which takes what it finds
                 return None
             if last in ("append", "extend", "insert", "appendleft") and self._is_made_outside(receiver, loop):
                 if any(isinstance(one, ast.Name) and one.id in numbers for one in node.args):

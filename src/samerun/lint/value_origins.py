@@ -146,7 +146,11 @@ def calls_unknown_seeding(index: SourceIndex) -> bool:
         named = re.search("seed|determin|reproduc", last, re.IGNORECASE)
         if named and last not in known and any(index.called_function(call) is None for call in calls):
             return True
-    return any(name.endswith(".seed") and name not in GLOBAL_SEEDS for name in index.calls_by_name)
+    return any(
+        (name.endswith(".seed") and name not in GLOBAL_SEEDS)
+        or name.startswith("hyperpyyaml.")  # which calls what it reads
+        for name in index.calls_by_name
+    )
 
 
 CHOICE_WORDS = re.compile(r"seed|rng|random_state|generator|determin|reproduc|random_number|prng|manual", re.IGNORECASE)
