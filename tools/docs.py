@@ -187,7 +187,7 @@ def render_rules_page() -> str:
         exclude = ["third_party"]
         ```
 
-        flake8 knows the rules once samerun is installed beside it (`flake8 --extend-select SR`), and
+        flake8 knows the rules once samerun is installed beside it (its own `select` and `ignore` hold there), and
         `.pre-commit-hooks.yaml` has the hook `samerun-lint`. Editors give unsaved text to
         `samerun lint --stdin-filename train.py -`; `--format` writes `json`, `sarif` or `github`. A finding in a file
         that calls others is judged by what stands in that file. Tests (`def test_...`, `class Test...`) are left out:

@@ -40,6 +40,7 @@ def confirmed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {one["code"]: one["confirmed"] for one in json.loads(done.stdout)["findings"]}
 
 
+@pytest.mark.exhaustive
 def test_an_experiment_proves_or_drops(confirmed: dict[str, str]) -> None:
     """The set decides the result; the listing is numbered, and its numbers are for nothing."""
     assert confirmed == {"SR122": "proven", "SR121": "dropped"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import multiprocessing
 import os
 import random
 import shutil
@@ -20,6 +21,7 @@ from repository_paths import ROOT, TESTS
 
 from samerun.base.errors import SamerunError
 from samerun.commands.lint import command
+from samerun.lint import file_linting
 from samerun.lint.file_linting import (
     Flake8Plugin,
     LintSettings,
@@ -179,6 +181,15 @@ def test_many_files_are_looked_at_in_parallel() -> None:
         Path(f"m{number:02}.py").write_text(HAZARD if number % 2 else "x = 1\n")
     lines = [line for line in lint(".").output.splitlines() if "SR101" in line]
     assert [line[:6] for line in lines] == [f"m{number:02}.py" for number in range(1, 40, 2)]
+
+
+@pytest.mark.skipif(multiprocessing.get_start_method() != "fork", reason="the patched function is not inherited")
+def test_a_killed_process_ends_with_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_linting, "lint_file", lambda file, rules: os._exit(1))
+    for number in range(40):
+        Path(f"m{number:02}.py").write_text("x = 1\n")
+    done = lint(".")
+    assert done.exit_code == 2 and "was ended from outside" in done.output
 
 
 HOSTILE = {

@@ -11,7 +11,7 @@ import os
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from importlib import import_module
@@ -310,13 +310,22 @@ def _lint_file_by_codes(file: str, codes: tuple[str, ...]) -> LintedFile:
 
 
 def lint_files(files: Sequence[str], rules: Sequence[Rule]) -> list[LintedFile]:
-    """What `lint_file` finds in each, in the order of the files; many are looked at in several processes."""
+    """What `lint_file` finds in each, in the order of the files; many are looked at in several processes.
+
+    Raises SamerunError if one of these is killed.
+    """
     count = min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, 16)
     if len(files) < FEWEST_FILES_IN_PARALLEL or count < 2:
         return [lint_file(one, rules) for one in files]
     codes = tuple(rule.code for rule in rules)
-    with ProcessPoolExecutor(count) as pool:
-        return list(pool.map(_lint_file_by_codes, files, [codes] * len(files), chunksize=8))
+    try:
+        with ProcessPoolExecutor(count) as pool:
+            return list(pool.map(_lint_file_by_codes, files, [codes] * len(files), chunksize=8))
+    except BrokenExecutor as error:
+        raise SamerunError(
+            f"A process that looked at some of {len(files)} files was ended from outside.",
+            hint="Is there memory left? Name fewer files at a time.",
+        ) from error
 
 
 # --- mending
