@@ -205,8 +205,9 @@ def _off(rule: Rule) -> str:
 
 
 def render_rule(each: Rule) -> str:
+    """The examples are looked at in tests/lint, and not run like those of other pages (which begin with ```python)."""
     lead = f"{each.what} {each.why} It leads to [{each.cause}](../causes.md#{each.cause})."
-    parts = [wrap_text(lead), f"```python\n# before\n{each.before}```", f"```python\n# after\n{each.after}```"]
+    parts = [wrap_text(lead), f"```py\n# before\n{each.before}```", f"```py\n# after\n{each.after}```"]
     parts += [wrap_text(f"**Fix:** {each.fix}."), wrap_text(f"**False alarms:** {each.risk}")]
     return "\n\n".join([f"## {each.code} {each.name}", *parts])
 
