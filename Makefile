@@ -107,6 +107,7 @@ fuzz: $(STAMP) fuzz-portable
 	OMP_NUM_THREADS=1 $(PYTHON) tests/fuzz/fuzz_traces.py --count 300000
 	OMP_NUM_THREADS=1 $(PYTHON) tests/fuzz/fuzz_checkpoints.py --count 100000
 	OMP_NUM_THREADS=1 $(PYTHON) tests/fuzz/fuzz_commands.py --count 100000
+	$(PYTHON) tests/fuzz/fuzz_lint.py --count 100000
 
 C_SOURCES := $(wildcard $(addprefix native/,$(foreach folder,. cuda functions tests watch,$(addprefix $(folder)/,*.c *.h *.inc *.cu))))
 

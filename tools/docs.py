@@ -1,4 +1,4 @@
-"""Write the pages that are made from the tables: causes, variations, switches and operators.
+"""Write the pages that are made from the tables: causes, variations, switches, operators and rules.
 
 python tools/docs.py            write them
 python tools/docs.py --check    exit 1 when they are out of date
@@ -20,6 +20,8 @@ from samerun.control.deterministic_kernels.declare import DeterministicOperator
 from samerun.control.deterministic_kernels.table import OPERATORS
 from samerun.control.switches.switch import Switch, Variable, want_no_value
 from samerun.control.switches.table import SWITCHES
+from samerun.lint.rule import Rule
+from samerun.lint.table import RULES
 
 MOMENTS = {
     "before interpreter": "Must be set before the interpreter starts.",
@@ -166,6 +168,50 @@ def render_operator(each: DeterministicOperator) -> str:
     return "\n\n".join([f"## {each.name}", *map(wrap_text, parts)])
 
 
+def render_rules_page() -> str:
+    """Every rule of `samerun lint`, in the order of codes."""
+    head = """
+        # Rules
+
+        `samerun lint PATH...` finds these hazards in source without running it; `samerun check` finds them, and others,
+        by running the program. Each rule leads to a [cause](../causes.md) of `check`. Nothing is imported or executed,
+        but with `--confirm "train.py ARGS"`: it runs the program and says which findings it proves and which it drops.
+
+        `--select` and `--ignore` take beginnings of codes, by comma, and the words `default` and `all`. A comment
+        `# noqa: SR121` with a reason behind it, on the line of a finding, leaves it out. Settings for a project:
+
+        ```toml
+        [tool.samerun.lint]
+        select = ["default", "SR144"]
+        ignore = ["SR151"]
+        exclude = ["third_party"]
+        ```
+
+        flake8 knows the rules once samerun is installed beside it (its own `select` and `ignore` hold there), and
+        `.pre-commit-hooks.yaml` has the hook `samerun-lint`. Editors give unsaved text to
+        `samerun lint --stdin-filename train.py -`; `--format` writes `json`, `sarif` or `github`. A finding in a file
+        that calls others is judged by what stands in that file. Tests (`def test_...`, `class Test...`) are left out:
+        they may draw as they like.
+
+        Rules that are off by default report what does not make a rerun differ, or are wrong more often than one time in
+        ten on public training code ([what was judged](../../tests/lint/README.md)).
+        """
+    listed = "\n".join(f"- [{each.code} {each.name}](#{each.code.lower()}-{each.name}){_off(each)}" for each in RULES)
+    return join_page(head, listed, *(render_rule(each) for each in RULES))
+
+
+def _off(rule: Rule) -> str:
+    return "" if rule.default else ", off by default"
+
+
+def render_rule(each: Rule) -> str:
+    """The examples are looked at in tests/lint, and not run like those of other pages (which begin with ```python)."""
+    lead = f"{each.what} {each.why} It leads to [{each.cause}](../causes.md#{each.cause})."
+    parts = [wrap_text(lead), f"```py\n# before\n{each.before}```", f"```py\n# after\n{each.after}```"]
+    parts += [wrap_text(f"**Fix:** {each.fix}."), wrap_text(f"**False alarms:** {each.risk}")]
+    return "\n\n".join([f"## {each.code} {each.name}", *parts])
+
+
 def join_page(*parts: str) -> str:
     return "\n\n".join([MADE, *(textwrap.dedent(part).strip() for part in parts)]) + "\n"
 
@@ -179,6 +225,7 @@ PAGES = {
     "docs/variations.md": render_variations_page,
     "docs/reference/switches.md": render_switches_page,
     "docs/reference/operators.md": render_operators_page,
+    "docs/reference/rules.md": render_rules_page,
 }
 
 

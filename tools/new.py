@@ -6,6 +6,7 @@
     python tools/new.py seed some_library
     python tools/new.py switch some_knob
     python tools/new.py operator some_operator
+    python tools/new.py rule some_hazard
 
 Exit code 2, and nothing written, for a name that is taken or is not an identifier.
 """
@@ -324,6 +325,58 @@ def test_words_are_filled_in() -> None:
     assert not any(words.isupper() for words in (OPERATOR.what, OPERATOR.method, OPERATOR.cost))
 '''
 
+RULE = '''"""THE HAZARD, in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from samerun.lint.rule import Hit, Rule
+from samerun.lint.source_index import SourceIndex
+
+
+def find_NAME(index: SourceIndex) -> Iterator[Hit]:
+    """WHAT IS REPORTED, AND WHAT LOOKS LIKE IT AND IS NOT."""
+    for call in index.calls_of("MODULE.NAME"):
+        yield Hit(call, "WHAT STANDS THERE, IN A SENTENCE")
+
+
+RULE = Rule(
+    "NEXT_CODE", "PUBLIC", "unknown",
+    "FINDS WHAT.",
+    "WHY IT IS BAD.",
+    "import MODULE\\n\\nMODULE.NAME()\\n",
+    "import MODULE\\n",
+    "WHAT TO CHANGE, IN ONE LINE",
+    "WHEN A REPORT IS WRONG.",
+    find_NAME, default=False,
+)  # fmt: skip
+'''
+
+RULE_TEST = '''"""What the rule `PUBLIC` must prove; tests/lint/test_rules.py looks at its examples."""
+
+import pytest
+
+from samerun.lint.NAME import RULE
+from samerun.lint.table import RULES
+
+
+def test_it_stands_in_the_table() -> None:
+    assert RULE in RULES
+
+
+def test_what_looks_like_it_is_not_reported() -> None:
+    pytest.fail("write sources that look like the hazard and are none, and one for each way in which it is written")
+
+
+def test_its_precision_is_known() -> None:
+    pytest.fail("run it over public code and enter its findings in tests/lint/judged_findings.csv")
+
+
+def test_words_are_filled_in() -> None:
+    assert not any(words.isupper() for words in (RULE.what, RULE.why, RULE.fix, RULE.risk)) and RULE.cause != "unknown"
+'''
+
 KINDS = {
     "variation": MemberKind(
         "check/variations",
@@ -371,6 +424,9 @@ KINDS = {
         OPERATOR_TEST,
         "give tests/support/operator_cases.py cases, run python tools/docs.py",
     ),
+    "rule": MemberKind(
+        "lint", "RULES", "RULE", "Rule", RULE, RULE_TEST, "move it to its family, run python tools/docs.py"
+    ),
 }
 
 
@@ -407,7 +463,8 @@ def create_member(root: Path, word: str, name: str) -> list[Path]:
     entered = add_to_table(table.read_text(encoding="utf-8"), kind, name)
 
     def filled(template: str) -> str:
-        return template.replace("PUBLIC", public).replace("NAME", name)
+        code = next_rule_code(taken) if "NEXT_CODE" in template else ""
+        return template.replace("NEXT_CODE", code).replace("PUBLIC", public).replace("NAME", name)
 
     member.write_text(filled(kind.member), encoding="utf-8")
     table.write_text(entered, encoding="utf-8")
@@ -415,8 +472,14 @@ def create_member(root: Path, word: str, name: str) -> list[Path]:
     return [member, table, test]
 
 
+def next_rule_code(taken: set[str]) -> str:
+    """The code behind the last one that a rule has."""
+    return f"SR{max(int(one[2:]) for one in taken if re.fullmatch('SR[0-9]+', one)) + 1}"
+
+
 def collect_record_names(room: Path, record: str) -> set[str]:
-    """The names of the records in a room, which need not be those of their files."""
+    """The names of the records in a room, which need not be those of their files; of rules, their codes too."""
+    naming = 2 if record == "Rule" else 1
     names = set()
     for path in sorted(room.glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -425,9 +488,9 @@ def collect_record_names(room: Path, record: str) -> set[str]:
                 continue
             # A record, or what a helper makes of one: `CUDNN = make_torch_flag_switch("cudnn", ...)`.
             makes_record = call.func.id == record or (isinstance(node, ast.Assign) and node.col_offset == 0)
-            first = call.args[0]
-            if makes_record and isinstance(first, ast.Constant) and isinstance(first.value, str):
-                names.add(first.value)
+            for word in call.args[:naming]:
+                if makes_record and isinstance(word, ast.Constant) and isinstance(word.value, str):
+                    names.add(word.value)
     return names
 
 

@@ -26,6 +26,7 @@ COMMANDS = {
     "log": "samerun.commands.log",
     "doctor": "samerun.commands.doctor",
     "cost": "samerun.commands.cost",
+    "lint": "samerun.commands.lint",
 }
 """Where each command stands, in the order of the help."""
 
@@ -61,6 +62,7 @@ def samerun_group() -> None:
       samerun log runs/                      the receipts of a folder
       samerun doctor train.py                what is set, what is not, and what to do
       samerun cost train.py                  what determinism costs it: time and memory per operator
+      samerun lint .                         hazards in source, without running it
     """
 
 

@@ -16,8 +16,8 @@ from check_command import check, samerun
 
 from samerun.base.errors import SamerunError
 from samerun.base.records import CheckReport, Fix, FoundCause, Hazard
+from samerun.base.source_edits import make_source_patch
 from samerun.check.causes.table import CAUSES, cause_of_kind
-from samerun.check.evidence.source import make_source_patch
 from samerun.check.search import report_records
 
 CHANGES = [

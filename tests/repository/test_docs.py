@@ -28,7 +28,9 @@ def docs() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["docs/causes.md", "docs/variations.md", "docs/reference/switches.md"])
+@pytest.mark.parametrize(
+    "name", ["docs/causes.md", "docs/variations.md", "docs/reference/switches.md", "docs/reference/rules.md"]
+)
 def test_a_page_is_what_its_table_says(docs: ModuleType, name: str) -> None:
     made = docs.PAGES[name]()
     assert (ROOT / name).read_text(encoding="utf-8") == made, f"{name} is out of date: run python tools/docs.py"

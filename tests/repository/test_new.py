@@ -132,6 +132,7 @@ def test_names_that_are_none(tree: Path, kind: str, name: str, capsys: pytest.Ca
         ("switch", "cudnn_benchmark", "the name 'cudnn_benchmark' is taken"),  # made by make_torch_flag_switch
         ("switch", "switch", "there already"),
         ("operator", "max_pool", "the name 'max_pool' is taken"),  # in pooling.py
+        ("rule", "set_order", "the name 'set-order' is taken"),  # in order_rules.py
     ],
 )
 def test_names_that_are_taken(tree: Path, kind: str, name: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -150,8 +151,8 @@ def test_wrong_arguments(tree: Path, arguments: list[str], capsys: pytest.Captur
 
 
 def test_an_unknown_kind(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    kinds = "variation, cause, interceptor, seed, switch, operator"
-    refused(tree, ["rule", NAME], capsys, f"there is no kind 'rule'. There are: {kinds}.")
+    kinds = "variation, cause, interceptor, seed, switch, operator, rule"
+    refused(tree, ["gadget", NAME], capsys, f"there is no kind 'gadget'. There are: {kinds}.")
 
 
 def refused(tree: Path, arguments: list[str], capsys: pytest.CaptureFixture[str], said: str) -> None:

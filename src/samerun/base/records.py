@@ -259,3 +259,56 @@ class CostReport:
             "operators": operators,
             "machine": machine,
         }
+
+
+# --- what stands in source files
+@dataclass(frozen=True, kw_only=True)
+class LintFinding:
+    """One hazard in a source. Lines from 1, columns from 1 in characters; in a notebook, lines of the cell `cell`.
+
+    `cause`: the kind of cause of `samerun check` that it leads to. `confirmed`: with `--confirm`, whether an
+    experiment showed it.
+    """
+
+    file: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    code: str
+    name: str
+    message: str
+    cause: str
+    fix: str
+    fixable: bool
+    cell: int | None = None
+    confirmed: Literal["proven", "dropped", "untested"] | None = None
+
+
+@dataclass(frozen=True)
+class LintProblem:
+    """A file that could not be looked at, and why."""
+
+    file: str
+    message: str
+
+
+@dataclass(frozen=True)
+class LintReport:
+    """The answer of `samerun lint`. `fixed`: how many findings were mended in place."""
+
+    files: int
+    findings: tuple[LintFinding, ...]
+    problems: tuple[LintProblem, ...] = ()
+    fixed: int = 0
+
+    @property
+    def exit_code(self) -> int:
+        """0: clean. 1: findings that no experiment dropped. 2: a file could not be looked at."""
+        if self.problems:
+            return 2
+        return int(any(one.confirmed != "dropped" for one in self.findings))
+
+    def to_dict(self, samerun_version: str) -> dict[str, Any]:
+        """The JSON of schema 1."""
+        return {"schema": 1, "samerun": samerun_version, **asdict(self)}

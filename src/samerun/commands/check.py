@@ -119,6 +119,7 @@ def run_check_and_report(
     from samerun.check.search import modes
     from samerun.check.search.findings import parse_ignore_rule, search_and_report_all_findings
     from samerun.check.search.search import Search
+    from samerun.commands.lint import add_lint_hints
     from samerun.report.output import check_report_to_json
     from samerun.report.progress import RunProgress
 
@@ -164,6 +165,7 @@ def run_check_and_report(
                 search_and_report_all_findings(search, ignored, samerun_run)
             )
         progress.clear()
+        report = add_lint_hints(report, words)
         if not quiet and "-" not in (json_to, patch_to):
             from samerun.report.terminal import ReportConsole, show_check_report
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from samerun.base.records import Fix, FoundCause
+from samerun.base.source_edits import make_source_patch
 from samerun.check.attribution import confirmation, native_entropy
 from samerun.check.attribution.confirmation import (
     confirm_by_experiment,
@@ -23,7 +24,6 @@ from samerun.check.evidence.line_search import (
     uses_id_or_set,
 )
 from samerun.check.evidence.situation import Situation, Suspect
-from samerun.check.evidence.source import make_source_patch
 from samerun.check.evidence.trace_signs import (
     find_compiled_draws_suspect,
     find_last_bits_branch_suspect,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from samerun.base.source_edits import MakeEdits, make_no_edits
 from samerun.check.evidence.situation import Situation, Suspect
-from samerun.check.evidence.source import MakeEdits, make_no_edits
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import struct
 from collections import defaultdict
 from itertools import pairwise
 
+from samerun.base.source_edits import Edit, SourceAtLine, make_fixed_seed_edits
 from samerun.check.causes.cause import Cause
 from samerun.check.evidence.situation import (
     Situation,
@@ -15,7 +16,6 @@ from samerun.check.evidence.situation import (
     find_seed_source_clue,
     relative_event_distance,
 )
-from samerun.check.evidence.source import Edit, SourceAtLine, make_fixed_seed_edits
 from samerun.record import pins
 from samerun.record.trace import format as f
 from samerun.record.trace.run import Event

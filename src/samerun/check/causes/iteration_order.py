@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 
+from samerun.base.source_edits import Edit, SourceAtLine, last_identifier, make_sorted_listing_edits, make_wrap_edits
 from samerun.check.causes.cause import Cause
 from samerun.check.evidence.line_search import read_statement_source_or_empty, uses_id_or_set
 from samerun.check.evidence.situation import Situation, Suspect, relative_event_distance
-from samerun.check.evidence.source import Edit, SourceAtLine, last_identifier
 from samerun.record.trace import format as f
 
 
@@ -51,7 +51,7 @@ def _wrap_set_in_sorted(source: SourceAtLine, node: ast.expr) -> list[Edit]:
             return []
     elif not isinstance(node, (ast.Name, ast.Attribute, ast.Set, ast.SetComp, ast.BinOp)):
         return []
-    return source.make_wrap_edits(node, "sorted(", ")")
+    return make_wrap_edits(node, "sorted(", ")")
 
 
 HASH_ORDER = Cause(
@@ -92,8 +92,7 @@ def wrap_listing_in_sorted(source: SourceAtLine) -> list[Edit]:
     for call in source.calls_spanning_line(*LISTING_FUNCTIONS, "scandir"):
         if call in within or call in entered:
             continue
-        after = ", key=lambda entry: entry.name)" if last_identifier(call.func) == "scandir" else ")"
-        edits += source.make_wrap_edits(call, "sorted(", after)
+        edits += make_sorted_listing_edits(call)
     return edits
 
 

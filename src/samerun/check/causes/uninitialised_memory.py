@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import os
 
+from samerun.base.source_edits import ZEROED_CONSTRUCTORS, Edit, SourceAtLine, make_zeroed_constructor_edits
 from samerun.check.causes.cause import Cause
 from samerun.check.evidence.situation import Situation, Suspect
-from samerun.check.evidence.source import Edit, SourceAtLine, node_span
 from samerun.record import pins
 from samerun.record.trace import format as f
 from samerun.record.trace.run import Event
@@ -67,17 +66,10 @@ def find_operator_internal_memory_suspects(situation: Situation, event: Event) -
     return [Suspect("uninitialised-memory", event.file, event.line, (why,), rank, (pins.MEMORY,))]
 
 
-ZEROED_CONSTRUCTORS = {"empty": "zeros", "empty_like": "zeros_like", "new_empty": "new_zeros"}
-
-
 def replace_empty_with_zeros(source: SourceAtLine) -> list[Edit]:
     """`empty` becomes `zeros`."""
-    edits = []
-    for call in source.calls_spanning_line(*ZEROED_CONSTRUCTORS):
-        if isinstance(call.func, ast.Attribute):
-            (line, column), name = node_span(call.func)[1], call.func.attr
-            edits.append(Edit((line, column - len(name)), (line, column), ZEROED_CONSTRUCTORS[name]))
-    return edits
+    calls = source.calls_spanning_line(*ZEROED_CONSTRUCTORS)
+    return [edit for call in calls for edit in make_zeroed_constructor_edits(call)]
 
 
 UNINITIALISED_MEMORY = Cause(

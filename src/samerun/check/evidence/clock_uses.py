@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, Final, Literal
 
+from samerun.base.source_edits import last_identifier
 from samerun.check.evidence.line_search import parse_source_or_empty
-from samerun.check.evidence.source import last_identifier
 
 CLOCK_FUNCTIONS = {
     "time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "process_time",

@@ -12,9 +12,7 @@ from typing import NamedTuple
 from samerun.base.errors import SamerunError
 from samerun.base.files import write_file_atomically, write_to_file_or_stdout
 from samerun.base.records import CheckReport, FirstDifference, FoundCause
-from samerun.check.attribution import attribution
-from samerun.check.evidence.situation import Situation
-from samerun.check.evidence.source import (
+from samerun.base.source_edits import (
     Change,
     SourceFile,
     format_path_for_patch,
@@ -23,6 +21,8 @@ from samerun.check.evidence.source import (
     read_python_source,
     try_apply_changes,
 )
+from samerun.check.attribution import attribution
+from samerun.check.evidence.situation import Situation
 from samerun.record.trace import format as f
 
 

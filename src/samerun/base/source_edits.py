@@ -37,7 +37,11 @@ def read_python_source(file: str) -> SourceFile:
     if not os.path.isfile(file) or os.path.getsize(file) > LARGEST_BYTES:
         raise ValueError("no source file")
     with open(file, "rb") as stream:
-        raw = stream.read()
+        return decode_python_source(stream.read())
+
+
+def decode_python_source(raw: bytes) -> SourceFile:
+    """Raises SyntaxError or ValueError for bytes that are not in the encoding which the source declares."""
     encoding, _ = tokenize.detect_encoding(io.BytesIO(raw).readline)
     bom = "\ufeff" if encoding == "utf-8-sig" else ""
     encoding = encoding.removesuffix("-sig")
@@ -221,19 +225,6 @@ class SourceAtLine:
                 break
         return Edit((last + 1, 0), (last + 1, 0), f"\n{statement}\n")
 
-    def make_wrap_edits(self, node: ast.expr, before: str, after: str) -> list[Edit]:
-        start, end = node_span(node)
-        return [Edit(start, start, before), Edit(end, end, after)]
-
-    def make_seed_argument_edits(self, call: ast.Call, seed: str = "0") -> list[Edit]:
-        """Give a call that has no seed one: in place of its first argument, or of `seed=`."""
-        given = next((k.value for k in call.keywords if k.arg == "seed"), call.args[0] if call.args else None)
-        if given is not None:
-            return [Edit(*node_span(given), seed)]
-        end = node_span(call)[1]
-        at = (end[0], end[1] - 1)
-        return [Edit(at, at, f", seed={seed}" if call.keywords else seed)]
-
 
 MakeEdits = Callable[[SourceAtLine], list[Edit]]
 """What to change where a cause was found; no edits where it cannot be done mechanically."""
@@ -241,6 +232,54 @@ MakeEdits = Callable[[SourceAtLine], list[Edit]]
 
 def make_no_edits(source: SourceAtLine) -> list[Edit]:
     return []
+
+
+def make_wrap_edits(node: ast.expr, before: str, after: str) -> list[Edit]:
+    start, end = node_span(node)
+    return [Edit(start, start, before), Edit(end, end, after)]
+
+
+def make_seed_argument_edits(call: ast.Call, seed: str = "0") -> list[Edit]:
+    """Give a call that has no seed one: in place of its first argument, or of `seed=`."""
+    given = next((k.value for k in call.keywords if k.arg == "seed"), call.args[0] if call.args else None)
+    if given is not None:
+        return [Edit(*node_span(given), seed)]
+    return make_argument_edits(call, f"seed={seed}" if call.keywords else seed)
+
+
+def make_argument_edits(call: ast.Call, argument: str) -> list[Edit]:
+    """One more keyword argument, before the keywords of a call, or behind its last argument."""
+    if call.keywords:
+        first = call.keywords[0]
+        return [Edit((first.lineno, first.col_offset), (first.lineno, first.col_offset), f"{argument}, ")]
+    line, column = node_span(call)[1]
+    at = node_span(call.args[-1])[1] if call.args else (line, column - 1)
+    return [Edit(at, at, f", {argument}" if call.args else argument)]
+
+
+def make_sorted_listing_edits(call: ast.Call) -> list[Edit]:
+    """`sorted(...)` around a listing of a folder; entries of `scandir` by their names."""
+    after = ", key=lambda entry: entry.name)" if last_identifier(call.func) == "scandir" else ")"
+    return make_wrap_edits(call, "sorted(", after)
+
+
+ZEROED_CONSTRUCTORS = {"empty": "zeros", "empty_like": "zeros_like", "new_empty": "new_zeros"}
+
+
+def make_zeroed_constructor_edits(call: ast.Call) -> list[Edit]:
+    """`torch.empty` becomes `torch.zeros`."""
+    if not isinstance(call.func, ast.Attribute) or call.func.attr not in ZEROED_CONSTRUCTORS:
+        return []
+    (line, column), name = node_span(call.func)[1], call.func.attr
+    return [Edit((line, column - len(name)), (line, column), ZEROED_CONSTRUCTORS[name])]
+
+
+def make_manual_seed_edits(call: ast.Call) -> list[Edit]:
+    """`generator.seed()` becomes `generator.manual_seed(0)`."""
+    if call.args or call.keywords:
+        return []
+    line, column = node_span(call)[1]
+    return [Edit((line, column - len("seed()")), (line, column), "manual_seed(0)")]
 
 
 SEEDING_FUNCTIONS = ("seed", "manual_seed", "manual_seed_all", "seed_everything", "set_seed", "default_rng", "Random",
@@ -251,7 +290,7 @@ def make_fixed_seed_edits(source: SourceAtLine) -> list[Edit]:
     """0 in place of the argument of a seeding call on the line, or of what a variable named like a seed gets."""
     for call in source.calls_spanning_line(*SEEDING_FUNCTIONS):
         if call.args or any(keyword.arg == "seed" for keyword in call.keywords):
-            return source.make_seed_argument_edits(call)
+            return make_seed_argument_edits(call)
     for node in ast.walk(source.tree):
         if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None or node.lineno != source.line:
             continue

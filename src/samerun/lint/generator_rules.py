@@ -1,0 +1,243 @@
+"""Rules about random generators that start from the system's entropy."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from samerun.base.source_edits import last_identifier, make_manual_seed_edits, make_seed_argument_edits
+from samerun.lint.random_draws import drawn_generator
+from samerun.lint.rule import Hit, Rule
+from samerun.lint.source_index import SourceIndex, argument_for, default_of, has_star, is_constant, keyword_value
+from samerun.lint.value_origins import (
+    GLOBAL_SEEDS,
+    NUMPY_GENERATORS,
+    calls_unknown_seeding,
+    find_origins,
+    is_fallback,
+    is_program,
+)
+
+
+def _lacks_seed(call: ast.Call) -> bool:
+    """Whether a constructor gets no seed, or None."""
+    if has_star(call):
+        return False
+    seed = call.args[0] if call.args else keyword_value(call, "seed", "x", "entropy")
+    return seed is None or is_constant(seed, None)
+
+
+def _is_only_slept(index: SourceIndex, call: ast.Call) -> bool:
+    """Whether all that is drawn from a generator is how long to sleep."""
+    parent = index.parents.get(call)
+    target = parent.targets[0] if isinstance(parent, ast.Assign) else None
+    if not isinstance(target, ast.Name):
+        return False
+    loads = [one for one in index.name_loads.get(target.id, ()) if index.binding_scope(one) is index.scope_of(target)]
+    return bool(loads) and all(
+        any(isinstance(one, ast.Call) and last_identifier(one.func) == "sleep" for one in index.ancestors(load))
+        for load in loads
+    )
+
+
+def find_unseeded_numpy_generators(index: SourceIndex) -> Iterator[Hit]:
+    for call in index.calls_of(*NUMPY_GENERATORS):
+        name = last_identifier(call.func)
+        if is_fallback(index, call) or _is_only_slept(index, call):
+            continue
+        if _lacks_seed(call):
+            yield Hit(call, f"{name}() takes its seed from the operating system", tuple(make_seed_argument_edits(call)))
+        elif (omitted := _find_call_without_seed(index, call)) is not None:
+            where = f"line {omitted.lineno} leaves the seed out"
+            yield Hit(call, f"{name}() gets None, and so a seed of the operating system: {where}")
+
+
+def _find_call_without_seed(index: SourceIndex, call: ast.Call) -> ast.Call | None:
+    """A call in this text that leaves the parameter to its default, None, of which a generator is made."""
+    seed = call.args[0] if call.args else keyword_value(call, "seed")
+    function = index.function_of(call)
+    if not isinstance(seed, ast.Name) or function is None or not is_constant(default_of(function, seed.id), None):
+        return None
+    if len(index.bindings_of(seed)) != 1:
+        return None
+    for caller in index.calls_of_function(function):
+        if not has_star(caller) and argument_for(caller, function, seed.id) is None and not is_fallback(index, caller):
+            return caller
+    return None
+
+
+def _decides_something(index: SourceIndex, call: ast.Call) -> bool:
+    """Whether a generator is drawn from in this text, for more than names and waiting times, and not seeded later."""
+    parent = index.parents.get(call)
+    target = parent.targets[0] if isinstance(parent, ast.Assign) else None
+    if not isinstance(target, (ast.Name, ast.Attribute)):
+        return True
+    name = last_identifier(target)
+    attributes = (one for one in index.nodes[ast.Attribute] if isinstance(one, ast.Attribute))
+    uses = {one.attr for one in attributes if last_identifier(one.value) == name}
+    passed = any(not isinstance(index.parents.get(one), ast.Attribute) for one in index.name_loads.get(name, ()))
+    if "seed" in uses or "setstate" in uses or _is_only_slept(index, call):
+        return False
+    return passed or bool(uses - {"getrandbits", "hex"})
+
+
+def find_unseeded_python_generators(index: SourceIndex) -> Iterator[Hit]:
+    for call in index.calls_of("random.Random"):
+        if _lacks_seed(call) and not is_fallback(index, call) and _decides_something(index, call):
+            edits = tuple(make_seed_argument_edits(call))
+            yield Hit(call, "Random() takes its seed from the operating system", edits)
+
+
+def find_unseeded_torch_generators(index: SourceIndex) -> Iterator[Hit]:
+    """A generator that is used, and that nothing in the text seeds or restores."""
+    for call in index.calls_of("torch.Generator"):
+        parent = index.parents.get(call)
+        if isinstance(parent, ast.keyword):
+            yield Hit(call, "this generator is never seeded: torch.manual_seed does not reach it")
+            continue
+        target = parent.targets[0] if isinstance(parent, ast.Assign) else None
+        if not isinstance(target, (ast.Name, ast.Attribute)) or is_fallback(index, call):
+            continue
+        name = last_identifier(target)
+        mentions = [
+            *index.name_loads.get(name, ()),
+            *(n for n in index.nodes[ast.Attribute] if last_identifier(n) == name),
+        ]
+        above = [index.parents.get(one) for one in mentions]
+        seeded = any(
+            isinstance(one, ast.Attribute) and one.attr in ("manual_seed", "set_state", "seed") for one in above
+        )
+        if not seeded and any(isinstance(one, ast.keyword) and one.arg == "generator" for one in above):
+            yield Hit(call, f"nothing seeds {name}, and torch.manual_seed does not reach it")
+
+
+def find_partly_seeded_programs(index: SourceIndex) -> Iterator[Hit]:
+    """Two of the global generators are seeded by hand, and a third one is drawn from."""
+    seeded = {kind for name, kind in GLOBAL_SEEDS.items() if index.calls_by_name.get(name)}
+    if not seeded or calls_unknown_seeding(index):
+        return
+    if index.calls_by_name.get("torch.cuda.manual_seed") or index.calls_by_name.get("torch.cuda.manual_seed_all"):
+        seeded.add("torch")
+    if len(seeded) < (1 if is_program(index) else 2):
+        return
+    told = set(seeded)
+    for call in index.calls:
+        kind = drawn_generator(index.call_names.get(call, ""))
+        if kind and kind not in told and not is_fallback(index, call) and not _only_names_something(index, call):
+            told.add(kind)
+            which = sorted({"python": "random", "numpy": "NumPy"}.get(one, one) for one in seeded)
+            who = f"{' and '.join(which)} {'is' if len(which) == 1 else 'are'}"
+            cause = {"python": "unseeded-python", "numpy": "unseeded-numpy-global", "torch": "unseeded-torch"}[kind]
+            yield Hit(call, f"{who} seeded in this file, {NAMES[kind]} is not", cause=cause)
+
+
+NAMES = {"python": "Python's random", "numpy": "NumPy's generator", "torch": "torch's generator"}
+
+
+def _only_names_something(index: SourceIndex, call: ast.Call) -> bool:
+    """Whether what is drawn becomes a seed, a port, a name, or a time to wait; or a transform draws it.
+
+    DataLoader workers, in which transforms run, are seeded from torch's generator.
+    """
+    function = index.function_of(call)
+    if function is not None and function.name == "__call__":
+        return True
+    statement = index.statement_of(call)
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    words = re.compile("seed|port|delay|sleep|jitter|name|path|uuid|suffix|prefix|folder|timeout", re.IGNORECASE)
+    around = (one for one in index.ancestors(call) if isinstance(one, ast.Call))
+    return any(words.search(last_identifier(one)) for one in targets) or any(
+        last_identifier(one.func) == "sleep" for one in around
+    )
+
+
+def find_entropy_reseeds(index: SourceIndex) -> Iterator[Hit]:
+    kinds = {"random.seed": "unseeded-python", "numpy.random.seed": "unseeded-numpy-global"}
+    for call in index.calls_of(
+        "random.seed", "numpy.random.seed", "torch.seed", "torch.cuda.seed", "torch.cuda.seed_all"
+    ):
+        name = index.call_names[call]
+        if has_star(call) or is_fallback(index, call):
+            continue
+        if (call.args and not is_constant(call.args[0], None)) or call.keywords or _is_seeded_next(index, call, name):
+            continue
+        edits = make_seed_argument_edits(call) if name in kinds else ()
+        yield Hit(call, f"{name}() takes a seed from the operating system", tuple(edits), kinds.get(name, ""))
+    for call in index.calls_by_last_name.get("seed", ()):
+        if isinstance(call.func, ast.Attribute) and not call.args and not call.keywords:
+            made = [one for one in find_origins(index, call.func.value) if index.call_names[one] == "torch.Generator"]
+            if made and not is_fallback(index, call):
+                yield Hit(
+                    call, "Generator.seed() takes a seed from the operating system",
+                    tuple(make_manual_seed_edits(call)), "unseeded-torch-generator",
+                )  # fmt: skip
+
+
+def _is_seeded_next(index: SourceIndex, call: ast.Call, name: str) -> bool:
+    """Whether a statement behind, in the same block, seeds the same generator, so that this one only begins it."""
+    if name.startswith("torch") and not isinstance(index.parents.get(call), ast.Expr):
+        return False
+    statement = index.statement_of(call)
+    block = getattr(index.parents[statement], "body", [])
+    later = block[block.index(statement) + 1 :] if statement in block else []
+    seeds = {f"{name.rpartition('.')[0]}.{last}" for last in ("seed", "manual_seed", "manual_seed_all")}
+    return any(
+        isinstance(one, ast.Expr) and isinstance(one.value, ast.Call)
+        and index.call_names[one.value] in seeds and one.value.args
+        for one in later
+    )  # fmt: skip
+
+
+UNSEEDED_NUMPY_GENERATOR = Rule(
+    "SR101", "unseeded-numpy-generator", "unseeded-numpy-generator",
+    "Finds NumPy generators that are made without a seed, also through a parameter that is left at None.",
+    "They take a seed from the operating system, and numpy.random.seed has no effect on them.",
+    "import numpy as np\n\nrng = np.random.default_rng()\nnoise = rng.normal(size=3)\n",
+    "import numpy as np\n\nrng = np.random.default_rng(0)\nnoise = rng.normal(size=3)\n",
+    "pass a seed where the generator is made: numpy.random.default_rng(SEED)",
+    "A generator that decides nothing that counts: names of files, waiting times that are stored first.",
+    find_unseeded_numpy_generators,
+)  # fmt: skip
+UNSEEDED_PYTHON_GENERATOR = Rule(
+    "SR102", "unseeded-python-generator", "unseeded-python",
+    "Finds `random.Random()` without a seed.",
+    "It takes a seed from the operating system, and random.seed has no effect on it.",
+    "import random\n\nshuffler = random.Random()\nrows = [1, 2, 3]\nshuffler.shuffle(rows)\n",
+    "import random\n\nshuffler = random.Random(0)\nrows = [1, 2, 3]\nshuffler.shuffle(rows)\n",
+    "pass a seed where the generator is made: random.Random(SEED)",
+    "A generator that is seeded later, in another module.",
+    find_unseeded_python_generators, default=False,
+)  # fmt: skip
+UNSEEDED_TORCH_GENERATOR = Rule(
+    "SR103", "unseeded-torch-generator", "unseeded-torch-generator",
+    "Finds `torch.Generator()` objects that are used and that nothing in the file seeds.",
+    "torch.manual_seed does not reach them: they always start from the same number, whatever seed the program has.",
+    "import torch\n\norder = torch.Generator()\nrows = torch.randperm(9, generator=order)\n",
+    "import torch\n\norder = torch.Generator()\norder.manual_seed(0)\nrows = torch.randperm(9, generator=order)\n",
+    "call manual_seed(SEED) on the generator",
+    "Runs do not differ by it (the first state is a constant); only the seed has no effect. Off by default.",
+    find_unseeded_torch_generators, default=False,
+)  # fmt: skip
+PARTLY_SEEDED_PROGRAM = Rule(
+    "SR104", "partly-seeded-program", "unseeded-python",
+    "Finds draws from one of the global generators (random, numpy.random, torch) where the file seeds others by hand.",
+    "Each has a state of its own: seeding torch and NumPy leaves random.shuffle to the entropy of the system.",
+    "import random\n\nimport numpy as np\nimport torch\n\nnp.random.seed(0)\ntorch.manual_seed(0)\nrows = [1, 2]\n"
+    "random.shuffle(rows)\n",
+    "import random\n\nimport numpy as np\nimport torch\n\nrandom.seed(0)\nnp.random.seed(0)\ntorch.manual_seed(0)\n"
+    "rows = [1, 2]\nrandom.shuffle(rows)\n",
+    "seed it too, before the first draw (samerun.seed_everything(SEED) seeds every source)",
+    "A module that calls this one may seed the generator.",
+    find_partly_seeded_programs,
+)  # fmt: skip
+ENTROPY_RESEED = Rule(
+    "SR105", "entropy-reseed", "os-entropy",
+    "Finds calls that seed a generator from the system: random.seed(), numpy.random.seed(), torch.seed().",
+    "Whatever seed was set before is lost, and every run draws other numbers.",
+    "import numpy as np\n\nnp.random.seed()\nnoise = np.random.rand(3)\n",
+    "import numpy as np\n\nnp.random.seed(0)\nnoise = np.random.rand(3)\n",
+    "give the call a seed; in a DataLoader worker torch.initial_seed() is one",
+    "A program that wants another result in every run.",
+    find_entropy_reseeds,
+)  # fmt: skip

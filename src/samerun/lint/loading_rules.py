@@ -1,0 +1,308 @@
+"""Rules about data and checkpoints: how data is split and loaded, and what a resumed run needs."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from samerun.base.source_edits import Edit, last_identifier, make_argument_edits, node_span
+from samerun.lint.random_draws import drawn_generator
+from samerun.lint.rule import Hit, Rule
+from samerun.lint.source_index import Function, SourceIndex, has_star, is_constant, keyword_value
+from samerun.lint.value_origins import calls_unknown_seeding, find_origins, is_fallback, is_program
+
+
+def _is_seeded_somewhere(index: SourceIndex, *names: str) -> bool:
+    return any(index.calls_by_name.get(name) for name in names) or calls_unknown_seeding(index)
+
+
+def find_unseeded_splits(index: SourceIndex) -> Iterator[Hit]:
+    """`random_split` with neither a generator nor a seed before it, in a program that starts itself."""
+    if _is_seeded_somewhere(index, "torch.manual_seed", "torch.seed", "torch.set_rng_state"):
+        return
+    for call in index.calls_of("torch.utils.data.random_split"):
+        if is_program(index) and not has_star(call) and len(call.args) < 3 and keyword_value(call, "generator") is None:
+            torch = _local_name(index, "torch")
+            made = f"generator={torch}.Generator().manual_seed(0)"
+            edits = tuple(make_argument_edits(call, made)) if torch else ()
+            yield Hit(call, "nothing in this program seeds torch, so that every run is split otherwise", edits)
+
+
+def _local_name(index: SourceIndex, module: str) -> str | None:
+    for node in index.tree.body:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name == module:
+                    return alias.asname or alias.name
+    return None
+
+
+SKLEARN_ALWAYS = {
+    "train_test_split", "ShuffleSplit", "StratifiedShuffleSplit", "GroupShuffleSplit", "RandomForestClassifier",
+    "RandomForestRegressor", "ExtraTreesClassifier", "ExtraTreesRegressor", "KMeans", "MiniBatchKMeans", "TSNE",
+    "GaussianMixture", "MLPClassifier", "MLPRegressor", "IsolationForest", "BaggingClassifier", "BaggingRegressor",
+    "AdaBoostClassifier", "FastICA", "NMF", "LatentDirichletAllocation", "RandomizedSearchCV", "SGDClassifier",
+    "SGDRegressor", "make_classification", "make_regression", "make_blobs", "make_moons", "make_circles", "resample",
+}  # fmt: skip
+SKLEARN_SHUFFLED = {"KFold", "StratifiedKFold", "StratifiedGroupKFold"}
+
+
+def find_unseeded_sklearn(index: SourceIndex) -> Iterator[Hit]:
+    """Splits and estimators of scikit-learn without `random_state`, where nothing seeds NumPy."""
+    if _is_seeded_somewhere(index, "numpy.random.seed", "numpy.random.set_state"):
+        return
+    for call in index.calls:
+        name, last = index.call_names[call], last_identifier(call.func)
+        if not name.startswith("sklearn.") or has_star(call) or is_fallback(index, call):
+            continue
+        shuffled = last in SKLEARN_SHUFFLED and is_constant(keyword_value(call, "shuffle"), True)
+        plain = last in SKLEARN_ALWAYS and not is_constant(keyword_value(call, "shuffle"), False)
+        shuffle_function = name == "sklearn.utils.shuffle"
+        state = keyword_value(call, "random_state")
+        if _is_given_state_later(index, call):
+            continue
+        if (shuffled or plain or shuffle_function) and (state is None or is_constant(state, None)):
+            edits = make_argument_edits(call, "random_state=0") if state is None else [Edit(*node_span(state), "0")]
+            yield Hit(call, f"{last} draws from NumPy's generator, which this file does not seed", tuple(edits))
+
+
+def _is_given_state_later(index: SourceIndex, call: ast.Call) -> bool:
+    """Whether `random_state` is stored in what the call makes, or given to its `set_params`."""
+    parent = index.parents.get(call)
+    target = parent.targets[0] if isinstance(parent, ast.Assign) else None
+    return isinstance(target, ast.Name) and any(
+        isinstance(one, ast.Attribute) and one.attr in ("random_state", "set_params")
+        and isinstance(one.value, ast.Name) and one.value.id == target.id
+        for one in index.nodes[ast.Attribute]
+    )  # fmt: skip
+
+
+# --- loading
+def find_missing_set_epoch(index: SourceIndex) -> Iterator[Hit]:
+    if index.calls_by_last_name.get("set_epoch"):
+        return
+    for call in index.calls_of("torch.utils.data.DistributedSampler"):
+        if not is_constant(keyword_value(call, "shuffle"), False) and not has_star(call):
+            yield Hit(call, "nothing calls set_epoch(): every epoch has the same order")
+
+
+def _getitem_methods(index: SourceIndex) -> Iterator[tuple[ast.ClassDef, Function]]:
+    for owner in index.classes:
+        if any("Dataset" in base for base in index.base_names(owner)):
+            method = index.method_of(owner, "__getitem__")
+            if method is not None and index.class_of(method) is owner:
+                yield owner, method
+
+
+def find_draws_in_getitem(index: SourceIndex) -> Iterator[Hit]:
+    """Draws from a global generator in `__getitem__`, or in a method that it calls."""
+    for _, method in _getitem_methods(index):
+        for function in _with_called_methods(index, method):
+            for call in (one for one in ast.walk(function) if isinstance(one, ast.Call)):
+                if drawn_generator(index.call_names[call]) and keyword_value(call, "generator") is None:
+                    yield Hit(call, "which numbers an item gets depends on the worker that loads it")
+
+
+def _with_called_methods(index: SourceIndex, method: Function) -> list[Function]:
+    found = [method]
+    for call in (one for one in ast.walk(method) if isinstance(one, ast.Call)):
+        called = index.called_function(call)
+        if called is not None and called not in found and index.class_of(called) is not None:
+            found.append(called)
+    return found
+
+
+def find_kept_generators(index: SourceIndex) -> Iterator[Hit]:
+    """A generator that a dataset makes once, and from which `__getitem__` draws."""
+    makers = {"numpy.random.RandomState", "numpy.random.default_rng", "random.Random", "torch.Generator"}
+    for owner, method in _getitem_methods(index):
+        used = {
+            node.attr
+            for node in ast.walk(method)
+            if isinstance(node, ast.Attribute) and last_identifier(node.value) == "self"
+        }
+        for name in sorted(used):
+            for mention in index.attributes[owner][name]:
+                value = index.assigned_value(mention) if isinstance(mention.ctx, ast.Store) else None
+                if value is None or index.function_of(mention) is method:
+                    continue
+                made = [one for one in find_origins(index, value) if index.call_names[one] in makers]
+                if made:
+                    yield Hit(made[0], f"every DataLoader worker has a copy of self.{name}: all draw the same numbers")
+                    break
+
+
+def find_unshared_streams(index: SourceIndex) -> Iterator[Hit]:
+    """An `IterableDataset` that every worker goes through as a whole."""
+    shares = re.compile("worker|rank|shard|islice|num_replicas|split")
+    loaders = [one for one in index.calls_of("torch.utils.data.DataLoader") if keyword_value(one, "num_workers")]
+    if not loaders:
+        return
+    for owner in index.classes:
+        if not any(base.rpartition(".")[2] == "IterableDataset" for base in index.base_names(owner)):
+            continue
+        method = index.method_of(owner, "__iter__")
+        names = {last_identifier(node) for node in ast.walk(owner) if isinstance(node, (ast.Name, ast.Attribute))}
+        if method is not None and not any(shares.search(name) for name in names):
+            yield Hit(method, "every worker goes through all of it: more workers give every item more often")
+
+
+# --- checkpoints
+RNG_WORDS = re.compile("rng|random|seed|generator|states?_all", re.IGNORECASE)
+
+
+def _checkpoints(index: SourceIndex) -> Iterator[tuple[ast.Call, ast.Dict]]:
+    """What is saved with an optimizer's state in it, where the text can also take it up again."""
+    if not index.calls_by_name.get("torch.load") or not index.calls_by_last_name.get("load_state_dict"):
+        return
+    for call in index.calls_of("torch.save"):
+        value = call.args[0] if call.args else None
+        if isinstance(value, ast.Name):
+            values = [index.assigned_value(one) for one in index.bindings_of(value)]
+            value = next((one for one in values if one is not None), None) if len(values) == 1 else None
+        if isinstance(value, ast.Dict) and None not in value.keys and _is_optimizer_state(value):
+            yield call, value
+
+
+def _is_optimizer_state(saved: ast.Dict) -> bool:
+    return any(
+        isinstance(one, ast.Call) and last_identifier(one.func) == "state_dict"
+        and isinstance(one.func, ast.Attribute) and "opt" in last_identifier(one.func.value).lower()
+        for one in saved.values
+    )  # fmt: skip
+
+
+def find_checkpoints_without_generators(index: SourceIndex) -> Iterator[Hit]:
+    for call, saved in _checkpoints(index):
+        if not RNG_WORDS.search(ast.unparse(saved)) and _draws_while_training(index):
+            yield Hit(call, "an optimizer's state is saved, the random generators' are not: a resumed run draws others")
+
+
+def _draws_while_training(index: SourceIndex) -> bool:
+    """Whether the text shows a draw that goes on after the start: dropout, shuffling, draws in a loop."""
+    for call in index.calls:
+        last = last_identifier(call.func)
+        own = keyword_value(call, "generator") is not None
+        if "dropout" in last.lower() or (is_constant(keyword_value(call, "shuffle"), True) and not own):
+            return True
+        looped = any(isinstance(one, (ast.For, ast.While)) for one in index.ancestors(call))
+        if looped and (drawn_generator(index.call_names[call]) or last == "sample") and not own:
+            return True
+    return False
+
+
+def find_checkpoints_without_scheduler(index: SourceIndex) -> Iterator[Hit]:
+    made = any(name.startswith("torch.optim.lr_scheduler.") for name in index.calls_by_name)
+    for call, saved in _checkpoints(index):
+        text = ast.unparse(saved).lower()
+        if made and not re.search("sched|lr", text):
+            yield Hit(call, "the learning rate's schedule is not saved: a resumed run begins it anew")
+
+
+UNSEEDED_SPLIT = Rule(
+    "SR141", "unseeded-split", "unseeded-torch",
+    "Finds random_split without a generator in a program that seeds torch nowhere.",
+    "Every run trains and tests on other samples.",
+    "import torch\n\nif __name__ == \"__main__\":\n    train, test = torch.utils.data.random_split(range(9), [6, 3])\n",
+    "import torch\n\nif __name__ == \"__main__\":\n    order = torch.Generator().manual_seed(0)\n"
+    "    train, test = torch.utils.data.random_split(range(9), [6, 3], generator=order)\n",
+    "give it generator=torch.Generator().manual_seed(SEED)",
+    "A seed that another module sets when it is imported.",
+    find_unseeded_splits,
+)  # fmt: skip
+UNSEEDED_SKLEARN = Rule(
+    "SR142", "unseeded-sklearn", "unseeded-numpy-global",
+    "Finds splits and estimators of scikit-learn that draw, without random_state, where the file does not seed NumPy.",
+    "They draw from NumPy's global generator, which starts from the system's entropy.",
+    "from sklearn.model_selection import train_test_split\n\ntrain, test = train_test_split(list(range(9)))\n",
+    "from sklearn.model_selection import train_test_split\n\n"
+    "train, test = train_test_split(list(range(9)), random_state=0)\n",
+    "give it random_state=SEED",
+    "A program that calls this module seeds NumPy.",
+    find_unseeded_sklearn,
+)  # fmt: skip
+MISSING_SET_EPOCH = Rule(
+    "SR143", "missing-set-epoch", "resume-position",
+    "Finds a DistributedSampler in a file that never calls set_epoch().",
+    "Every epoch then has the same order.",
+    "from torch.utils.data import DistributedSampler\n\nsampler = DistributedSampler(range(9))\nrows = list(sampler)\n",
+    "from torch.utils.data import DistributedSampler\n\nsampler = DistributedSampler(range(9))\n"
+    "sampler.set_epoch(1)\nrows = list(sampler)\n",
+    "call sampler.set_epoch(epoch) before each epoch",
+    "Runs do not differ by it; another module may call it. Off by default.",
+    find_missing_set_epoch, default=False,
+)  # fmt: skip
+DRAW_IN_GETITEM = Rule(
+    "SR144", "draw-in-getitem", "worker-count",
+    "Finds draws from global generators in a dataset's __getitem__ and the methods it calls.",
+    "Each worker has a seed of its own, so that the data depends on how many workers there are.",
+    "import random\n\nfrom torch.utils.data import Dataset\n\n\nclass Noisy(Dataset):\n    def __getitem__(self, i):\n"
+    "        return i + random.random()\n",
+    "import random\n\nfrom torch.utils.data import Dataset\n\n\nclass Noisy(Dataset):\n    def __getitem__(self, i):\n"
+    "        return i + random.Random(i).random()\n",
+    "make a generator from (seed, epoch, index) for each item (samerun.data.KeyedDataset does)",
+    "Runs with the same number of workers do not differ by it. Off by default.",
+    find_draws_in_getitem, default=False,
+)  # fmt: skip
+KEPT_GENERATOR = Rule(
+    "SR145", "kept-generator", "worker-seed",
+    "Finds datasets that make a generator once and draw from it in __getitem__.",
+    "Every DataLoader worker gets a copy of it, state and all, again in every epoch.",
+    "import random\n\nfrom torch.utils.data import Dataset\n\n\nclass Noisy(Dataset):\n    def __init__(self):\n"
+    "        self.noise = random.Random(7)\n\n    def __getitem__(self, i):\n        return i + self.noise.random()\n",
+    "import random\n\nfrom torch.utils.data import Dataset\n\n\nclass Noisy(Dataset):\n    def __init__(self):\n"
+    "        self.seed = 7\n\n    def __getitem__(self, i):\n"
+    "        return i + random.Random((self.seed << 32) + i).random()\n",
+    "make a generator from (seed, epoch, index) for each item",
+    "Without workers, or with one, runs do not differ by it. Off by default.",
+    find_kept_generators, default=False,
+)  # fmt: skip
+UNSHARED_STREAM = Rule(
+    "SR146", "unshared-stream", "worker-count",
+    "Finds an IterableDataset that does not look at its worker's number, beside a DataLoader with workers.",
+    "Every worker goes through all of it, so that each item comes as often as there are workers.",
+    "from torch.utils.data import DataLoader, IterableDataset\n\n\nclass Rows(IterableDataset):\n"
+    "    def __iter__(self):\n"
+    "        yield from range(9)\n\n\nloader = DataLoader(Rows(), num_workers=2)\n",
+    "from torch.utils.data import DataLoader, IterableDataset, get_worker_info\n\n\nclass Rows(IterableDataset):\n"
+    "    def __iter__(self):\n        yield from range(get_worker_info().id, 9, 2)\n\n\n"
+    "loader = DataLoader(Rows(), num_workers=2)\n",
+    "share it out with torch.utils.data.get_worker_info()",
+    "A stream without an end, of which each worker gives other parts. Off by default.",
+    find_unshared_streams, default=False,
+)  # fmt: skip
+CHECKPOINT_WITHOUT_GENERATORS = Rule(
+    "SR151", "checkpoint-without-generators", "resume-rng",
+    "Finds checkpoints with an optimizer's state and without those of the random generators, in a file that resumes.",
+    "The resumed run draws other numbers than the one that was not interrupted: dropout, shuffling, augmentation.",
+    "import torch\n\nblock = torch.nn.Dropout(0.1)\n\n\ndef save(model, optimizer):\n"
+    "    torch.save({\"model\": model.state_dict(), \"optimizer\": optimizer.state_dict()}, \"a.pt\")\n\n\n"
+    "def resume(model, optimizer):\n    saved = torch.load(\"a.pt\")\n"
+    "    optimizer.load_state_dict(saved[\"optimizer\"])\n",
+    "import torch\n\nblock = torch.nn.Dropout(0.1)\n\n\ndef save(model, optimizer):\n    rng = torch.get_rng_state()\n"
+    "    torch.save({\"model\": model.state_dict(), \"optimizer\": optimizer.state_dict(), \"rng\": rng}, \"a.pt\")\n"
+    "\n\n"
+    "def resume(model, optimizer):\n    saved = torch.load(\"a.pt\")\n"
+    "    optimizer.load_state_dict(saved[\"optimizer\"])\n"
+    "    torch.set_rng_state(saved[\"rng\"])\n",
+    "save and restore the generators' states too (samerun.save_checkpoint does)",
+    "A training that draws nothing after its start, or a generator that is seeded from the epoch.",
+    find_checkpoints_without_generators,
+)  # fmt: skip
+CHECKPOINT_WITHOUT_SCHEDULER = Rule(
+    "SR152", "checkpoint-without-scheduler", "resume-position",
+    "Finds checkpoints with an optimizer's state and without that of the learning rate's schedule.",
+    "The resumed run begins the schedule anew.",
+    "import torch\n\n\ndef train(model, optimizer):\n    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 3)\n"
+    "    rng = torch.get_rng_state()\n"
+    "    torch.save({\"model\": model.state_dict(), \"optimizer\": optimizer.state_dict(), \"rng\": rng}, \"a.pt\")\n"
+    "    optimizer.load_state_dict(torch.load(\"a.pt\")[\"optimizer\"])\n    schedule.step()\n",
+    "import torch\n\n\ndef train(model, optimizer):\n    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 3)\n"
+    "    state = {\"optimizer\": optimizer.state_dict(), \"schedule\": schedule.state_dict()}\n"
+    "    torch.save({**state, \"rng\": torch.get_rng_state()}, \"a.pt\")\n"
+    "    optimizer.load_state_dict(torch.load(\"a.pt\")[\"optimizer\"])\n    schedule.step()\n",
+    "save and restore the schedule's state_dict() too",
+    "A schedule that is set from the epoch's number when the program resumes.",
+    find_checkpoints_without_scheduler, default=False,
+)  # fmt: skip

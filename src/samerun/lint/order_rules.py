@@ -1,0 +1,371 @@
+"""Rules about orders that depend on the file system, on hashes, on addresses or on who is first."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from samerun.base.source_edits import (
+    Edit,
+    last_identifier,
+    make_sorted_listing_edits,
+    make_wrap_edits,
+    node_span,
+)
+from samerun.lint.rule import Hit, Rule
+from samerun.lint.source_index import FUNCTIONS, SourceIndex, is_constant, keyword_value
+from samerun.lint.value_flow import LISTINGS, OrderFlow, OrderUse
+from samerun.lint.value_origins import OBJECT_LISTS, element_kind, value_kind
+
+PATH_LISTINGS = ("iterdir", "glob", "rglob")
+
+
+def find_unsorted_listings(index: SourceIndex) -> Iterator[Hit]:
+    for call, name in _list_listings(index):
+        use = OrderFlow(index, files=False).find_use(call, "seq")
+        if use is not None:
+            yield _make_listing_hit(call, name, use)
+
+
+def find_written_listings(index: SourceIndex) -> Iterator[Hit]:
+    """Listings whose order is that of a file, and has no other effect."""
+    for call, name in _list_listings(index):
+        use = OrderFlow(index).find_use(call, "seq")
+        if use is not None and OrderFlow(index, files=False).find_use(call, "seq") is None:
+            yield _make_listing_hit(call, name, use)
+
+
+def _make_listing_hit(call: ast.Call, name: str, use: OrderUse) -> Hit:
+    line = getattr(use.node, "lineno", call.lineno)
+    at = "" if line == call.lineno else f" at line {line}"
+    edits = () if name == "os.walk" else make_sorted_listing_edits(call)
+    return Hit(call, f"the order of {name}() {use.effect}{at}", tuple(edits))
+
+
+def _list_listings(index: SourceIndex) -> Iterator[tuple[ast.Call, str]]:
+    known = index.calls_of(*LISTINGS)
+    walks = [one for one in index.calls_of("os.walk") if isinstance(index.parents.get(one), ast.For)]
+    for call in [*known, *walks]:
+        yield call, index.call_names[call]
+    for last in PATH_LISTINGS:
+        for call in index.calls_by_last_name.get(last, ()):
+            if call not in known and isinstance(call.func, ast.Attribute):
+                whole = index.call_names[call]
+                if whole.partition(".")[0] in ("glob", "tf", "tensorflow", "fs", "gfile"):
+                    continue
+                yield call, last
+
+
+def list_sets(index: SourceIndex) -> Iterator[ast.expr]:
+    """The expressions that make a set."""
+    for kind in (ast.Set, ast.SetComp):
+        yield from index.nodes[kind]  # type: ignore[misc]
+    yield from index.calls_of("set", "frozenset")
+
+
+def find_sets_in_order(index: SourceIndex) -> Iterator[Hit]:
+    """Sets of text, iterated where the order counts."""
+    told: set[ast.AST] = set()
+    for made in list_sets(index):
+        if _element_kind_of_set(index, made) != "text" or _is_tiny(made):
+            continue
+        use = OrderFlow(index).find_use(made, "set")
+        if use is None or use.taken in told or not isinstance(use.taken, ast.expr):
+            continue
+        told.add(use.taken)
+        line = getattr(use.node, "lineno", 0)
+        at = "" if line == use.taken.lineno else f" at line {line}"
+        yield Hit(use.taken, f"the order of this set of text {use.effect}{at}", _make_sorted_edits(use.taken))
+
+
+def _is_tiny(made: ast.expr) -> bool:
+    """A set with at most one element has one order."""
+    if isinstance(made, ast.Set):
+        return len(made.elts) < 2
+    argument = made.args[0] if isinstance(made, ast.Call) and made.args else None
+    return isinstance(argument, (ast.List, ast.Tuple)) and len(argument.elts) < 2
+
+
+def _element_kind_of_set(index: SourceIndex, made: ast.expr) -> str:
+    if isinstance(made, ast.Call) and not made.args:
+        parent = index.parents.get(made)
+        target = parent.targets[0] if isinstance(parent, ast.Assign) else None
+        target = parent.target if isinstance(parent, ast.AnnAssign) else target
+        return element_kind(index, target) if isinstance(target, (ast.Name, ast.Attribute)) else "unknown"
+    return element_kind(index, made.args[0] if isinstance(made, ast.Call) else made)
+
+
+def _make_sorted_edits(node: ast.expr) -> tuple[Edit, ...]:
+    return tuple(make_wrap_edits(node, "sorted(", ")"))
+
+
+def find_sets_of_modules(index: SourceIndex) -> Iterator[Hit]:
+    """Sets of parameters or modules, iterated: they are ordered by address."""
+    for made in list_sets(index):
+        inner = made.args[0] if isinstance(made, ast.Call) and made.args else made
+        if isinstance(inner, (ast.SetComp, ast.ListComp, ast.GeneratorExp)):
+            clause = inner.generators[0]
+            same = (
+                isinstance(inner.elt, ast.Name)
+                and isinstance(clause.target, ast.Name)
+                and inner.elt.id == clause.target.id
+            )
+            inner = clause.iter if same else inner
+        if not isinstance(inner, ast.Call) or last_identifier(inner.func) not in OBJECT_LISTS:
+            continue
+        flow = OrderFlow(index)
+        use = flow.find_use(made, "set")
+        if use is not None and isinstance(use.taken, ast.expr):
+            yield Hit(
+                use.taken, f"a set of {last_identifier(inner.func)} is ordered by address, and this order {use.effect}"
+            )
+
+
+def find_sorts_by_address(index: SourceIndex) -> Iterator[Hit]:
+    """`sorted(..., key=id)`, and `.sort(key=id)`."""
+    for call in [*index.calls_by_last_name.get("sorted", ()), *index.calls_by_last_name.get("sort", ())]:
+        key = keyword_value(call, "key")
+        if key is None:
+            continue
+        body = key.body if isinstance(key, ast.Lambda) else key
+        by = index.qualified_name(body.func) if isinstance(body, ast.Call) else index.qualified_name(body)
+        if by in ("id", "hash") and not (by == "hash" and isinstance(body, ast.Call) and _hashes_number(index, body)):
+            kind = "an address, another one in every run" if by == "id" else "another one in every process, for text"
+            yield Hit(call, f"{by}() is {kind}", cause="object-id" if by == "id" else "hash-order")
+
+
+def _hashes_number(index: SourceIndex, call: ast.Call) -> bool:
+    return bool(call.args) and value_kind(index, call.args[0]) == "number"
+
+
+def find_completion_orders(index: SourceIndex) -> Iterator[Hit]:
+    """Results in the order in which they are ready, where that order counts."""
+    for call in index.calls_by_name.get("torch.utils.data.DataLoader", ()):
+        in_order = keyword_value(call, "in_order")
+        if in_order is not None and is_constant(in_order, False):
+            start, end = node_span(in_order)
+            yield Hit(
+                call, "in_order=False: batches come in the order in which workers finish", (Edit(start, end, "True"),)
+            )
+    for last in ("as_completed", "imap_unordered"):
+        for call in index.calls_by_last_name.get(last, ()):
+            use = OrderFlow(index, files=False).find_use(call, "seq")
+            if use is not None:
+                yield Hit(call, f"results come in the order in which they are ready, which {use.effect}")
+            elif _is_returned_as_completed(index, call):
+                yield Hit(call, "results are returned in the order in which they are ready")
+
+
+def _is_returned_as_completed(index: SourceIndex, call: ast.Call) -> bool:
+    """Whether a loop over the results appends them to a list that is returned as it is."""
+    loop = index.parents.get(call)
+    while isinstance(loop, ast.Call):
+        loop = index.parents.get(loop)
+    if not isinstance(loop, ast.For):
+        return False
+    target = loop.target.id if isinstance(loop.target, ast.Name) else ""
+    for node in (node for statement in loop.body for node in ast.walk(statement)):
+        if not isinstance(node, ast.Call) or last_identifier(node.func) not in ("append", "extend"):
+            continue
+        receiver = node.func.value if isinstance(node.func, ast.Attribute) else None
+        if not isinstance(receiver, ast.Name) or not node.args:
+            continue
+        held = [one.id for one in ast.walk(node.args[0]) if isinstance(one, ast.Name)]
+        result = target in held or any(
+            last_identifier(one.func) == "result" for one in ast.walk(node.args[0]) if isinstance(one, ast.Call)
+        )
+        loads = [one for one in index.name_loads.get(receiver.id, ()) if one.lineno > node.lineno]
+        parents = [index.parents.get(one) for one in loads]
+        is_sorted = any(isinstance(one, ast.Attribute) and one.attr == "sort" for one in parents)
+        if result and not is_sorted and any(isinstance(one, ast.Return) for one in parents):
+            return True
+    return False
+
+
+def find_hash_buckets(index: SourceIndex) -> Iterator[Hit]:
+    """`hash(text) % n`: an index that changes with the hash seed."""
+    for call in index.calls_by_name.get("hash", ()):
+        operation = index.parents.get(call)
+        while isinstance(operation, ast.Call) and last_identifier(operation.func) in ("abs", "int"):
+            operation = index.parents.get(operation)
+        if not isinstance(operation, ast.BinOp) or not isinstance(operation.op, (ast.Mod, ast.BitAnd)) or not call.args:
+            continue
+        function = index.function_of(call)
+        if function is not None and function.name == "__hash__":
+            continue
+        if value_kind(index, call.args[0]) == "number" or _becomes_seed(index, operation):
+            continue
+        yield Hit(call, "hash() of text is another number in every process, and so is this index")
+
+
+def _becomes_seed(index: SourceIndex, node: ast.AST) -> bool:
+    for one in index.ancestors(node):
+        if isinstance(one, ast.Call) and "seed" in last_identifier(one.func).lower():
+            return True
+        if isinstance(one, ast.keyword) and one.arg is not None and "seed" in one.arg:
+            return True
+        if isinstance(one, ast.Assign):
+            return any("seed" in last_identifier(target).lower() for target in one.targets)
+        if isinstance(one, ast.stmt):
+            return False
+    return False
+
+
+def find_arrival_orders(index: SourceIndex) -> Iterator[Hit]:
+    """Training on what several threads or processes put into one queue, as it comes."""
+    makers = {"threading.Thread", "multiprocessing.Process", "torch.multiprocessing.Process"}
+    for made in index.calls_of(*makers):
+        if not any(isinstance(one, (ast.For, ast.ListComp, ast.GeneratorExp)) for one in index.ancestors(made)):
+            continue
+        target = keyword_value(made, "target")
+        functions = (
+            [one for one in index.bindings_of(target) if isinstance(one, FUNCTIONS)]
+            if isinstance(target, ast.Name)
+            else []
+        )
+        for function in functions:
+            if not any(
+                isinstance(node, ast.Call) and last_identifier(node.func) == "put" for node in ast.walk(function)
+            ):
+                continue
+            for get in index.calls_by_last_name.get("get", ()):
+                loops = [one for one in index.ancestors(get) if isinstance(one, (ast.For, ast.While))]
+                several = isinstance(get.func, ast.Attribute) and isinstance(get.func.value, ast.Subscript)
+                if get.args or several or not loops or index.is_inside(get, function):
+                    continue
+                if any(
+                    isinstance(node, ast.Call) and last_identifier(node.func) == "backward"
+                    for node in ast.walk(loops[0])
+                ):
+                    yield Hit(get, "which of the threads or processes is first decides the order of the training steps")
+                    return
+
+
+def find_shared_updates(index: SourceIndex) -> Iterator[Hit]:
+    """A model that several threads or processes train at the same time, without a lock."""
+    makers = {"threading.Thread", "multiprocessing.Process", "torch.multiprocessing.Process"}
+    for made in index.calls_of(*makers):
+        if not any(isinstance(one, (ast.For, ast.ListComp, ast.GeneratorExp)) for one in index.ancestors(made)):
+            continue
+        target, arguments = keyword_value(made, "target"), keyword_value(made, "args")
+        if not isinstance(target, ast.Name) or not isinstance(arguments, ast.Tuple):
+            continue
+        shared = {one.id for one in arguments.elts if isinstance(one, ast.Name) and "model" in one.id.lower()}
+        for function in (one for one in index.bindings_of(target) if isinstance(one, FUNCTIONS)):
+            locked = any(
+                isinstance(node, ast.With) and "lock" in ast.unparse(node.items[0]).lower()
+                for node in ast.walk(function)
+            )
+            if shared and not locked and _updates_parameters(function):
+                yield Hit(made, "threads or processes update one model at the same time, in an order of chance")
+
+
+def _updates_parameters(function: ast.AST) -> bool:
+    calls = {last_identifier(node.func) for node in ast.walk(function) if isinstance(node, ast.Call)}
+    steps = "backward" in calls or "grad" in calls
+    return steps and bool(calls & {"step", "sub_", "add_", "copy_"})
+
+
+UNSORTED_LISTING = Rule(
+    "SR121", "unsorted-listing", "listing-order",
+    "Finds os.listdir, glob, iterdir and os.walk whose order reaches a tensor, a split, a number or a draw.",
+    "Names come in the order of the file system, which changes with the machine and the history of the folder.",
+    "import os\nimport random\n\nfiles = os.listdir(\"data\")\nrandom.Random(0).shuffle(files)\ntrain = files[:80]\n",
+    "import os\nimport random\n\nfiles = sorted(os.listdir(\"data\"))\nrandom.Random(0).shuffle(files)\n"
+    "train = files[:80]\n",
+    "wrap the listing in sorted(...)",
+    "Files whose order does not matter in the end: statistics over all of them.",
+    find_unsorted_listings,
+)  # fmt: skip
+SET_ORDER = Rule(
+    "SR122", "set-order", "hash-order",
+    "Finds sets of text that are iterated where the order reaches a tensor, a number, a draw or a file.",
+    "The order of a set of text follows hash(), which has another key in every process.",
+    "words = \"to be or not to be\".split()\nnumbers = {word: i for i, word in enumerate(set(words))}\n",
+    "words = \"to be or not to be\".split()\nnumbers = {word: i for i, word in enumerate(sorted(set(words)))}\n",
+    "iterate over sorted(...) of the set",
+    "Elements that are numbers, where the text does not say so.",
+    find_sets_in_order,
+)  # fmt: skip
+SORT_BY_ADDRESS = Rule(
+    "SR123", "sort-by-address", "object-id",
+    "Finds sorted(..., key=id) and key=hash.",
+    "Addresses, and hashes of text, are other ones in every run.",
+    "layers = [object(), object()]\nlayers.sort(key=id)\n",
+    "layers = [(\"b\", object()), (\"a\", object())]\nlayers.sort(key=lambda layer: layer[0])\n",
+    "order by something that belongs to the object: a name, its position",
+    "An order that only has to be the same within one run.",
+    find_sorts_by_address,
+)  # fmt: skip
+SET_OF_MODULES = Rule(
+    "SR124", "set-of-modules", "object-id",
+    "Finds sets of parameters or modules that are iterated where the order counts.",
+    "They are hashed by address: an optimizer, a draw for each of them, a list on disk get another order in every run.",
+    "import torch\n\nmodel = torch.nn.Linear(2, 2)\n"
+    "optimizer = torch.optim.SGD(list(set(model.parameters())), lr=0.1)\n",
+    "import torch\n\nmodel = torch.nn.Linear(2, 2)\n"
+    "optimizer = torch.optim.SGD(list(dict.fromkeys(model.parameters())), lr=0.1)\n",
+    "use dict.fromkeys(...), which drops repetitions and keeps the order",
+    "None is known.",
+    find_sets_of_modules,
+)  # fmt: skip
+COMPLETION_ORDER = Rule(
+    "SR125", "completion-order", "async-order",
+    "Finds results that are used in the order in which they are ready: as_completed, imap_unordered, in_order=False.",
+    "Which worker is first depends on the load of the machine.",
+    "from torch.utils.data import DataLoader\n\nloader = DataLoader(range(9), num_workers=2, in_order=False)\n",
+    "from torch.utils.data import DataLoader\n\nloader = DataLoader(range(9), num_workers=2, in_order=True)\n",
+    "use map, which keeps the order, or put each result where its number says",
+    "A caller that sorts what it gets.",
+    find_completion_orders,
+)  # fmt: skip
+HASH_BUCKET = Rule(
+    "SR126", "hash-bucket", "hash-order",
+    "Finds `hash(x) % n`, unless x is seen to be a number.",
+    "The hash of text is another one in every process: features, shards and splits change with it.",
+    "def bucket(word):\n    return hash(word) % 97\n",
+    "import zlib\n\n\ndef bucket(word):\n    return zlib.crc32(word.encode()) % 97\n",
+    "use zlib.crc32 or hashlib, which give fixed numbers",
+    "hash() of numbers, where the text does not say that they are.",
+    find_hash_buckets,
+)  # fmt: skip
+ARRIVAL_ORDER = Rule(
+    "SR127", "arrival-order", "async-order",
+    "Finds training steps on what several threads or processes put into one queue.",
+    "Which of them is first depends on the load of the machine.",
+    "import queue\nimport threading\n\nitems = queue.Queue()\n\n\ndef act(rank):\n    items.put(rank)\n\n\n"
+    "def train(model):\n    for rank in range(4):\n        threading.Thread(target=act, args=(rank,)).start()\n"
+    "    while True:\n        model(items.get()).backward()\n",
+    "import queue\nimport threading\n\nitems = [queue.Queue() for _ in range(4)]\n\n\ndef act(rank):\n"
+    "    items[rank].put(rank)\n\n\n"
+    "def train(model):\n    for rank in range(4):\n        threading.Thread(target=act, args=(rank,)).start()\n"
+    "    for rank in range(4):\n        model(items[rank].get()).backward()\n",
+    "give each of them a queue of its own, and take from them in turn",
+    "What is taken is put in order before it is used.",
+    find_arrival_orders, default=False,
+)  # fmt: skip
+SHARED_UPDATES = Rule(
+    "SR128", "shared-updates", "thread-race",
+    "Finds threads or processes that train one model at the same time without a lock.",
+    "Which update comes first, and which is lost, changes from run to run.",
+    "import threading\n\n\ndef work(model, optimizer):\n    model(1).backward()\n    optimizer.step()\n\n\n"
+    "def train(model, optimizer):\n    for _ in range(2):\n"
+    "        threading.Thread(target=work, args=(model, optimizer)).start()\n",
+    "import threading\n\n\ndef work(model, optimizer):\n    model(1).backward()\n    optimizer.step()\n\n\n"
+    "def train(model, optimizer):\n    for _ in range(2):\n        work(model, optimizer)\n",
+    "let one thread update the model, in a fixed order",
+    "Hogwild training on purpose.",
+    find_shared_updates,
+)  # fmt: skip
+WRITTEN_LISTING = Rule(
+    "SR129", "written-listing", "listing-order",
+    "Finds os.listdir, glob, iterdir and os.walk whose order is that in which a file is written.",
+    "Names come in the order of the file system: the file that is written has its lines in another order elsewhere.",
+    "import os\n\nwith open(\"all.txt\", \"w\") as out:\n    for name in os.listdir(\"data\"):\n"
+    "        out.write(name)\n",
+    "import os\n\nwith open(\"all.txt\", \"w\") as out:\n    for name in sorted(os.listdir(\"data\")):\n"
+    "        out.write(name)\n",
+    "wrap the listing in sorted(...)",
+    "Files whose readers do not mind the order: archives, indices, summaries. Off by default.",
+    find_written_listings, default=False,
+)  # fmt: skip

@@ -1,0 +1,50 @@
+"""Which calls draw from a global random generator."""
+
+from __future__ import annotations
+
+import ast
+
+from samerun.base.source_edits import last_identifier
+from samerun.lint.source_index import SourceIndex, keyword_value
+
+NOT_DRAWING_LAYERS = {
+    "ModuleList",
+    "ModuleDict",
+    "Sequential",
+    "Identity",
+    "ReLU",
+    "Flatten",
+    "Softmax",
+    "DataParallel",
+}
+DRAWING_METHODS = {"normal_", "uniform_", "random_", "bernoulli_", "exponential_", "log_normal_"}
+TORCH_DRAWS = {"rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "normal", "bernoulli",
+               "multinomial", "poisson"}  # fmt: skip
+PYTHON_DRAWS = {
+    "random", "randint", "randrange", "uniform", "gauss", "normalvariate", "choice", "choices", "sample", "shuffle",
+    "betavariate", "expovariate", "triangular", "getrandbits", "randbytes", "lognormvariate", "vonmisesvariate",
+}  # fmt: skip
+NOT_NUMPY_DRAWS = {
+    "seed", "get_state", "set_state", "default_rng", "RandomState", "Generator", "SeedSequence", "PCG64", "PCG64DXSM",
+    "MT19937", "Philox", "SFC64", "BitGenerator", "mtrand", "bit_generator", "get_bit_generator",
+}  # fmt: skip
+
+
+def drawn_generator(name: str) -> str:
+    """The global generator that a function of this name draws from: python, numpy, torch; "" for none."""
+    module, _, last = name.rpartition(".")
+    if module == "random" and last in PYTHON_DRAWS:
+        return "python"
+    if module == "numpy.random" and last not in NOT_NUMPY_DRAWS and last[:1].islower():
+        return "numpy"
+    return "torch" if module == "torch" and last in TORCH_DRAWS else ""
+
+
+def draws(index: SourceIndex, call: ast.Call) -> bool:
+    """Whether a call draws from a global generator, or builds a layer, which does."""
+    name = index.call_names.get(call, "")
+    if keyword_value(call, "generator") is not None:
+        return False
+    layer = name.startswith("torch.nn.") and name.count(".") == 2 and last_identifier(call.func)[:1].isupper()
+    layer = layer and name.rpartition(".")[2] not in NOT_DRAWING_LAYERS
+    return layer or bool(drawn_generator(name)) or last_identifier(call.func) in DRAWING_METHODS

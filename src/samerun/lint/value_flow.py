@@ -1,0 +1,372 @@
+"""Where an order goes: from a listing or a set, forward through a function, its class and its module.
+
+The order of a listing does no harm where it is sorted, counted or asked for members. It does where it reaches a
+tensor, a split, a number given to each element, a draw of random numbers or a file. Only what is written in the text
+is followed; where a value leaves it (a call of another module), it is taken to be harmless.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from samerun.base.source_edits import last_identifier
+from samerun.lint.random_draws import draws
+from samerun.lint.source_index import Function, SourceIndex, is_constant, keyword_value, parameter_for
+
+MAX_STEPS = 400  # expressions followed from one source; what lies behind is taken to be harmless
+
+SORTING = {"sorted", "natsorted", "sort", "humansorted", "os_sorted", "natural_sort", "sort_values", "argsort"}
+ORDER_FREE = SORTING | {
+    "len", "set", "frozenset", "any", "all", "min", "max", "sum", "print", "isinstance", "bool", "str", "repr", "type",
+    "id", "issubset", "issuperset", "isdisjoint", "unique", "join_paths", "info", "debug", "warning", "error",
+}  # fmt: skip
+SHOWING = {"print", "info", "debug", "warning", "error", "log", "warn"}
+ORDER_KEEPING = {
+    "list", "tuple", "enumerate", "iter", "reversed", "zip", "map", "filter", "tqdm", "trange", "track", "chain",
+    "islice", "from_iterable", "deque", "dict", "OrderedDict", "fromkeys", "array", "asarray", "Series", "DataFrame",
+    "starmap", "copy", "deepcopy", "cycle", "imap", "join", "progress_bar", "concatenate", "DictConfig",
+}  # fmt: skip
+TENSOR_MAKERS = {
+    "torch.tensor", "torch.as_tensor", "torch.stack", "torch.cat", "torch.concat", "torch.vstack", "torch.hstack",
+    "torch.LongTensor", "torch.FloatTensor", "torch.IntTensor", "torch.Tensor", "torch.from_numpy", "numpy.stack",
+    "numpy.vstack", "numpy.hstack", "numpy.fromiter",
+}  # fmt: skip
+PICKING = {"shuffle", "permutation", "choice", "choices", "sample", "random_split", "train_test_split", "split_data"}
+FILE_WRITERS = {"json.dump", "pickle.dump", "torch.save", "numpy.save", "numpy.savez", "numpy.savetxt", "yaml.dump",
+                "joblib.dump", "json.dumps"}  # fmt: skip
+WRITING_METHODS = {"write", "writelines", "writerow", "writerows", "to_csv", "to_json", "to_parquet", "to_pickle"}
+LISTINGS = ("os.listdir", "os.scandir", "glob.glob", "glob.iglob")
+MODEL_MAKERS = ("torch.optim.", "torch.nn.ModuleList", "torch.nn.Sequential", "torch.nn.ParameterList")
+SET_OPERATIONS = {"union", "intersection", "difference", "symmetric_difference", "copy"}
+
+
+@dataclass(frozen=True)
+class OrderUse:
+    """Where an order has an effect, and which, as the end of a sentence. `taken`: where a set first got an order."""
+
+    node: ast.AST
+    effect: str
+    taken: ast.AST
+
+
+class OrderFlow:
+    """The way of one order. `kind`: "set" while no order was taken from it, "seq", "dict" or "counter".
+
+    `files`: whether the order in which a file is written counts.
+    """
+
+    def __init__(self, index: SourceIndex, *, files: bool = True) -> None:
+        self.index, self.files = index, files
+        self.seen: set[tuple[ast.AST, str]] = set()
+        self.todo: list[tuple[ast.AST, str, ast.AST | None]] = []
+        self.at: ast.AST = index.tree
+        self.taken: ast.AST | None = None
+
+    def find_use(self, source: ast.AST, kind: str) -> OrderUse | None:
+        """The first place where the order of `source` has an effect, nearest first; None if none is seen."""
+        self._push(source, kind)
+        while self.todo and len(self.seen) < MAX_STEPS:
+            self.at, kind, self.taken = self.todo.pop(0)
+            if (self.at, kind) in self.seen:
+                continue
+            self.seen.add((self.at, kind))
+            use = self._follow(self.at, kind)
+            if use is not None:
+                return use
+        return None
+
+    def _push(self, node: ast.AST, kind: str) -> None:
+        self.todo.append((node, kind, self.taken or (self.at if kind != "set" else None)))
+
+    def _use_in_file(self, node: ast.AST, writer: str) -> OrderUse | None:
+        return self._use(node, f"is the order in which {writer}() writes") if self.files else None
+
+    def _use(self, node: ast.AST, effect: str) -> OrderUse:
+        return OrderUse(node, effect, self.taken or self.at)
+
+    def _follow(self, node: ast.AST, kind: str) -> OrderUse | None:
+        parent = self.index.parents.get(node)
+        if isinstance(parent, ast.Starred):
+            node, parent = parent, self.index.parents.get(parent)
+        call = self.index.parents[parent] if isinstance(parent, ast.keyword) else parent
+        if isinstance(call, ast.Call):
+            return self._follow_argument(call, node, kind)
+        if isinstance(parent, ast.Attribute):
+            return self._follow_method(parent, kind)
+        if isinstance(parent, ast.Subscript) and parent.value is node:
+            return self._follow_subscript(parent, kind)
+        if isinstance(parent, (ast.For, ast.AsyncFor)) and parent.iter is node:
+            return self._follow_loop(parent, kind)
+        if isinstance(parent, ast.comprehension) and parent.iter is node:
+            return self._follow_comprehension(parent, kind)
+        if isinstance(parent, ast.BinOp):
+            both = ast.BitOr, ast.BitAnd, ast.Sub, ast.BitXor
+            if isinstance(parent.op, both if kind == "set" else (ast.Add, ast.Mult)):
+                self._push(parent, kind)
+        elif isinstance(parent, (ast.BoolOp, ast.NamedExpr, ast.Await)) or (
+            isinstance(parent, ast.IfExp) and node is not parent.test
+        ):
+            self._push(parent, kind)
+            if isinstance(parent, ast.NamedExpr):
+                self._follow_target(parent.target, kind)
+        elif isinstance(parent, (ast.List, ast.Tuple)) and isinstance(parent.ctx, ast.Load):
+            if isinstance(node, ast.Starred):
+                self._push(parent, "seq")
+            elif isinstance(self.index.parents.get(parent), ast.Return):
+                self._follow_returned_item(parent, parent.elts.index(node), kind)  # type: ignore[arg-type]
+        elif isinstance(parent, (ast.Assign, ast.AnnAssign)):
+            for target in parent.targets if isinstance(parent, ast.Assign) else [parent.target]:
+                self._follow_target(target, kind)
+        elif isinstance(parent, ast.AugAssign) and parent.value is node:
+            self._follow_target(parent.target, kind)
+        elif isinstance(parent, ast.withitem) and parent.optional_vars is not None:
+            self._follow_target(parent.optional_vars, kind)
+        elif isinstance(parent, (ast.Return, ast.YieldFrom)):
+            self._follow_result(parent, kind)
+        return None
+
+    def _follow_argument(self, call: ast.Call, node: ast.AST, kind: str) -> OrderUse | None:
+        index = self.index
+        name, last = index.call_names.get(call, ""), last_identifier(call.func)
+        if last in ORDER_FREE or (last == "join" and name.endswith("path.join")):
+            return None
+        if name in TENSOR_MAKERS and kind != "set":
+            return self._use(call, f"decides the order of what {name} makes")
+        if last in PICKING:
+            return self._use(call, f"decides what {last}() picks")
+        by_name = is_constant(keyword_value(call, "sort_keys"), True) or keyword_value(call, "arcname") is not None
+        if kind not in ("set", "dict") and (name in FILE_WRITERS or last in WRITING_METHODS) and not by_name:
+            return self._use_in_file(call, last)
+        if name.startswith(MODEL_MAKERS):
+            return self._use(call, f"is the order in which {last} takes them")
+        function = index.called_function(call)
+        if function is not None:
+            parameter = parameter_for(call, node, function)
+            if parameter is not None:
+                self._follow_name_in(function, parameter.arg, kind)
+        elif last in ORDER_KEEPING:
+            others = [one for one in call.args if one is not node]
+            if last == "zip" and any(isinstance(one, ast.Call) and index.call_names[one] in LISTINGS for one in others):
+                return self._use(call, "pairs it with another listing")
+            self._push(call, "dict" if last in ("dict", "OrderedDict", "fromkeys") else "seq")
+        elif kind != "set" and name.startswith("torch.utils.data."):
+            return self._use(call, f"is the order of the samples of {last}")
+        elif isinstance(call.func, ast.Attribute) and last in ("extend", "update"):
+            receiver = call.func.value
+            counter = last == "update" and self._is_counter(receiver)
+            if last == "extend" or counter or kind == "dict":
+                self._follow_target(receiver, "counter" if counter else "seq" if last == "extend" else "dict")
+        return None
+
+    def _is_counter(self, receiver: ast.expr) -> bool:
+        return any(
+            isinstance(value, ast.Call) and last_identifier(value.func) == "Counter"
+            for value in self.index.values_assigned_to(receiver)
+        )
+
+    def _follow_method(self, attribute: ast.Attribute, kind: str) -> OrderUse | None:
+        call = self.index.parents.get(attribute)
+        if not isinstance(call, ast.Call) or call.func is not attribute:
+            return None
+        method = attribute.attr
+        if kind == "set":
+            if method in SET_OPERATIONS:
+                self._push(call, kind)
+        elif method == "most_common" and kind == "counter":
+            return self._use(call, "decides ties in most_common()")
+        elif method in ("copy", "keys", "values", "items", "tolist", "elements"):
+            self._push(call, kind)
+        elif method == "index" and kind == "seq":
+            return self._use(call, "is what index() gives numbers by")
+        elif method in WRITING_METHODS:
+            return self._use_in_file(call, method)
+        return None
+
+    def _follow_subscript(self, subscript: ast.Subscript, kind: str) -> OrderUse | None:
+        if kind != "seq" or not isinstance(subscript.ctx, ast.Load):
+            return None
+        where = subscript.slice
+        if isinstance(where, ast.Slice):
+            if where.lower is None and where.upper is None:
+                self._push(subscript, kind)
+            elif not self._is_only_shown(subscript):
+                return self._use(subscript, "decides which elements the slice has")
+            return None
+        function = self.index.function_of(subscript)
+        if function is not None and function.name == "__getitem__" and not isinstance(where, ast.Constant):
+            return self._use(subscript, "is the order of the samples of __getitem__")
+        if any(draws(self.index, call) for call in ast.walk(where) if isinstance(call, ast.Call)):
+            return self._use(subscript, "decides what a random index picks")
+        if isinstance(where, ast.Name):
+            for bound in self.index.bindings_of(where):
+                loop = self.index.parents.get(bound)
+                if isinstance(loop, ast.For) and loop.target is bound and self.index.is_inside(subscript, loop):
+                    return self._follow_loop(loop, kind)
+        return None
+
+    def _is_only_shown(self, node: ast.AST) -> bool:
+        """Whether a value goes into a message and nowhere else."""
+        calls = [one for one in self.index.ancestors(node) if isinstance(one, ast.Call)]
+        return any(last_identifier(one.func) in SHOWING for one in calls)
+
+    def _follow_comprehension(self, clause: ast.comprehension, kind: str) -> OrderUse | None:
+        made = self.index.parents[clause]
+        parts = [made.key, made.value] if isinstance(made, ast.DictComp) else [made.elt]  # type: ignore[attr-defined]
+        for part in parts:
+            for call in ast.walk(part):
+                if isinstance(call, ast.Call) and draws(self.index, call):
+                    return self._use(call, "decides which element gets which random numbers")
+        numbers = _enumerated_names(clause.target, clause.iter)
+        if isinstance(made, ast.DictComp):
+            if numbers & {one.id for one in ast.walk(made) if isinstance(one, ast.Name)}:
+                return self._use(made, "numbers the elements")
+            self._push(made, "dict")
+        elif not isinstance(made, ast.SetComp):
+            self._push(made, "seq")
+        return None
+
+    def _follow_loop(self, loop: ast.For | ast.AsyncFor, kind: str) -> OrderUse | None:
+        """What a loop over the order does with it, other than element by element."""
+        numbers = _enumerated_names(loop.target, loop.iter)
+        if isinstance(loop.iter, ast.Call) and last_identifier(loop.iter.func) == "range":
+            numbers |= {one.id for one in ast.walk(loop.target) if isinstance(one, ast.Name)}
+        body = [node for statement in loop.body for node in ast.walk(statement)]
+        if any(isinstance(node, ast.Call) and last_identifier(node.func) in SORTING for node in body):
+            return None  # sorted again before it is used: os.walk, say
+        for node in body:
+            if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and is_constant(node.value, 1):
+                numbers.add(node.target.id)
+        for node in body:
+            use = self._follow_loop_node(node, loop, numbers)
+            if use is not None:
+                return use
+            if isinstance(node, (ast.Yield, ast.YieldFrom)):
+                self._follow_result(node, "seq")
+            elif isinstance(node, ast.AugAssign) and isinstance(node.value, (ast.List, ast.ListComp)):
+                self._follow_if_made_outside(node.target, loop)
+        return None
+
+    def _follow_loop_node(self, node: ast.AST, loop: ast.For | ast.AsyncFor, numbers: set[str]) -> OrderUse | None:
+        index = self.index
+        if isinstance(node, ast.Call):
+            last = last_identifier(node.func)
+            if last == "backward":
+                return self._use(node, "is the order of the training steps")
+            if draws(index, node):
+                return self._use(node, "decides which element gets which random numbers")
+            if not isinstance(node.func, ast.Attribute):
+                return None
+            receiver = node.func.value
+            writes = last in WRITING_METHODS and last.startswith("write") and keyword_value(node, "arcname") is None
+            if writes and self._is_made_outside(receiver, loop):
+                return self._use_in_file(node, last)
+            if last == "append" and index.is_before_break(node):  # a search, which takes what it finds
+                return None
+            if last in ("append", "extend", "insert", "appendleft") and self._is_made_outside(receiver, loop):
+                if any(isinstance(one, ast.Name) and one.id in numbers for one in node.args):
+                    return self._use(node, "numbers the elements")
+                self._follow_target(receiver, "seq", after=loop)
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+            target = node.targets[0]
+            if not self._is_made_outside(target.value, loop):
+                return None
+            counted = {one.id for one in ast.walk(node.value) if isinstance(one, ast.Name)} & numbers
+            length = isinstance(node.value, ast.Call) and last_identifier(node.value.func) == "len"
+            same = length and node.value.args and ast.dump(node.value.args[0]) == ast.dump(target.value)  # type: ignore
+            filled = isinstance(target.slice, ast.Name) and target.slice.id in numbers
+            if same or filled or (isinstance(node.value, ast.Name) and counted):
+                return self._use(node, "numbers the elements")
+            self._follow_target(target.value, "dict", after=loop)
+        return None
+
+    def _follow_if_made_outside(self, target: ast.expr, loop: ast.AST) -> None:
+        if self._is_made_outside(target, loop):
+            self._follow_target(target, "seq", after=loop)
+
+    def _is_made_outside(self, target: ast.expr, loop: ast.AST) -> bool:
+        """Whether a name or an attribute of self was there before the loop, so that it sees all its turns."""
+        if isinstance(target, ast.Attribute):
+            return isinstance(target.value, ast.Name) and target.value.id == "self"
+        if not isinstance(target, ast.Name):
+            return False
+        bound = self.index.bindings_of(target)
+        return bool(bound) and not any(self.index.is_inside(one, loop) for one in bound)
+
+    def _follow_target(self, target: ast.expr, kind: str, after: ast.AST | None = None) -> None:
+        """Everywhere that a name, or an attribute of self, is read once it holds the order."""
+        index = self.index
+        if isinstance(target, ast.Attribute):
+            mentions = index.self_attributes(target)
+            if not any(_is_sorted_here(index, one) for one in mentions):
+                for one in mentions:
+                    if isinstance(one.ctx, ast.Load):
+                        self._push(one, kind)
+            return
+        if not isinstance(target, ast.Name):
+            return
+        scope = (index.binding_scope(target) if isinstance(target.ctx, ast.Load) else None) or index.scope_of(target)
+        own = after if after is not None else index.statement_of(target)
+        start = (getattr(own, "end_lineno", 0) or 0, getattr(own, "end_col_offset", 0) or 0)
+        loads = [one for one in index.name_loads.get(target.id, ()) if index.binding_scope(one) is scope]
+        end = self._next_binding(target.id, scope, own, start, loads)
+        for load in loads:
+            elsewhere = index.scope_of(load) is not scope
+            if elsewhere or start <= (load.lineno, load.col_offset) < end:
+                self._push(load, kind)
+
+    def _next_binding(
+        self, name: str, scope: ast.AST, own: ast.AST, start: tuple[int, int], loads: list[ast.Name]
+    ) -> tuple[int, int]:
+        """Where the name is bound anew, or sorted in place, on every path behind a statement."""
+        index = self.index
+        around = {own, *index.ancestors(own)}
+        ends = [(1 << 30, 0)]
+        for one in [*index.bindings[scope].get(name, ()), *(one for one in loads if _is_sorted_here(index, one))]:
+            if not isinstance(one, ast.Name):
+                continue
+            statement = index.statement_of(one)
+            if isinstance(statement, ast.AugAssign) or (statement.lineno, statement.col_offset) < start:
+                continue
+            always = index.parents.get(statement) in around or _is_sorted_here(index, one)
+            if always and not isinstance(statement, (ast.For, ast.AsyncFor)):
+                ends.append((statement.end_lineno or statement.lineno, statement.end_col_offset or 0))
+        return min(ends)
+
+    def _follow_name_in(self, function: Function, name: str, kind: str) -> None:
+        loads = [one for one in self.index.name_loads.get(name, ()) if self.index.binding_scope(one) is function]
+        if not any(_is_sorted_here(self.index, one) for one in loads):
+            for one in loads:
+                self._push(one, kind)
+
+    def _follow_result(self, node: ast.AST, kind: str) -> None:
+        function = self.index.function_of(node)
+        for call in self.index.calls_of_function(function) if function is not None else ():
+            self._push(call, kind)
+
+    def _follow_returned_item(self, node: ast.Tuple | ast.List, position: int, kind: str) -> None:
+        function = self.index.function_of(node)
+        for call in self.index.calls_of_function(function) if function is not None else ():
+            assign = self.index.parents.get(call)
+            for target in assign.targets if isinstance(assign, ast.Assign) else ():
+                if isinstance(target, ast.Tuple) and position < len(target.elts):
+                    self._follow_target(target.elts[position], kind)
+
+
+def _is_sorted_here(index: SourceIndex, node: ast.AST) -> bool:
+    """Whether `node` is sorted in place, or bound to what is sorted."""
+    parent = index.parents.get(node)
+    if isinstance(parent, ast.Attribute):
+        return parent.attr == "sort"
+    value = index.assigned_value(node)
+    return isinstance(value, ast.Call) and last_identifier(value.func) in SORTING
+
+
+def _enumerated_names(target: ast.expr, iterated: ast.expr) -> set[str]:
+    """The names that count the elements in `for number, element in enumerate(...)`."""
+    if isinstance(iterated, ast.Call) and last_identifier(iterated.func) == "tqdm" and iterated.args:
+        return _enumerated_names(target, iterated.args[0])
+    counted = isinstance(iterated, ast.Call) and last_identifier(iterated.func) == "enumerate"
+    if counted and isinstance(target, ast.Tuple) and isinstance(target.elts[0], ast.Name):
+        return {target.elts[0].id}
+    return set()
