@@ -264,6 +264,10 @@ def test_what_looks_like_a_hazard(name: str) -> None:
 
 # The same hazards as they are written elsewhere.
 WRITTEN_OTHERWISE = [
+    ("SR122", "def read(rows):\n    return ''.join(rows)\n\nletters = list(set(read(['a', 'b'])))\n"
+     "index = {c: i for i, c in enumerate(letters)}\n"),
+    ("SR122", "kinds = {}\nfor row in open('rows'):\n    kinds[row] = row.strip()\n"
+     "index = {c: i for i, c in enumerate(set(kinds.values()))}\n"),
     ("SR101", "from numpy.random import default_rng as make\nx = make(None).normal()\n"),
     ("SR101", "import numpy\nrandom = numpy.random\nclass A:\n    def __init__(self):\n"
      "        self.g = random.RandomState()\n"),
