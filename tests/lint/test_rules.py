@@ -135,6 +135,7 @@ index = {label: i for i, label in enumerate(set(labels))}
 sizes = torch.tensor(list({len(word) for word in ("a", "bc")}))
 """,
     "results put where they belong": """
+import torch
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
 def run(tasks):
@@ -144,6 +145,25 @@ def run(tasks):
         for future in as_completed(futures):
             results[futures[future]] = future.result()
     return results
+
+def stack(futures):
+    rows = [None] * len(futures)
+    for future in as_completed(futures):
+        number, row = future.result()
+        rows[number] = row
+    return torch.stack(rows)
+""",
+    "a checkpoint that gets its generators later": """
+import torch
+
+def save(model, optimizer):
+    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    state["rng"] = torch.get_rng_state()
+    torch.save(state, "a.pt")
+
+def train(model, optimizer):
+    optimizer.load_state_dict(torch.load("a.pt")["optimizer"])
+    model.drop = torch.nn.Dropout(0.1)
 """,
     "hashes of objects": """
 class Key:
@@ -244,6 +264,10 @@ def test_what_looks_like_a_hazard(name: str) -> None:
 
 # The same hazards as they are written elsewhere.
 WRITTEN_OTHERWISE = [
+    ("SR122", "def read(rows):\n    return ''.join(rows)\n\nletters = list(set(read(['a', 'b'])))\n"
+     "index = {c: i for i, c in enumerate(letters)}\n"),
+    ("SR122", "kinds = {}\nfor row in open('rows'):\n    kinds[row] = row.strip()\n"
+     "index = {c: i for i, c in enumerate(set(kinds.values()))}\n"),
     ("SR101", "from numpy.random import default_rng as make\nx = make(None).normal()\n"),
     ("SR101", "import numpy\nrandom = numpy.random\nclass A:\n    def __init__(self):\n"
      "        self.g = random.RandomState()\n"),
@@ -293,6 +317,11 @@ def test_the_clean_programs_of_the_zoo_are_clean() -> None:
         head, text = read_case(path)
         if head["cause"] == "none":
             assert codes(text, DEFAULT) == [], path.name
+
+
+def test_training_programs_without_hazards_are_clean() -> None:
+    for path in sorted((TESTS / "programs" / "trainers").glob("*.py")):
+        assert codes(path.read_text(encoding="utf-8"), DEFAULT) == [], path.name
 
 
 def test_the_hazards_of_the_zoo_are_found() -> None:

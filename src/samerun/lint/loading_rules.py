@@ -175,8 +175,18 @@ def _is_optimizer_state(saved: ast.Dict) -> bool:
 
 def find_checkpoints_without_generators(index: SourceIndex) -> Iterator[Hit]:
     for call, saved in _checkpoints(index):
-        if not RNG_WORDS.search(ast.unparse(saved)) and _draws_while_training(index):
+        if not RNG_WORDS.search(_text_of_checkpoint(index, call, saved)) and _draws_while_training(index):
             yield Hit(call, "an optimizer's state is saved, the random generators' are not: a resumed run draws others")
+
+
+def _text_of_checkpoint(index: SourceIndex, call: ast.Call, saved: ast.Dict) -> str:
+    """The dictionary, and what is stored under more keys of the name that is saved."""
+    name = last_identifier(call.args[0])
+    stores = (
+        index.statement_of(one) for one in index.nodes[ast.Subscript]
+        if isinstance(one, ast.Subscript) and isinstance(one.ctx, ast.Store) and last_identifier(one.value) == name
+    )  # fmt: skip
+    return " ".join([ast.unparse(saved), *(ast.unparse(one) for one in stores if name)])
 
 
 def _draws_while_training(index: SourceIndex) -> bool:

@@ -131,7 +131,7 @@ class OrderFlow:
         name, last = index.call_names.get(call, ""), last_identifier(call.func)
         if last in ORDER_FREE or (last == "join" and name.endswith("path.join")):
             return None
-        if name in TENSOR_MAKERS and kind != "set":
+        if name in TENSOR_MAKERS and kind == "seq":
             return self._use(call, f"decides the order of what {name} makes")
         if last in PICKING:
             return self._use(call, f"decides what {last}() picks")

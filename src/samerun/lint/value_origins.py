@@ -237,8 +237,10 @@ def element_kind(index: SourceIndex, iterable: ast.expr, depth: int = 6) -> Elem
         return element_kind(index, iterable.value, depth - 1)
     if isinstance(iterable, ast.Call):
         last = last_identifier(iterable.func)
-        if last in TEXT_LISTS:
+        if last in TEXT_LISTS or last in TEXT_METHODS:  # the elements of text are text
             return "text"
+        if last == "values" and isinstance(iterable.func, ast.Attribute):
+            return _stored_kind(index, iterable.func.value, depth)
         if last in NUMBER_LISTS:
             return "number"
         if last in OBJECT_LISTS:
@@ -340,6 +342,17 @@ def _added_kind(index: SourceIndex, target: ast.Name | ast.Attribute, depth: int
                 kinds.append(
                     value_kind(index, one, depth - 1) if method == "add" else element_kind(index, one, depth - 1)
                 )
+    return _merge_kinds(kinds)
+
+
+def _stored_kind(index: SourceIndex, target: ast.expr, depth: int) -> ElementKind:
+    """What the values of a dictionary are that stores under keys have filled."""
+    kinds: list[ElementKind] = []
+    for one in index.nodes[ast.Subscript]:
+        if isinstance(one, ast.Subscript) and isinstance(one.ctx, ast.Store) and isinstance(target, ast.Name):
+            value = index.assigned_value(one)
+            if value is not None and _is_same(index, one.value, target):
+                kinds.append(value_kind(index, value, depth - 1))
     return _merge_kinds(kinds)
 
 
