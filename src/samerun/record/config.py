@@ -55,6 +55,21 @@ class DataReplay:
 
 
 @dataclass(frozen=True)
+class NumbersRequest:
+    """Write down what a run computes as numbers, and how it is to compute: see samerun.record.watching.step_numbers.
+
+    switches: (name, setting) of what is switched inside the process. float64: every floating operator computes in
+    float64. disturbance: after each optimizer step and before the first, every parameter is moved by so many ulp.
+    operator_steps: the first and last step whose operators are summarised.
+    """
+
+    switches: tuple[tuple[str, str], ...] = ()
+    float64: bool = False
+    disturbance: float = 0.0
+    operator_steps: tuple[int, int] = (1, 1)
+
+
+@dataclass(frozen=True)
 class WatchConfig:
     """How one run is watched, and which parts of its environment are pinned or varied from inside."""
 
@@ -105,6 +120,8 @@ class WatchConfig:
     """Execute every operator this many times in one run and compare the results; 0: once, as the program does."""
     snapshot_steps: tuple[int, ...] = ()
     """Save parameter values and loss after these steps: see samerun.record.watching.kept_tensors."""
+    numbers: NumbersRequest | None = None
+    """Write down what is computed as numbers, for `samerun check --neutral`."""
     user_folder: str | None = None
     receipt: bool = False
     """The run gets a receipt: digest the files that the program wrote at its end, and flush steps immediately."""
@@ -134,6 +151,12 @@ class WatchConfig:
             raw["capture"] = TensorCapture(**raw["capture"])
         if raw.get("kept_states"):
             raw["kept_states"] = KeptStates(raw["kept_states"]["folder"], tuple(raw["kept_states"]["parts"]))
+        if raw.get("numbers"):
+            asked = raw["numbers"]
+            raw["numbers"] = NumbersRequest(
+                tuple((name, setting) for name, setting in asked["switches"]), asked["float64"], asked["disturbance"],
+                (asked["operator_steps"][0], asked["operator_steps"][1]),
+            )  # fmt: skip
         if raw.get("replay"):
             source = raw["replay"]["source"]
             raw["replay"] = DataReplay(**{**raw["replay"], "source": tuple(source) if source else None})
@@ -168,6 +191,7 @@ __all__ = [
     "STARTED_FILE",
     "DataReplay",
     "KeptStates",
+    "NumbersRequest",
     "TensorCapture",
     "WatchConfig",
     "to_original_path",

@@ -1,0 +1,229 @@
+"""Which operator first computes something else? Two runs in float64, aligned by the values they compute.
+
+Programs that compute the same in another way (another attention, split batches, a fused optimizer) call other
+operators, so events cannot be paired one by one. Values can: an operator's result corresponds if the other run computes
+the same value anywhere in that step, or if the parts that a line computes in several calls add up to what the other run
+computes there at once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from samerun.check.evidence.run_numbers import NumberRecord, OperatorSummary, RunNumbers
+from samerun.record.trace import format as f
+
+CLOSE = 2.0**-36
+"""Values that are so close, relative to the sum of their magnitudes, are the same in float64, with its rounding."""
+
+
+@dataclass(frozen=True)
+class Culprit:
+    """The operator that first gives another result though what it is given corresponds; `why`, in words."""
+
+    operator: str
+    file: str
+    line: int
+    why: str
+
+
+class ValueIndex:
+    """The values that a run computes in a step, found again by their sums."""
+
+    def __init__(self, operators: list[OperatorSummary]) -> None:
+        by_count: dict[int, list[Any]] = defaultdict(list)
+        for operator in operators:
+            for _, _, sums in operator.results:
+                by_count[int(sums[0])].append(sums)
+        self.by_count = {count: np.array(rows)[:, 1:] for count, rows in by_count.items()}
+
+    def contains(self, sums: Any) -> bool:
+        rows = self.by_count.get(int(sums[0]))
+        return rows is not None and bool(np.any(are_close(rows, sums[1:], sums[2])))
+
+
+def are_close(rows: Any, sums: Any, magnitude: float) -> Any:
+    """For each row of sums (plain, of magnitudes, of squares, weighted), whether it is that of the same value."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        sizes = np.maximum(np.abs(rows[:, 1]), magnitude)
+        apart = np.abs(rows - sums)
+        near = (apart[:, 0] <= CLOSE * sizes) & (apart[:, 1] <= CLOSE * sizes) & (apart[:, 3] <= 2 * CLOSE * sizes)
+        near &= apart[:, 2] <= CLOSE * np.maximum(np.abs(rows[:, 2]), abs(sums[2]))
+    both_odd = ~np.isfinite(rows[:, 0]) & ~np.isfinite(sums[0])
+    return near | both_odd
+
+
+def is_trivial(dtype: str, sums: Any) -> bool:
+    """A value that says nothing: empty, all zeros, one number over and over, or truth values."""
+    count, total, magnitude, squares = sums[0], sums[1], sums[2], sums[3]
+    constant = abs(total) == magnitude and abs(squares * count - total * total) <= CLOSE * abs(squares * count)
+    return bool(count == 0 or magnitude == 0 or (count > 1 and constant) or dtype == "bool")
+
+
+def mark_corresponding(operators: list[OperatorSummary], others: list[OperatorSummary]) -> list[bool]:
+    """For each operator whether all of its results correspond to values of the other run."""
+    index = ValueIndex(others)
+    groups, other_groups = group_sums(operators), group_sums(others)
+    marks = []
+    for operator in operators:
+        key = (operator.name, operator.phase, operator.location)
+        mark = all(index.contains(sums) for _, _, sums in operator.results)
+        marks.append(mark or (key in other_groups and groups_add_up(groups[key], other_groups[key])))
+    return marks
+
+
+@dataclass
+class GroupSums:
+    """The calls of one operator at one line: how many, and their sums added up."""
+
+    calls: int
+    counts: set[int]
+    total: Any
+
+
+def group_sums(operators: list[OperatorSummary]) -> dict[Any, GroupSums]:
+    groups: dict[Any, GroupSums] = {}
+    for operator in operators:
+        key = (operator.name, operator.phase, operator.location)
+        for _, _, sums in operator.results[:1]:
+            group = groups.setdefault(key, GroupSums(0, set(), np.zeros(5)))
+            group.calls += 1
+            group.counts.add(int(sums[0]))
+            group.total = group.total + sums
+    return groups
+
+
+def groups_add_up(one: GroupSums, other: GroupSums) -> bool:
+    """Whether a split into another number of calls computes the same: rows shared out, or addends."""
+    if one.calls == other.calls:
+        return False
+    size = max(one.total[2], other.total[2])
+    apart = np.abs(one.total - other.total)
+    if one.total[0] == other.total[0]:  # rows shared out: every sum over elements is kept
+        squares = max(one.total[3], other.total[3])
+        return bool(apart[1] <= CLOSE * size and apart[2] <= CLOSE * size and apart[3] <= CLOSE * squares)
+    return one.counts == other.counts and bool(apart[1] <= CLOSE * size and apart[4] <= 2 * CLOSE * size)
+
+
+def find_culprit(operators: list[OperatorSummary], others: list[OperatorSummary]) -> OperatorSummary | None:
+    """The first operator whose results correspond to nothing, and from which nothing that corresponds is computed.
+
+    What is computed in another way inside (another attention) does not correspond, but its result does again.
+    """
+    marks = mark_corresponding(operators, others)
+    rejoins = [False] * len(operators)
+    for at in range(len(operators) - 1, -1, -1):
+        operator = operators[at]
+        telling = marks[at] and any(not is_trivial(dtype, sums) for dtype, _, sums in operator.results)
+        if telling or rejoins[at]:
+            for source in operator.sources:
+                if 0 <= source < at and not marks[source]:
+                    rejoins[source] = True
+    odd = [o for at, o in enumerate(operators) if not marks[at] and not rejoins[at] and o.location.line]
+    if not odd:
+        odd = [o for at, o in enumerate(operators) if not marks[at] and not rejoins[at]]
+    # A loss is one number, whose share in a split batch corresponds to nothing: it is named only if it is all there is.
+    larger = [o for o in odd if any(sums[0] > 1 for _, _, sums in o.results)]
+    return next(iter(larger or odd), None)
+
+
+# --- in words ----------------------------------------------------------------------------------------------------
+def explain_difference(
+    record_a: NumberRecord | None, record_b: NumberRecord | None, a64: RunNumbers, b64: RunNumbers, number: int
+) -> Culprit | None:
+    """What makes the two runs compute something else in a step, as well as it can be told; None if nothing is seen."""
+    operators_a, operators_b = a64.operators.get(number, []), b64.operators.get(number, [])
+    if record_a is not None and record_b is not None:
+        found = explain_settings(record_a, record_b) or explain_draws(record_b, record_a, operators_b, operators_a)
+        if found is not None:
+            return found
+    ratio = describe_ratio(record_a, record_b) if record_a is not None and record_b is not None else ""
+    for these, those, side in ((operators_b, operators_a, "B"), (operators_a, operators_b, "A")):
+        culprit = find_culprit(these, those)
+        if culprit is not None:
+            line = find_denominator_line(these, culprit) if ratio else None
+            name, location = (line.name, line.location) if line is not None else (culprit.name, culprit.location)
+            what = f"{name} gives another result on side {side}, though what it is given corresponds"
+            return Culprit(name, location.file, location.line, f"{ratio}; {what}" if ratio else what)
+    return Culprit("", "", 0, ratio) if ratio else None
+
+
+def explain_settings(a: NumberRecord, b: NumberRecord) -> Culprit | None:
+    """Another learning rate, weight decay or momentum, and who stepped the scheduler more often."""
+    one, other = a.head.get("settings", {}), b.head.get("settings", {})
+    ignored = ("foreach", "fused", "differentiable", "capturable")
+    names = [n for n in one if n in other and one[n] != other[n] and not n.startswith(ignored)]
+    if not names:
+        return None
+    name = names[0]
+    text = (
+        f"{name} of the optimizer is {float.fromhex(one[name]):.9g} on side A and {float.fromhex(other[name]):.9g} on B"
+    )
+    steps_a, steps_b = (r.head.get("scheduler steps so far", {}) for r in (a, b))
+    for line in sorted(set(steps_a) | set(steps_b)):
+        if steps_a.get(line, 0) != steps_b.get(line, 0):
+            text += (
+                f": the scheduler was stepped {steps_a.get(line, 0)} times on side A and {steps_b.get(line, 0)} on B"
+            )
+            file, _, at = line.rpartition(":")
+            return Culprit("lr_scheduler.step", file, int(at), text)
+    file, _, at = b.head.get("line", "").rpartition(":")
+    return Culprit("optimizer.step", file, int(at or 0), text)
+
+
+def explain_draws(
+    b: NumberRecord, a: NumberRecord, operators_b: list[OperatorSummary], operators_a: list[OperatorSummary]
+) -> Culprit | None:
+    """Another number of draws, with the line that draws more often; or masks drawn a second time."""
+    drawn_a, drawn_b = (
+        Counter((o.name, o.location.file, o.location.line) for o in each if o.is_random)
+        for each in (operators_a, operators_b)
+    )
+    again = b.head.get("lines", {}).get("recomputed without random states") or a.head.get("lines", {}).get(
+        "recomputed without random states"
+    )
+    for key in dict.fromkeys((*drawn_b, *drawn_a)):
+        if drawn_a[key] == drawn_b[key]:
+            continue
+        name, file, line = key
+        text = f"{name} draws {drawn_a[key]} times in this step on side A and {drawn_b[key]} times on B"
+        if again and drawn_b[key] > drawn_a[key]:
+            file, _, at = next(iter(again)).rpartition(":")
+            drawn_at = f"{key[1]}:{key[2]}"
+            text += f": the recomputation of {drawn_at} does not restore the random states (preserve_rng_state=False)"
+            line = int(at)
+        elif drawn_b[key] > drawn_a[key] > 0 and any(o.phase == f.BACKWARD and o.is_random for o in operators_b):
+            text += ": numbers are drawn again in the backward pass"
+        return Culprit(name, file, line, text)
+    return None
+
+
+def describe_ratio(a: NumberRecord, b: NumberRecord) -> str:
+    """In words, if every gradient of side B is the same multiple of that of side A: another denominator."""
+    ratios = []
+    for key, x in a.values.items():
+        y = b.values.get(key)
+        if key[0] != "gradient" or y is None or len(x) != len(y) or not np.any(x):
+            continue
+        ratio = float(np.dot(x, y) / np.dot(x, x))
+        if np.linalg.norm(y - ratio * x) > 1e-5 * np.linalg.norm(y):
+            return ""
+        ratios.append(ratio)
+    if not ratios or max(ratios) - min(ratios) > 1e-5 * abs(ratios[0]) or abs(ratios[0] - 1) < 1e-5:
+        return ""
+    return f"every gradient of side B is {ratios[0]:.6g} times that of side A: another denominator or factor"
+
+
+def find_denominator_line(operators: Iterable[OperatorSummary], culprit: OperatorSummary) -> OperatorSummary | None:
+    """The line that divides or scales a loss, if there is one: one number, in the forward pass, with a line."""
+    scaling = [
+        o for o in operators
+        if o.name.startswith(("aten.div", "aten.mul")) and o.phase == f.FORWARD and o.location.line
+        and all(sums[0] == 1 for _, _, sums in o.results)
+    ]  # fmt: skip
+    return scaling[-1] if scaling else None
