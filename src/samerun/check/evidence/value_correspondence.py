@@ -71,43 +71,64 @@ def mark_corresponding(operators: list[OperatorSummary], others: list[OperatorSu
     groups, other_groups = group_sums(operators), group_sums(others)
     marks = []
     for operator in operators:
-        key = (operator.name, operator.phase, operator.location)
         mark = all(index.contains(sums) for _, _, sums in operator.results)
-        marks.append(mark or (key in other_groups and groups_add_up(groups[key], other_groups[key])))
+        if not mark:
+            key = operator.name, operator.phase, operator.location
+            counts = {int(sums[0]) for _, _, sums in operator.results[:1]}
+            mark = bool(counts) and adds_up_in_another_split(counts.pop(), groups[key], other_groups.get(key, {}))
+        marks.append(mark)
     return marks
 
 
 @dataclass
 class GroupSums:
-    """The calls of one operator at one line: how many, and their sums added up."""
+    """The calls of one operator at one line with results of one size: how many, and their sums added up."""
 
     calls: int
-    counts: set[int]
     total: Any
 
 
-def group_sums(operators: list[OperatorSummary]) -> dict[Any, GroupSums]:
-    groups: dict[Any, GroupSums] = {}
+SizedGroups = dict[int, GroupSums]
+"""The calls of one operator at one line, by the number of elements of their result."""
+
+
+def group_sums(operators: list[OperatorSummary]) -> dict[Any, SizedGroups]:
+    groups: dict[Any, SizedGroups] = defaultdict(dict)
     for operator in operators:
         key = (operator.name, operator.phase, operator.location)
         for _, _, sums in operator.results[:1]:
-            group = groups.setdefault(key, GroupSums(0, set(), np.zeros(5)))
+            group = groups[key].setdefault(int(sums[0]), GroupSums(0, np.zeros(5)))
             group.calls += 1
-            group.counts.add(int(sums[0]))
             group.total = group.total + sums
     return groups
 
 
-def groups_add_up(one: GroupSums, other: GroupSums) -> bool:
-    """Whether a split into another number of calls computes the same: rows shared out, or addends."""
-    if one.calls == other.calls:
-        return False
+def adds_up_in_another_split(count: int, groups: SizedGroups, others: SizedGroups) -> bool:
+    """Whether calls with results of `count` elements are the parts of what the other run computes in other calls.
+
+    The parts are addends (gradients of a weight: as many elements each), or rows shared out (as many in all, in equal
+    parts or in whatever parts the line has).
+    """
+    own = groups[count]
+    if count in others and own.calls != others[count].calls and add_up(own, others[count], True):
+        return True
+    rest = [group for size, group in groups.items() if not (size in others and add_up(group, others[size], True))]
+    both = GroupSums(sum(g.calls for g in rest), sum((g.total for g in rest), np.zeros(5)))
+    for other in others.values():
+        for one in (own, both):
+            if one.calls != other.calls and one.total[0] == other.total[0] and add_up(one, other, False):
+                return True
+    return False
+
+
+def add_up(one: GroupSums, other: GroupSums, are_addends: bool) -> bool:
+    """Whether the sums that must be kept are the same: of addends those that are linear, of rows those without order."""
     size = max(one.total[2], other.total[2])
     apart = np.abs(one.total - other.total)
-    if one.total[0] == other.total[0]:  # rows shared out: every sum over elements is kept
-        squares = max(one.total[3], other.total[3])
-        return bool(apart[1] <= CLOSE * size and apart[2] <= CLOSE * size and apart[3] <= CLOSE * squares)
-    return one.counts == other.counts and bool(apart[1] <= CLOSE * size and apart[4] <= 2 * CLOSE * size)
+    if are_addends:
+        return bool(apart[1] <= CLOSE * size and apart[4] <= 2 * CLOSE * size)
+    squares = max(one.total[3], other.total[3])
+    return bool(apart[1] <= CLOSE * size and apart[2] <= CLOSE * size and apart[3] <= CLOSE * squares)
 
 
 def find_culprit(operators: list[OperatorSummary], others: list[OperatorSummary]) -> OperatorSummary | None:
