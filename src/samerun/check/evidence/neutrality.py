@@ -119,7 +119,8 @@ def judge_runs(a: RunNumbers, b: RunNumbers, a64: RunNumbers, b64: RunNumbers, p
         items = []
         for key in common_keys(records):
             values = tuple(record.values[key] for record in records)
-            item = judge_item(key, records[0].dtypes[key], (values[0], values[1], values[2], values[3]), narrow)
+            dtype = max((record.dtypes[key] for record in records[:2]), key=lambda each: UNIT.get(each, 0.0))
+            item = judge_item(key, dtype, (values[0], values[1], values[2], values[3]), narrow)
             if item.verdict == "unclear" and narrow:
                 item = ItemJudgement("clean", *list(vars(item).values())[1:])
             elif item.verdict != "clean" and disturbed is not None and key in disturbed.values:

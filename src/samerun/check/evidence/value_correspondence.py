@@ -59,10 +59,11 @@ def are_close(rows: Any, sums: Any, magnitude: float) -> Any:
 
 
 def is_trivial(dtype: str, sums: Any) -> bool:
-    """A value that says nothing: empty, all zeros, one number over and over, or truth values."""
+    """A value that says nothing: empty, all zeros, one number over and over, a whole number, or truth values."""
     count, total, magnitude, squares = sums[0], sums[1], sums[2], sums[3]
     constant = abs(total) == magnitude and abs(squares * count - total * total) <= CLOSE * abs(squares * count)
-    return bool(count == 0 or magnitude == 0 or (count > 1 and constant) or dtype == "bool")
+    plain = constant if count > 1 else total == round(total) if np.isfinite(total) else True
+    return bool(count == 0 or magnitude == 0 or plain or dtype == "bool")
 
 
 def mark_corresponding(operators: list[OperatorSummary], others: list[OperatorSummary]) -> list[bool]:
@@ -122,7 +123,7 @@ def adds_up_in_another_split(count: int, groups: SizedGroups, others: SizedGroup
 
 
 def add_up(one: GroupSums, other: GroupSums, are_addends: bool) -> bool:
-    """Whether the sums that must be kept are the same: of addends those that are linear, of rows those without order."""
+    """Whether the sums that must be kept are the same: of addends the linear ones, of rows those without order."""
     size = max(one.total[2], other.total[2])
     apart = np.abs(one.total - other.total)
     if are_addends:

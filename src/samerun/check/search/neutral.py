@@ -337,10 +337,14 @@ def require_same_names(a: RunNumbers, b: RunNumbers, changed: FirstChange) -> No
 
 
 def describe_lossy_side(a: RunNumbers, b: RunNumbers, a64: RunNumbers, b64: RunNumbers) -> str:
-    """In words, if one side loses half of its bits where the other does not; else ""."""
+    """In words, if one side loses half of its bits where the other does not, and no format says so; else ""."""
+    if a.uses.get("autocast", 0) != b.uses.get("autocast", 0):
+        return ""
     for kind, number, records in neutrality.iterate_records((a, b, a64, b64)):
         sums = [0.0, 0.0, 0.0]
         for key in neutrality.common_keys(records):
+            if records[0].dtypes[key] != records[1].dtypes[key]:
+                return ""
             if key[0] in ("gradient", "output"):
                 values: list[Any] = [record.values[key] for record in records]
                 unit = neutrality.UNIT.get(records[0].dtypes[key], 2.0**-24)
@@ -351,7 +355,6 @@ def describe_lossy_side(a: RunNumbers, b: RunNumbers, a64: RunNumbers, b64: RunN
             if math.isfinite(one) and one > neutrality.LOSES_HALF * max(other, least) > 0:
                 times = one / max(other, least)
                 return f"side {label} rounds {times:.2g} times as coarsely as the other ({kind} {number})"
-        return ""
     return ""
 
 

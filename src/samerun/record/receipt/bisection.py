@@ -1,8 +1,8 @@
 """Find which of a row of changes moved the results: halving, with a receipt of every run as proof.
 
 The first state is the good one and the last the bad one. A state counts as moved when its results are not those of the
-first. Commits are checked out from the objects of the repository into a folder of their own, always the same one, with a
-git that reads no configuration of the repository's: nothing in the working tree or its git directory changes.
+first. Commits are checked out from the objects of the repository into a folder of their own, always the same one, with
+a git that reads no configuration of the repository's: nothing in the working tree or its git directory changes.
 """
 
 from __future__ import annotations
@@ -190,7 +190,9 @@ def resolve_commit(git: SandboxedGit, repository: Repository, name: str) -> str:
             raise GitError("it begins with a dash")
         return read_output(git, "rev-parse", "--verify", "--quiet", f"{start}{suffix}^{{commit}}")
     except GitError as error:
-        raise SamerunError(f"{name} is no commit of {repository.top}.", hint="Name a hash, a branch or a tag.") from error
+        raise SamerunError(
+            f"{name} is no commit of {repository.top}.", hint="Name a hash, a branch or a tag."
+        ) from error
 
 
 @contextmanager
@@ -198,7 +200,9 @@ def open_commit_row(good: str, bad: str) -> Iterator[CommitRow]:
     """The commits between two of the repository in which the user works. Raises SamerunError."""
     repository = find_git_repository(Path.cwd())
     if repository is None:
-        raise SamerunError("This folder is in no git repository.", hint="Go to the folder of the program, or use --over.")
+        raise SamerunError(
+            "This folder is in no git repository.", hint="Go to the folder of the program, or use --over."
+        )
     try:
         with open_sandboxed_git(repository) as git:
             yield CommitRow(git, repository, good, bad)
@@ -243,7 +247,9 @@ def list_setting_changes(good: SettingsState, bad: SettingsState) -> list[Settin
             old, new = (" ".join(w for g in groups[side][x:y] for w in g) for side, x, y in ((0, a1, a2), (1, b1, b2)))
             words = tuple(word for group in groups[1][b1:b2] for word in group)
             found.append(
-                SettingChange(f"argument {new or old}", f"{old or '(none)'} -> {new or '(none)'}", starts[a1], starts[a2], words)
+                SettingChange(
+                    f"argument {new or old}", f"{old or '(none)'} -> {new or '(none)'}", starts[a1], starts[a2], words
+                )
             )
     for name in sorted({*good.variables, *bad.variables}):
         old_value, value = good.variables.get(name), bad.variables.get(name)
