@@ -23,7 +23,7 @@ from samerun.base.user_code import format_source_location
 from samerun.base.work_folder import temporary_work_folder
 
 if TYPE_CHECKING:
-    from samerun.record.receipt.bisection import BisectionResult, Change
+    from samerun.record.receipt.bisection import BisectionResult, RecordedChange
     from samerun.record.receipt.diff import ComparedRun
     from samerun.record.trace.run import Event
 
@@ -138,7 +138,7 @@ class ProgramRuns:
 
 
 def make_record(
-    over: str, program: ProgramRuns, changes: Sequence[Change], result: BisectionResult, moved: Event | None
+    over: str, program: ProgramRuns, changes: Sequence[RecordedChange], result: BisectionResult, moved: Event | None
 ) -> dict[str, Any]:
     """The answer as plain values."""
     change = changes[result.change]

@@ -48,7 +48,7 @@ class ItemJudgement:
 
 
 @dataclass(frozen=True)
-class Judgement:
+class RunJudgement:
     """The first record at which the runs are not two roundings of the same, or the last one that was judged."""
 
     verdict: ItemVerdict
@@ -106,14 +106,14 @@ def common_keys(records: tuple[NumberRecord, ...]) -> list[ItemKey]:
             if all(key in other.values and len(other.values[key]) == len(value) for other in records[1:])]  # fmt: skip
 
 
-def judge_runs(a: RunNumbers, b: RunNumbers, a64: RunNumbers, b64: RunNumbers, p64: RunNumbers | None) -> Judgement:
+def judge_runs(a: RunNumbers, b: RunNumbers, a64: RunNumbers, b64: RunNumbers, p64: RunNumbers | None) -> RunJudgement:
     """The first record that is wrong, or that nothing decides; else the last that was judged.
 
     p64: side A in float64 with parameters disturbed by one ulp, or None. What such a disturbance makes as large decides
     where a rounding error of any size changes the result (the sign of a gradient that is zero).
     """
     narrow = bool(a64.narrow or b64.narrow)
-    last = Judgement("clean", "step", 0, ())
+    last = RunJudgement("clean", "step", 0, ())
     for kind, number, records in iterate_records((a, b, a64, b64)):
         disturbed = None if p64 is None else (p64.steps if kind == "step" else p64.calls).get(number)
         items = []
@@ -128,10 +128,10 @@ def judge_runs(a: RunNumbers, b: RunNumbers, a64: RunNumbers, b64: RunNumbers, p
                 verdict: ItemVerdict = "clean" if item.left <= GUARD * noise else "wrong"
                 item = ItemJudgement(verdict, *list(vars(item).values())[1:])
             items.append(item)
-        last = Judgement("clean", kind, number, tuple(items))
+        last = RunJudgement("clean", kind, number, tuple(items))
         for verdict in ("wrong", "unclear"):
             if any(item.verdict == verdict for item in items):
-                return Judgement(verdict, kind, number, tuple(items))
+                return RunJudgement(verdict, kind, number, tuple(items))
     return last
 
 

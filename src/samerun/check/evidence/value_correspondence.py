@@ -70,15 +70,53 @@ def mark_corresponding(operators: list[OperatorSummary], others: list[OperatorSu
     """For each operator whether all of its results correspond to values of the other run."""
     index = ValueIndex(others)
     groups, other_groups = group_sums(operators), group_sums(others)
-    marks = []
-    for operator in operators:
-        mark = all(index.contains(sums) for _, _, sums in operator.results)
-        if not mark:
-            key = operator.name, operator.phase, operator.location
-            counts = {int(sums[0]) for _, _, sums in operator.results[:1]}
-            mark = bool(counts) and adds_up_in_another_split(counts.pop(), groups[key], other_groups.get(key, {}))
-        marks.append(mark)
+    marks = [all(index.contains(sums) for _, _, sums in operator.results) for operator in operators]
+    marks_in_turn = mark_parts_in_turn(operators, others)
+    for at, operator in enumerate(operators):
+        counts = {int(sums[0]) for _, _, sums in operator.results[:1]}
+        if not marks[at] and counts:
+            key = call_key(operator)
+            marks[at] = marks_in_turn[at] or adds_up_in_another_split(
+                counts.pop(), groups[key], other_groups.get(key, {})
+            )
     return marks
+
+
+def call_key(operator: OperatorSummary) -> tuple[Any, ...]:
+    return operator.name, operator.phase, operator.location
+
+
+def mark_parts_in_turn(operators: list[OperatorSummary], others: list[OperatorSummary]) -> list[bool]:
+    """Marks operators of a line that the other run calls a whole number of times less, or more, often.
+
+    Every part of a batch goes through the same calls in the same order: call n is a part of call n modulo their number.
+    """
+    marks = [False] * len(operators)
+    calls, other_calls = list_calls(operators), list_calls(others)
+    for key, numbers in calls.items():
+        other_numbers = other_calls.get(key, [])
+        fewer = min(len(numbers), len(other_numbers))
+        if not fewer or len(numbers) == len(other_numbers) or (len(numbers) + len(other_numbers)) % fewer:
+            continue
+        for turn in range(fewer):
+            one, other = (
+                GroupSums(len(each[turn::fewer]), sum((run[at].results[0][2] for at in each[turn::fewer]), np.zeros(5)))
+                for run, each in ((operators, numbers), (others, other_numbers))
+            )
+            are_addends = one.calls * other.total[0] == other.calls * one.total[0]
+            if add_up(one, other, are_addends) and (are_addends or one.total[0] == other.total[0]):
+                for at in numbers[turn::fewer]:
+                    marks[at] = True
+    return marks
+
+
+def list_calls(operators: list[OperatorSummary]) -> dict[tuple[Any, ...], list[int]]:
+    """The numbers of the calls of each operator at each line."""
+    calls: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+    for at, operator in enumerate(operators):
+        if operator.results:
+            calls[call_key(operator)].append(at)
+    return calls
 
 
 @dataclass
@@ -96,9 +134,8 @@ SizedGroups = dict[int, GroupSums]
 def group_sums(operators: list[OperatorSummary]) -> dict[Any, SizedGroups]:
     groups: dict[Any, SizedGroups] = defaultdict(dict)
     for operator in operators:
-        key = (operator.name, operator.phase, operator.location)
         for _, _, sums in operator.results[:1]:
-            group = groups[key].setdefault(int(sums[0]), GroupSums(0, np.zeros(5)))
+            group = groups[call_key(operator)].setdefault(int(sums[0]), GroupSums(0, np.zeros(5)))
             group.calls += 1
             group.total = group.total + sums
     return groups
@@ -144,7 +181,9 @@ def find_culprit(operators: list[OperatorSummary], others: list[OperatorSummary]
         telling = marks[at] and any(not is_trivial(dtype, sums) for dtype, _, sums in operator.results)
         if telling or rejoins[at]:
             for source in operator.sources:
-                if 0 <= source < at and not marks[source]:
+                # The backward of a loss takes the forward's result and may use its shape alone: that proves nothing.
+                saved = operator.phase == f.BACKWARD and source >= 0 and operators[source].phase != f.BACKWARD
+                if 0 <= source < at and not marks[source] and not saved:
                     rejoins[source] = True
     odd = [o for at, o in enumerate(operators) if not marks[at] and not rejoins[at] and o.location.line]
     if not odd:
@@ -161,7 +200,11 @@ def explain_difference(
     """What makes the two runs compute something else in a step, as well as it can be told; None if nothing is seen."""
     operators_a, operators_b = a64.operators.get(number, []), b64.operators.get(number, [])
     if record_a is not None and record_b is not None:
-        found = explain_settings(record_a, record_b) or explain_draws(record_b, record_a, operators_b, operators_a)
+        found = (
+            explain_settings(record_a, record_b)
+            or explain_draws(record_b, record_a, operators_b, operators_a)
+            or explain_clipping(operators_b, operators_a)
+        )
         if found is not None:
             return found
     ratio = describe_ratio(record_a, record_b) if record_a is not None and record_b is not None else ""
@@ -223,6 +266,27 @@ def explain_draws(
             text += ": numbers are drawn again in the backward pass"
         return Culprit(name, file, line, text)
     return None
+
+
+def explain_clipping(operators_b: list[OperatorSummary], operators_a: list[OperatorSummary]) -> Culprit | None:
+    """Gradients that are clipped while they are still scaled, on one side only."""
+    clipped_b, clipped_a = find_clipping_of_scaled(operators_b), find_clipping_of_scaled(operators_a)
+    if (clipped_b is None) == (clipped_a is None):
+        return None
+    clipped = clipped_b or clipped_a
+    assert clipped is not None
+    side = "B" if clipped_b is not None else "A"
+    text = f"on side {side} gradients are clipped before they are unscaled"
+    return Culprit(clipped.name, clipped.location.file, clipped.location.line, text)
+
+
+def find_clipping_of_scaled(operators: list[OperatorSummary]) -> OperatorSummary | None:
+    """The norm of gradients that is taken after the backward pass and before a scaler unscales them."""
+    unscaled = next((at for at, o in enumerate(operators) if "_check_and_unscale" in o.name), None)
+    if unscaled is None:
+        return None
+    begin = max((at for at, o in enumerate(operators[:unscaled]) if o.phase == f.BACKWARD), default=0)
+    return next((o for o in operators[begin:unscaled] if "norm" in o.name and o.location.line), None)
 
 
 def describe_ratio(a: NumberRecord, b: NumberRecord) -> str:

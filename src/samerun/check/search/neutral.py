@@ -26,7 +26,7 @@ from samerun.base.records import (
     Verdict,
 )
 from samerun.check.evidence import neutrality
-from samerun.check.evidence.neutrality import DistancePoint, Judgement
+from samerun.check.evidence.neutrality import DistancePoint, RunJudgement
 from samerun.check.evidence.run_numbers import ItemKey, NumberRecord, RunNumbers, read_run_numbers
 from samerun.check.evidence.value_correspondence import Culprit, explain_difference
 from samerun.check.execution.runner import Run
@@ -34,7 +34,7 @@ from samerun.check.plan import Plan
 from samerun.check.search.report_records import relative_path_if_below_working_directory
 from samerun.check.search.run_status import require_comparable, require_success
 from samerun.check.search.search import NO_OPERATOR, Search
-from samerun.check.variations.neutral_switches import NeutralSwitch, SideLabel
+from samerun.check.variations.neutral_switches import NeutralSwitch, SideLabel, with_switch
 from samerun.record.config import NumbersRequest
 from samerun.record.trace import format as f
 from samerun.record.trace.run import read_final_digests_by_model_class, read_steps, select_events
@@ -49,6 +49,13 @@ ALREADY_DIFFERS = (
     "the program differs on a plain rerun, so that nothing can be said: run samerun check without --neutral"
 )
 OUTCOMES: dict[str, VariationOutcome] = {"wrong": DIFFERENT, "unaligned": TROUBLE, "skipped": "skipped"}
+
+
+COMPILE_STAGES = (
+    ("eager", "capture by Dynamo"), ("aot_eager", "tracing of the backward pass"),
+    ("aot_eager_decomp_partition", "decomposition or partitioning"),
+)  # fmt: skip
+"""Backends of torch.compile that stop after a stage, the first stage first."""
 
 
 class NotComparable(Exception):
@@ -245,14 +252,14 @@ class SwitchJudge:
         plan = side.plan.with_watch(numbers=asked, max_steps=steps)
         return self.check.run_once(plan, "-".join(filter(None, parts)))
 
-    def _require_same_on_rerun(self, side: NumberedRun, judgement: Judgement) -> None:
+    def _require_same_on_rerun(self, side: NumberedRun, judgement: RunJudgement) -> None:
         """Raises NotComparable if side A differs from itself: then another side says nothing."""
         again = self.check.run_once(side.plan, f"{side.run.name}-again", again=True)
         if find_first_change(side, again) is not None:
             raise NotComparable(ALREADY_DIFFERS)
 
     # --- verdicts ------------------------------------------------------------------------------------
-    def _with_errors(self, base: NeutralResult, judgement: Judgement, a64: NumberedRun) -> NeutralResult:
+    def _with_errors(self, base: NeutralResult, judgement: RunJudgement, a64: NumberedRun) -> NeutralResult:
         """Add how far both sides are from side A in float64, at the record that tells the most."""
         wrong = judgement.verdict == "wrong"
         kind, number = (judgement.kind, judgement.number) if wrong else (self.changed.kind, self.changed.number)
@@ -277,13 +284,15 @@ class SwitchJudge:
         return replace(base, error_a_ulp=float(f"{errors[0]:.4g}"), error_b_ulp=float(f"{errors[1]:.4g}"))
 
     def _explain_wrong(
-        self, base: NeutralResult, judgement: Judgement, a64: NumberedRun, b64: NumberedRun
+        self, base: NeutralResult, judgement: RunJudgement, a64: NumberedRun, b64: NumberedRun
     ) -> NeutralResult:
         records = [select_record(n, judgement.kind, judgement.number) for n in (self.a.numbers, self.b.numbers)]
         step = judgement.number if judgement.kind == "step" else (records[0].head["step"] + 1 if records[0] else 1)
         if step not in a64.numbers.operators or step not in b64.numbers.operators:
             a64, b64 = (self._run(side, float64=True, last_step=step, operators_of=step) for side in (self.a, self.b))
         told: Culprit | None = explain_difference(records[0], records[1], a64.numbers, b64.numbers, step)
+        if self.switch.name == "compile":
+            told = self._explain_compilation(told, a64, step)
         worst = judgement.worst
         left = "it keeps its size in float64, so that it is no rounding"
         if worst is not None and math.isfinite(worst.left) and worst.scale > 0:
@@ -296,6 +305,23 @@ class SwitchJudge:
         file = relative_path_if_below_working_directory(told.file)
         return replace(base, operator=told.operator, file=file, line=told.line)
 
+    def _explain_compilation(self, told: Culprit | None, a64: NumberedRun, step: int) -> Culprit | None:
+        """Which stage of compilation makes the difference: the first whose backend gives it, run in float64."""
+        if told is not None and " draws " in told.why:
+            return replace(told, why=f"random numbers: {told.why}")
+        for backend, stage in COMPILE_STAGES:
+            plan = with_switch("compile", backend)(self.b.plan)
+            made = self._run(replace(self.b, plan=plan), float64=True, last_step=step, operators_of=step, name=backend)
+            if made.run.exit_code or made.run.timed_out:
+                continue
+            numbers = self.a.numbers, self.b.numbers, a64.numbers, made.numbers
+            if neutrality.judge_runs(*numbers, None).verdict == "wrong":
+                seen = explain_difference(None, None, a64.numbers, made.numbers, step) or told
+                return replace(seen or Culprit("", "", 0, ""), why=f"{stage} (backend {backend}) makes the difference")
+        return replace(
+            told or Culprit("", "", 0, ""), why="the last stage, lowering by the program's own backend, does"
+        )
+
     def _judge_by_envelope(self, base: NeutralResult, why: str) -> NeutralResult:
         """Without float64: a difference that stays where a disturbance of one ulp leads is rounding."""
         if base.growth == "outside":
@@ -304,7 +330,7 @@ class SwitchJudge:
 
     def _judge_precision(self, base: NeutralResult, outside: DistancePoint | None) -> NeutralResult:
         """The program's own precision against float64: is what it loses no more than a disturbance does?"""
-        base = self._with_errors(base, Judgement("clean", self.changed.kind, self.changed.number, ()), self.b)
+        base = self._with_errors(base, RunJudgement("clean", self.changed.kind, self.changed.number, ()), self.b)
         if outside is None:
             return replace(base, detail=f"{self.switch.detail}; the error stays in the envelope of one ulp")
         point = next((p for p in base.points if p.disturbed and p.apart > neutrality.LOSES_HALF * p.disturbed), None)

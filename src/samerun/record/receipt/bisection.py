@@ -36,7 +36,7 @@ FAR_LINE = 10_000_000
 
 
 @dataclass(frozen=True)
-class Change:
+class RecordedChange:
     """One of the changes: a commit, a setting, a version of a package. `name` is what people call it."""
 
     name: str
@@ -128,10 +128,10 @@ class CommitRow:
                 f"{good} is no ancestor of {bad} along first parents.", hint="Name a commit of the same branch."
             )
 
-    def changes(self) -> list[Change]:
+    def changes(self) -> list[RecordedChange]:
         subjects = [read_output(self.git, "log", "-1", "--format=%s", commit) for commit in self.commits[1:]]
         return [
-            Change(commit[:12], subject) for commit, subject in zip(self.commits[1:], subjects, strict=True)
+            RecordedChange(commit[:12], subject) for commit, subject in zip(self.commits[1:], subjects, strict=True)
         ]  # fmt: skip
 
     def check_out(self, number: int, folder: Path) -> None:
@@ -220,7 +220,7 @@ class SettingsState:
 
 
 @dataclass(frozen=True)
-class SettingChange(Change):
+class SettingChange(RecordedChange):
     """A change of arguments (at words `begin` to `end` of the good command) or of a variable."""
 
     begin: int = 0
@@ -284,9 +284,9 @@ def apply_setting_changes(good: SettingsState, changes: Sequence[SettingChange])
     return SettingsState(tuple(words), variables)
 
 
-def list_package_changes(good: dict[str, Any], bad: dict[str, Any]) -> list[Change]:
+def list_package_changes(good: dict[str, Any], bad: dict[str, Any]) -> list[RecordedChange]:
     """Packages whose versions differ between two receipts: name, and version of the good and of the bad one."""
     return [
-        Change(name, f"{good.get(name) or '(absent)'} -> {bad.get(name) or '(absent)'}")
+        RecordedChange(name, f"{good.get(name) or '(absent)'} -> {bad.get(name) or '(absent)'}")
         for name in sorted({*good, *bad}) if good.get(name) != bad.get(name)
     ]  # fmt: skip
