@@ -23,11 +23,11 @@ class Net(nn.Module):
 
 
 model = Net()
-compiled = torch.compile(model, backend="aot_eager_decomp_partition")  # WRONG
+compiled = torch.compile(model, backend="aot_eager_decomp_partition")
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for step in range(3):
     x, y = torch.randn(16, 12), torch.randint(4, (16,))
-    loss = F.cross_entropy(compiled(x), y)
+    loss = F.cross_entropy(compiled(x), y)  # WRONG
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()

@@ -237,20 +237,18 @@ def list_setting_changes(good: SettingsState, bad: SettingsState) -> list[Settin
     starts = [0]
     for group in groups[0]:
         starts.append(starts[-1] + len(group))
-    matcher = difflib.SequenceMatcher(None, groups[0], groups[1], autojunk=False)
+    names = [[group[0].partition("=")[0] for group in side] for side in groups]
+    matcher = difflib.SequenceMatcher(None, names[0], names[1], autojunk=False)
     for tag, i1, i2, j1, j2 in matcher.get_opcodes():
-        if tag == "equal":
-            continue
-        pairs = [(i, i + 1, j, j + 1) for i, j in zip(range(i1, i2), range(j1, j2), strict=False)]
-        pairs = pairs if tag == "replace" and i2 - i1 == j2 - j1 else [(i1, i2, j1, j2)]
-        for a1, a2, b1, b2 in pairs:
+        blocks = [(i1, i2, j1, j2)]
+        if tag == "equal":  # the same option on both sides, perhaps with another value
+            pairs = zip(range(i1, i2), range(j1, j2), strict=True)
+            blocks = [(i, i + 1, j, j + 1) for i, j in pairs if groups[0][i] != groups[1][j]]
+        for a1, a2, b1, b2 in blocks:
             old, new = (" ".join(w for g in groups[side][x:y] for w in g) for side, x, y in ((0, a1, a2), (1, b1, b2)))
             words = tuple(word for group in groups[1][b1:b2] for word in group)
-            found.append(
-                SettingChange(
-                    f"argument {new or old}", f"{old or '(none)'} -> {new or '(none)'}", starts[a1], starts[a2], words
-                )
-            )
+            text = f"{old or '(none)'} -> {new or '(none)'}"
+            found.append(SettingChange(f"argument {new or old}", text, starts[a1], starts[a2], words))
     for name in sorted({*good.variables, *bad.variables}):
         old_value, value = good.variables.get(name), bad.variables.get(name)
         if old_value != value:
