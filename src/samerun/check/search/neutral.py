@@ -162,7 +162,7 @@ def find_first_change(a: NumberedRun, b: NumberedRun) -> FirstChange | None:
 
     Raises NotComparable if the runs made different numbers of steps.
     """
-    one, other = a.run.traces.main, b.run.traces.main
+    one, other = (side.run.traces.traces.get("rank0") or side.run.traces.main for side in (a, b))
     if one is None or other is None:
         raise NotComparable("one side computed nothing that could be compared")
     if a.step_count != b.step_count:

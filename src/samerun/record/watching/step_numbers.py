@@ -70,6 +70,8 @@ class StepNumbers:
         self._numbers: list[float] = []
         self._producers: dict[int, int] = {}
         self._disturbed_roots: set[int] = set()
+        self._other_format: Any = None
+        """The memory format that the program's weights did not have at first."""
         self._file: Any = None
         exclude_from_compilation(Float64Mode.__torch_dispatch__)
         recorder.fork_callbacks.append(self._forget_file)
@@ -195,11 +197,10 @@ class StepNumbers:
         if not weights:
             return args, kwargs
         self.use_counts["memory-format"] = self.use_counts.get("memory-format", 0) + 1
-        key = "channels_last weights"
-        if key not in self.lines:
+        if self._other_format is None:
             last = any(not w.is_contiguous() and w.is_contiguous(memory_format=torch.channels_last) for w in weights)
-            self.lines[key] = {"": int(last)}
-        wanted = torch.contiguous_format if self.lines[key][""] else torch.channels_last
+            self._other_format = torch.contiguous_format if last else torch.channels_last
+        wanted = self._other_format
         for weight in weights:
             if not weight.is_contiguous(memory_format=wanted):
                 with HiddenFromProgram():
@@ -267,7 +268,7 @@ class StepNumbers:
             )  # fmt: skip
         self._write_operators(number)
         self.losses.clear()
-        self.lines = {key: value for key, value in self.lines.items() if key == "channels_last weights"}
+        self.lines.clear()
         if self.request.disturbance:
             self.disturb_parameters(held)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from samerun.record.watching import stack_frames
-from samerun.record.watching.interceptor import Interceptor, wrap_attribute
+from samerun.record.watching.interceptor import Interceptor, MethodCallingBackOnLookup, wrap_attribute
 from samerun.record.watching.recorder import Recorder
 
 GROUP_FLAGS = {"for-loop": (False, False), "foreach": (True, False), "fused": (False, True)}
@@ -85,21 +85,16 @@ def note_steps_if_requested(recorder: Recorder, optimizer_module: Any) -> None:
 
     optimizer_module.register_optimizer_step_pre_hook(hidden(before_step))
     optimizer_module.register_optimizer_step_post_hook(hidden(lambda optimizer: recorder.numbers.after_step(optimizer)))
-    backward = torch.Tensor.backward
 
-    class NotedBackward:
-        """Notes the loss when `backward` is looked up on it, without a stack frame of its own."""
+    def note_loss(tensor: Any) -> None:
+        if recorder.numbers is None or recorder.thread.inside_samerun or torch.compiler.is_compiling():
+            return
+        with HiddenFromProgram():
+            if tensor.numel() == 1 and tensor.is_floating_point():
+                recorder.numbers.losses.append(float(tensor.detach()))
 
-        def __get__(self, instance: Any, kind: type | None = None) -> Any:
-            noted = instance is not None and recorder.numbers is not None and not recorder.thread.inside_samerun
-            if noted and not torch.compiler.is_compiling():
-                with HiddenFromProgram():
-                    if instance.numel() == 1 and instance.is_floating_point():
-                        recorder.numbers.losses.append(float(instance.detach()))
-                recorder.numbers.note_line("backward", stack_frames.find_user_line())
-            return backward.__get__(instance, kind)
-
-    torch.Tensor.backward = NotedBackward()  # type: ignore[assignment, method-assign]
+    tensor_type: Any = torch.Tensor
+    tensor_type.backward = MethodCallingBackOnLookup(tensor_type.backward, note_loss)
 
 
 STEPS = Interceptor("numbers-steps", "torch.optim.optimizer", note_steps_if_requested)
