@@ -18,6 +18,7 @@ import numpy as np
 from samerun.check.evidence.run_numbers import NumberRecord, OperatorSummary, RunNumbers
 from samerun.record.trace import format as f
 
+PHASE_ORDER = {f.FORWARD: 0, f.BACKWARD: 1, f.BETWEEN: 2, f.OPTIMIZER: 3}
 CLOSE = 2.0**-36
 """Values that are so close, relative to the sum of their magnitudes, are the same in float64, with its rounding."""
 
@@ -208,13 +209,19 @@ def explain_difference(
         if found is not None:
             return found
     ratio = describe_ratio(record_a, record_b) if record_a is not None and record_b is not None else ""
-    for these, those, side in ((operators_b, operators_a, "B"), (operators_a, operators_b, "A")):
-        culprit = find_culprit(these, those)
-        if culprit is not None:
-            line = find_denominator_line(these, culprit) if ratio else None
-            name, location = (line.name, line.location) if line is not None else (culprit.name, culprit.location)
-            what = f"{name} gives another result on side {side}, though what it is given corresponds"
-            return Culprit(name, location.file, location.line, f"{ratio}; {what}" if ratio else what)
+    culprits = [
+        (PHASE_ORDER.get(culprit.phase, 2), side, these, culprit)
+        for side, these, those in (("B", operators_b, operators_a), ("A", operators_a, operators_b))
+        if (culprit := find_culprit(these, those)) is not None
+    ]
+    if culprits:  # an operator that one side lacks shows on the other side, and earlier there
+        _, side, these, culprit = min(culprits, key=lambda each: each[0])
+        line = find_denominator_line(these) if ratio else None
+        named = line if line is not None else culprit
+        what = f"{named.name} gives another result on side {side}, though what it is given corresponds"
+        return Culprit(
+            named.name, named.location.file, named.location.line, f"{ratio}; {what}" if ratio else what
+        )  # fmt: skip
     return Culprit("", "", 0, ratio) if ratio else None
 
 
@@ -305,7 +312,7 @@ def describe_ratio(a: NumberRecord, b: NumberRecord) -> str:
     return f"every gradient of side B is {ratios[0]:.6g} times that of side A: another denominator or factor"
 
 
-def find_denominator_line(operators: Iterable[OperatorSummary], culprit: OperatorSummary) -> OperatorSummary | None:
+def find_denominator_line(operators: Iterable[OperatorSummary]) -> OperatorSummary | None:
     """The line that divides or scales a loss, if there is one: one number, in the forward pass, with a line."""
     scaling = [
         o for o in operators
