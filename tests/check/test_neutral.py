@@ -129,7 +129,7 @@ def test_the_culprit_is_the_first_whose_result_never_comes_back() -> None:
     assert find_culprit(other_way, a) is None
     wrong = [summary("mm", 1, x), summary("fused", 2, 2 * y, (0,)), summary("mm", 3, z + 1, (1,))]
     culprit = find_culprit(wrong, a)
-    assert culprit is not None and culprit.location.line == 2
+    assert culprit is not None and culprit.operator.location.line == 2
 
 
 def test_parts_of_a_batch_correspond_to_the_whole() -> None:

@@ -16,7 +16,8 @@ from samerun.record.trace.run import RunTraces
 Array = np.ndarray[Any, Any]
 ItemKey = tuple[str, str]
 """Kind (loss, gradient, parameter, buffer, output) and name of something that was written down."""
-ROLES = ("main", "rank0")
+ROLES = ("rank0", "main")
+"""Where there are ranks, the main process is a launcher."""
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ computes there at once.
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from samerun.check.evidence.run_numbers import NumberRecord, OperatorSummary, Ru
 from samerun.record.trace import format as f
 
 PHASE_ORDER = {f.FORWARD: 0, f.BACKWARD: 1, f.BETWEEN: 2, f.OPTIMIZER: 3}
+SCALING = re.compile(r"aten\.(_foreach_)?(div|mul)_?\.")
 CLOSE = 2.0**-36
 """Values that are so close, relative to the sum of their magnitudes, are the same in float64, with its rounding."""
 
@@ -31,6 +32,13 @@ class Culprit:
     file: str
     line: int
     why: str
+
+
+class OddOperator(NamedTuple):
+    """An operator whose result corresponds to nothing, and how many operators before it correspond."""
+
+    operator: OperatorSummary
+    corresponding_before: int
 
 
 class ValueIndex:
@@ -170,7 +178,7 @@ def add_up(one: GroupSums, other: GroupSums, are_addends: bool) -> bool:
     return bool(apart[1] <= CLOSE * size and apart[2] <= CLOSE * size and apart[3] <= CLOSE * squares)
 
 
-def find_culprit(operators: list[OperatorSummary], others: list[OperatorSummary]) -> OperatorSummary | None:
+def find_culprit(operators: list[OperatorSummary], others: list[OperatorSummary]) -> OddOperator | None:
     """The first operator whose results correspond to nothing, and from which nothing that corresponds is computed.
 
     What is computed in another way inside (another attention) does not correspond, but its result does again.
@@ -186,12 +194,12 @@ def find_culprit(operators: list[OperatorSummary], others: list[OperatorSummary]
                 saved = operator.phase == f.BACKWARD and source >= 0 and operators[source].phase != f.BACKWARD
                 if 0 <= source < at and not marks[source] and not saved:
                     rejoins[source] = True
-    odd = [o for at, o in enumerate(operators) if not marks[at] and not rejoins[at] and o.location.line]
-    if not odd:
-        odd = [o for at, o in enumerate(operators) if not marks[at] and not rejoins[at]]
+    odd = [at for at in range(len(operators)) if not marks[at] and not rejoins[at]]
+    odd = [at for at in odd if operators[at].location.line] or odd
     # A loss is one number, whose share in a split batch corresponds to nothing: it is named only if it is all there is.
-    larger = [o for o in odd if any(sums[0] > 1 for _, _, sums in o.results)]
-    return next(iter(larger or odd), None)
+    larger = [at for at in odd if any(sums[0] > 1 for _, _, sums in operators[at].results)]
+    first = next(iter(larger or odd), None)
+    return OddOperator(operators[first], sum(marks[:first])) if first is not None else None
 
 
 # --- in words ----------------------------------------------------------------------------------------------------
@@ -210,9 +218,9 @@ def explain_difference(
             return found
     ratio = describe_ratio(record_a, record_b) if record_a is not None and record_b is not None else ""
     culprits = [
-        (PHASE_ORDER.get(culprit.phase, 2), side, these, culprit)
+        ((PHASE_ORDER.get(odd.operator.phase, 2), odd.corresponding_before), side, these, odd.operator)
         for side, these, those in (("B", operators_b, operators_a), ("A", operators_a, operators_b))
-        if (culprit := find_culprit(these, those)) is not None
+        if (odd := find_culprit(these, those)) is not None
     ]
     if culprits:  # an operator that one side lacks shows on the other side, and earlier there
         _, side, these, culprit = min(culprits, key=lambda each: each[0])
@@ -312,11 +320,15 @@ def describe_ratio(a: NumberRecord, b: NumberRecord) -> str:
     return f"every gradient of side B is {ratios[0]:.6g} times that of side A: another denominator or factor"
 
 
-def find_denominator_line(operators: Iterable[OperatorSummary]) -> OperatorSummary | None:
-    """The line that divides or scales a loss, if there is one: one number, in the forward pass, with a line."""
-    scaling = [
-        o for o in operators
-        if o.name.startswith(("aten.div", "aten.mul")) and o.phase == f.FORWARD and o.location.line
-        and all(sums[0] == 1 for _, _, sums in o.results)
-    ]  # fmt: skip
-    return scaling[-1] if scaling else None
+def find_denominator_line(operators: list[OperatorSummary]) -> OperatorSummary | None:
+    """The line that divides or scales a loss (one number, in the forward pass), or else the gradients after it."""
+    last = max((at for at, o in enumerate(operators) if o.phase == f.BACKWARD), default=-1)
+    scaling = [(at, o) for at, o in enumerate(operators) if o.location.line and SCALING.match(o.name)]
+    of_loss = [o for at, o in scaling if o.phase == f.FORWARD and at < last and has_sizes(o, True)]
+    of_gradients = [o for at, o in scaling if o.phase in (f.FORWARD, f.BETWEEN) and at > last and has_sizes(o, False)]
+    return next(iter([*of_loss[-1:], *of_gradients[-1:]]), None)
+
+
+def has_sizes(operator: OperatorSummary, is_single: bool) -> bool:
+    """Whether the results are single numbers, or none is."""
+    return all((sums[0] == 1) == is_single for _, _, sums in operator.results)
