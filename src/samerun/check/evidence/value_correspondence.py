@@ -17,6 +17,7 @@ import numpy as np
 
 from samerun.check.evidence.run_numbers import NumberRecord, OperatorSummary, RunNumbers
 from samerun.record.trace import format as f
+from samerun.record.watching.interceptors.numbers import GRADIENTS_DROPPED, RECOMPUTED
 
 PHASE_ORDER = {f.FORWARD: 0, f.BACKWARD: 1, f.BETWEEN: 2, f.OPTIMIZER: 3}
 SCALING = re.compile(r"aten\.(_foreach_)?(div|mul)_?\.")
@@ -213,6 +214,7 @@ def explain_difference(
             explain_settings(record_a, record_b)
             or explain_draws(record_b, record_a, operators_b, operators_a)
             or explain_clipping(operators_b, operators_a)
+            or explain_dropped_gradients(record_b, record_a)
         )
         if found is not None:
             return found
@@ -264,9 +266,7 @@ def explain_draws(
         Counter((o.name, o.location.file, o.location.line) for o in each if o.is_random)
         for each in (operators_a, operators_b)
     )
-    again = b.head.get("lines", {}).get("recomputed without random states") or a.head.get("lines", {}).get(
-        "recomputed without random states"
-    )
+    again = b.head.get("lines", {}).get(RECOMPUTED) or a.head.get("lines", {}).get(RECOMPUTED)
     for key in dict.fromkeys((*drawn_b, *drawn_a)):
         if drawn_a[key] == drawn_b[key]:
             continue
@@ -293,6 +293,17 @@ def explain_clipping(operators_b: list[OperatorSummary], operators_a: list[Opera
     side = "B" if clipped_b is not None else "A"
     text = f"on side {side} gradients are clipped before they are unscaled"
     return Culprit(clipped.name, clipped.location.file, clipped.location.line, text)
+
+
+def explain_dropped_gradients(b: NumberRecord, a: NumberRecord) -> Culprit | None:
+    """Gradients that are set to zero between the backward pass and the step, on one side only."""
+    for side, one, other in (("B", b, a), ("A", a, b)):
+        lines, others = (record.head.get("lines", {}).get(GRADIENTS_DROPPED, {}) for record in (one, other))
+        for where in lines:
+            if where not in others:
+                file, _, line = where.rpartition(":")
+                return Culprit("zero_grad", file, int(line), f"on side {side} {GRADIENTS_DROPPED}")
+    return None
 
 
 def find_clipping_of_scaled(operators: list[OperatorSummary]) -> OperatorSummary | None:

@@ -10,6 +10,8 @@ from samerun.record.watching.recorder import Recorder
 
 GROUP_FLAGS = {"for-loop": (False, False), "foreach": (True, False), "fused": (False, True)}
 """What `foreach` and `fused` of an optimizer's groups are for each implementation."""
+GRADIENTS_DROPPED = "gradients set to zero between a backward pass and the step"
+RECOMPUTED = "recomputed without random states"
 SDPA_FLAGS = ("flash", "mem_efficient", "math", "cudnn")
 SDPA_BACKENDS = {"math": "math", "flash": "flash", "efficient": "mem_efficient", "cudnn": "cudnn"}
 
@@ -96,6 +98,16 @@ def note_steps_if_requested(recorder: Recorder, optimizer_module: Any) -> None:
     tensor_type: Any = torch.Tensor
     tensor_type.backward = MethodCallingBackOnLookup(tensor_type.backward, note_loss)
 
+    def wrap_zero_grad(original: Any) -> Any:
+        def zero_grad(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if recorder.numbers is not None and recorder.numbers.losses:
+                recorder.numbers.note_line(GRADIENTS_DROPPED, stack_frames.find_user_line())
+            return original(self, *args, **kwargs)
+
+        return zero_grad
+
+    wrap_attribute(optimizer_module.Optimizer, "zero_grad", wrap_zero_grad)
+
 
 STEPS = Interceptor("numbers-steps", "torch.optim.optimizer", note_steps_if_requested)
 
@@ -135,7 +147,7 @@ def switch_recomputation_if_requested(recorder: Recorder, checkpoint_module: Any
                 uses = recorder.numbers.use_counts
                 uses["recompute"] = uses.get("recompute", 0) + 1
                 if kwargs.get("preserve_rng_state") is False:
-                    recorder.numbers.note_line("recomputed without random states", stack_frames.find_user_line())
+                    recorder.numbers.note_line(RECOMPUTED, stack_frames.find_user_line())
             if plain:
                 return function(*args, **{name: value for name, value in kwargs.items() if name not in own})
             return original(function, *args, **kwargs)
