@@ -157,7 +157,8 @@ def describe_neutral_numbers(result: NeutralResult) -> list[str]:
         errors = f"{result.error_a_ulp:.3g} ulp on side A, {result.error_b_ulp:.3g} ulp on side B"
         lines.append(f"{result.value} in float64 is {errors} away")
     if result.growth is not None:
-        lines.append(f"the whole run stays {result.growth} the envelope: what a disturbance of one ulp makes of side A")
+        verb = "stays in" if result.growth == "inside" else "leaves"
+        lines.append(f"the whole run {verb} the envelope of side A disturbed by one ulp")
     return lines
 
 
