@@ -153,6 +153,8 @@ def describe_neutral_numbers(result: NeutralResult) -> list[str]:
     lines = []
     if result.step:
         lines.append(f"{'wrong' if result.outcome == 'wrong' else 'differs'} from step {result.step} on")
+    if result.outcome == "rounding" and result.line:
+        lines.append(f"first at {result.file}:{result.line} ({result.operator})")
     if result.error_a_ulp is not None and result.error_b_ulp is not None:
         errors = f"{result.error_a_ulp:.3g} ulp on side A, {result.error_b_ulp:.3g} ulp on side B"
         lines.append(f"{result.value} in float64 is {errors} away")

@@ -197,10 +197,20 @@ def find_culprit(operators: list[OperatorSummary], others: list[OperatorSummary]
                     rejoins[source] = True
     odd = [at for at in range(len(operators)) if not marks[at] and not rejoins[at]]
     odd = [at for at in odd if operators[at].location.line] or odd
+    # Indices and lengths are how a library keeps its books; what is computed tells more.
+    odd = [at for at in odd if any("float" in dtype for dtype, _, _ in operators[at].results)] or odd
     # A loss is one number, whose share in a split batch corresponds to nothing: it is named only if it is all there is.
     larger = [at for at in odd if any(sums[0] > 1 for _, _, sums in operators[at].results)]
     first = next(iter(larger or odd), None)
     return OddOperator(operators[first], sum(marks[:first])) if first is not None else None
+
+
+def find_first_new_value(operators: list[OperatorSummary], others: list[OperatorSummary]) -> OperatorSummary | None:
+    """The first operator at a line of the program with a result that the other run does not compute, bit by bit."""
+    known = {sums.tobytes() for other in others for _, _, sums in other.results}
+    return next(
+        (o for o in operators if o.location.line and any(s.tobytes() not in known for _, _, s in o.results)), None
+    )  # fmt: skip
 
 
 # --- in words ----------------------------------------------------------------------------------------------------

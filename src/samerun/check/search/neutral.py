@@ -28,7 +28,7 @@ from samerun.base.records import (
 from samerun.check.evidence import neutrality
 from samerun.check.evidence.neutrality import DistancePoint, RunJudgement
 from samerun.check.evidence.run_numbers import ItemKey, NumberRecord, RunNumbers, read_run_numbers
-from samerun.check.evidence.value_correspondence import Culprit, explain_difference
+from samerun.check.evidence.value_correspondence import Culprit, explain_difference, find_first_new_value
 from samerun.check.execution.runner import Run
 from samerun.check.plan import Plan
 from samerun.check.search.report_records import relative_path_if_below_working_directory
@@ -235,6 +235,10 @@ class SwitchJudge:
         lossy = "" if switch.coarser else describe_lossy_side(a.numbers, b.numbers, a64.numbers, b64.numbers)
         if lossy:
             return replace(base, outcome="wrong", detail=f"{switch.detail}; {lossy}")
+        new = find_first_new_value(*(side.numbers.operators.get(self.changed.step, []) for side in (b, a)))
+        if new is not None:
+            file = relative_path_if_below_working_directory(new.location.file)
+            base = replace(base, operator=new.name, file=file, line=new.location.line)
         how = "in float64 both sides come together, so that what differs is rounding"
         return replace(base, detail=f"{switch.detail}; {how}")
 
