@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import subprocess
+import sys
+import zipfile
 from pathlib import Path
 
 import pytest
-from check_command import samerun
+from check_command import heed_interrupts, samerun, wait_for
 
 from samerun.base.errors import SamerunError
 from samerun.record.receipt.bisection import (
@@ -74,6 +78,70 @@ def test_the_commit_that_moved_the_results_and_its_line(tmp_path: Path) -> None:
         done = samerun(["bisect", *words, "--", "train.py"], tmp_path)
         assert (done.returncode, said in done.stderr) == (2, True), done.stderr
     assert samerun(["bisect", "good", "HEAD"], tmp_path).returncode == 2
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
+    folder, temporary, started = tmp_path / "repository", tmp_path / "temporary", tmp_path / "started"
+    folder.mkdir(), temporary.mkdir()
+    git(folder, "init", "-q", ".")
+    for number in range(2):
+        text = f"import pathlib, time\npathlib.Path({str(started)!r}).touch()\ntime.sleep(600)  # {number}\n"
+        (folder / "train.py").write_text(text, encoding="utf-8")
+        git(folder, "add", "-A")
+        git(folder, "commit", "-q", "-m", f"change {number}")
+    with subprocess.Popen(
+        [sys.executable, "-m", "samerun", "bisect", "HEAD~1", "HEAD", "--quiet", "--", "train.py"], cwd=folder,
+        env={**os.environ, "TMPDIR": str(temporary)}, start_new_session=True, preexec_fn=heed_interrupts,
+        stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        wait_for(started)
+        os.killpg(process.pid, signal.SIGINT)
+        _, said = process.communicate(timeout=300)
+    assert (process.returncode, list(temporary.iterdir())) == (2, []), said
+    assert "interrupted" in said and not (folder / ".git/worktrees").exists()
+
+
+def make_wheel(folder: Path, version: str) -> None:
+    """A package of one module, whose `value` is its version."""
+    head = f"Metadata-Version: 2.1\nName: moved-numbers\nVersion: {version}\n"
+    files = {
+        "moved_numbers.py": f"value = {version!r}\n",
+        f"moved_numbers-{version}.dist-info/METADATA": head,
+        f"moved_numbers-{version}.dist-info/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    files[f"moved_numbers-{version}.dist-info/RECORD"] = "".join(f"{name},,\n" for name in files)
+    with zipfile.ZipFile(folder / f"moved_numbers-{version}-py3-none-any.whl", "w") as wheel:
+        for name, text in files.items():
+            wheel.writestr(name, text)
+
+
+def test_the_package_and_the_setting_that_moved_the_results(tmp_path: Path) -> None:
+    """Two versions of a package that pip finds in a folder, and arguments of which one matters."""
+    for version in ("1.0", "2.0"):
+        make_wheel(tmp_path, version)
+    text = "import sys, moved_numbers\nopen('out.txt', 'w').write(moved_numbers.value + sys.argv[1])\n"
+    (tmp_path / "train.py").write_text(text, encoding="utf-8")
+    pip = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    for name, version, words in (
+        ("a", "1.0", ["x", "--slow"]),
+        ("b", "2.0", ["x", "--slow"]),
+        ("c", "1.0", ["y", "--fast"]),
+    ):
+        packages = tmp_path / f"packages-{version}"
+        if not packages.exists():
+            install = ["install", "-q", "--no-deps", "--target", str(packages), f"moved-numbers=={version}"]
+            subprocess.run([sys.executable, "-m", "pip", *install], check=True, env={**os.environ, **pip})
+        run = ["run", "--quiet", "--receipt", f"{name}.json", "train.py", *words]
+        done = samerun(run, tmp_path, PYTHONPATH=str(packages))
+        assert done.returncode == 0, done.stderr
+    quiet = ["--quiet", "--json", "-", "--", "train.py"]
+    done = samerun(["bisect", "a.json", "b.json", "--over", "packages", *quiet, "x", "--slow"], tmp_path, **pip)
+    assert done.returncode == 1, done.stderr
+    assert json.loads(done.stdout)["change"] == {"name": "moved-numbers", "detail": "1.0 -> 2.0"}
+    done = samerun(["bisect", "a.json", "c.json", "--over", "settings", *quiet], tmp_path, PYTHONPATH=str(packages))
+    assert done.returncode == 1, done.stderr
+    assert json.loads(done.stdout)["change"]["detail"] == "x -> y"
 
 
 def test_halving_takes_as_few_runs_as_it_can(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from samerun.record.receipt.diff import ComparedRun
     from samerun.record.trace.run import Event
 
+INTERRUPTING = (signal.SIGINT, signal.SIGTERM)
 HINT = "Try: samerun bisect v1.0 HEAD -- train.py, or samerun bisect --over settings a.json b.json -- train.py"
 
 
@@ -132,6 +134,8 @@ class ProgramRuns:
                              depth="ops", stdout=sys.stderr)  # fmt: skip
         path = self.folder / f"{self.count:02d}-{''.join(c if c.isalnum() else '-' for c in name)[:40]}.json"
         ended, _ = run_and_write_receipt(request, path)
+        if ended.signal in INTERRUPTING:  # Ctrl-C reaches the program, not us
+            raise KeyboardInterrupt
         if ended.signal is not None or ended.exit_code:
             return None
         return replace(load_run(path), name=name)

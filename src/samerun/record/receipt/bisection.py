@@ -241,7 +241,7 @@ def list_setting_changes(good: SettingsState, bad: SettingsState) -> list[Settin
     matcher = difflib.SequenceMatcher(None, names[0], names[1], autojunk=False)
     for tag, i1, i2, j1, j2 in matcher.get_opcodes():
         blocks = [(i1, i2, j1, j2)]
-        if tag == "equal":  # the same option on both sides, perhaps with another value
+        if tag == "equal" or (tag == "replace" and i2 - i1 == j2 - j1):  # one by one, perhaps with another value
             pairs = zip(range(i1, i2), range(j1, j2), strict=True)
             blocks = [(i, i + 1, j, j + 1) for i, j in pairs if groups[0][i] != groups[1][j]]
         for a1, a2, b1, b2 in blocks:
