@@ -224,11 +224,12 @@ class SwitchJudge:
             return self._judge_by_envelope(base, str(error))
         judgement = neutrality.judge_runs(a.numbers, b.numbers, a64.numbers, b64.numbers, None)
         if judgement.verdict != "clean":
+            # Before the disturbed run may clear anything: chance makes of every run another one, of that one too.
+            self._require_same_on_rerun(a)
             p64 = self._run(a, float64=True, disturbance=1.0, last_step=limit, name="disturbed")
             judgement = neutrality.judge_runs(a.numbers, b.numbers, a64.numbers, b64.numbers, p64.numbers)
         base = self._with_errors(base, judgement, a64)
         if judgement.verdict == "wrong":
-            self._require_same_on_rerun(a, judgement)
             return self._explain_wrong(base, judgement, a64, b64)
         if judgement.number == 0 or judgement.verdict == "unclear":
             raise NotComparable("the runs in float64 have no step in common with the program's")
@@ -258,7 +259,7 @@ class SwitchJudge:
         plan = side.plan.with_watch(numbers=asked, max_steps=steps)
         return self.check.run_once(plan, "-".join(filter(None, parts)))
 
-    def _require_same_on_rerun(self, side: NumberedRun, judgement: RunJudgement) -> None:
+    def _require_same_on_rerun(self, side: NumberedRun) -> None:
         """Raises NotComparable if side A differs from itself: then another side says nothing."""
         again = self.check.run_once(side.plan, f"{side.run.name}-again", again=True)
         if find_first_change(side, again) is not None:

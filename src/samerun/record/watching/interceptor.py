@@ -64,7 +64,7 @@ class MethodCallingBackOnLookup:
     """A method that calls `on_lookup` when it is looked up on an object, which is right before it is called.
 
     A wrapper function would add a stack frame: to the program's tracebacks, and to what `stacklevel` counts, so that a
-    warning would name another line.
+    warning would name another line. `method`: what stands in the class, which may be another such method.
     """
 
     def __init__(self, method: Any, on_lookup: Callable[[Any], None]) -> None:

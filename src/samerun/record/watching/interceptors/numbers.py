@@ -96,7 +96,7 @@ def note_steps_if_requested(recorder: Recorder, optimizer_module: Any) -> None:
                 recorder.numbers.losses.append(float(tensor.detach()))
 
     tensor_type: Any = torch.Tensor
-    tensor_type.backward = MethodCallingBackOnLookup(tensor_type.backward, note_loss)
+    tensor_type.backward = MethodCallingBackOnLookup(vars(tensor_type)["backward"], note_loss)
 
     def wrap_zero_grad(original: Any) -> Any:
         def zero_grad(self: Any, *args: Any, **kwargs: Any) -> Any:

@@ -163,7 +163,7 @@ def intercept_backward_to_record_loss(recorder: Recorder, torch: Any) -> None:
         finally:
             state.inside_samerun -= 1
 
-    torch.Tensor.backward = MethodCallingBackOnLookup(torch.Tensor.backward, record_loss)
+    torch.Tensor.backward = MethodCallingBackOnLookup(vars(torch.Tensor)["backward"], record_loss)
 
 
 OPTIMIZER_STEPS = Interceptor("steps", "torch.optim.optimizer", record_optimizer_steps_and_losses)
