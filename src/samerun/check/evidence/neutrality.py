@@ -30,6 +30,8 @@ INSIDE = 16.0
 behind one another."""
 LOSES_HALF = 2.0**12
 """Half of the bits of float32."""
+DECISIVE = ("parameter", "buffer", "output")
+"""What a switch must not change. A loss or gradients that are scaled may be scaled back before they count."""
 ItemVerdict = Literal["clean", "wrong", "unclear"]
 RecordKind = Literal["step", "call"]
 
@@ -58,7 +60,8 @@ class RunJudgement:
 
     @property
     def worst(self) -> ItemJudgement | None:
-        wanted = [item for item in self.items if item.verdict == self.verdict] or list(self.items)
+        telling = [item for item in self.items if item.key[0] != "loss"]  # another scale of it may mean nothing
+        wanted = [item for item in telling if item.verdict == self.verdict] or telling
         return max(wanted, key=lambda item: item.left / item.error if item.error > 0 else 0.0, default=None)
 
 
@@ -130,7 +133,7 @@ def judge_runs(a: RunNumbers, b: RunNumbers, a64: RunNumbers, b64: RunNumbers, p
             items.append(item)
         last = RunJudgement("clean", kind, number, tuple(items))
         for verdict in ("wrong", "unclear"):
-            if any(item.verdict == verdict for item in items):
+            if any(item.verdict == verdict for item in items if item.key[0] in DECISIVE):
                 return RunJudgement(verdict, kind, number, tuple(items))
     return last
 
