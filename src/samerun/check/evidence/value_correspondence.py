@@ -17,7 +17,7 @@ import numpy as np
 
 from samerun.check.evidence.run_numbers import NumberRecord, OperatorSummary, RunNumbers
 from samerun.record.trace import format as f
-from samerun.record.watching.interceptors.numbers import GRADIENTS_DROPPED, RECOMPUTED
+from samerun.record.watching.interceptors.numbers import GRADIENTS_DROPPED, INPUT_OF, RECOMPUTED
 
 PHASE_ORDER = {f.FORWARD: 0, f.BACKWARD: 1, f.BETWEEN: 2, f.OPTIMIZER: 3}
 SCALING = re.compile(r"aten\.(_foreach_)?(div|mul)_?\.")
@@ -208,9 +208,8 @@ def find_culprit(operators: list[OperatorSummary], others: list[OperatorSummary]
 def find_first_new_value(operators: list[OperatorSummary], others: list[OperatorSummary]) -> OperatorSummary | None:
     """The first operator at a line of the program with a result that the other run does not compute, bit by bit."""
     known = {sums.tobytes() for other in others for _, _, sums in other.results}
-    return next(
-        (o for o in operators if o.location.line and any(s.tobytes() not in known for _, _, s in o.results)), None
-    )  # fmt: skip
+    computed = (o for o in operators if o.location.line and not o.name.startswith(INPUT_OF))
+    return next((o for o in computed if any(sums.tobytes() not in known for _, _, sums in o.results)), None)
 
 
 # --- in words ----------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from samerun.record.digests.torch_guards import HiddenFromProgram
 from samerun.record.trace import format as f
 from samerun.record.watching import stack_frames
 from samerun.record.watching.float64_mode import Float64Mode
+from samerun.record.watching.interceptors.numbers import INPUT_OF
 from samerun.record.watching.recorder import Recorder
 from samerun.record.watching.torch_internals import (
     exclude_from_compilation,
@@ -138,15 +139,15 @@ class StepNumbers:
             self._producers[storage_key(tensor)] = at
         self._summaries.append([name, phase, location_id, sorted(sources), shapes, int(random)])
 
-    def add_boundary(self, name: str, values: Any, is_result: bool) -> None:
-        """Summarise what goes into or comes out of a model or a compiled region, as an operator of its own."""
+    def add_model_input(self, model: Any, values: Any) -> None:
+        """Summarise what goes into a model, as an operator of its own: another batch then shows as what it is."""
         first, last = self.request.operator_steps
         if not first <= self.recorder.step + 1 <= last or len(self._summaries) >= MOST_OPERATORS:
             return
         tensors: list[Any] = []
         flatten_into((values,), torch.Tensor, tensors, [])
         phase, location_id = self._find_phase_and_location()
-        self._add_summary(name, phase, location_id, [] if is_result else tensors, tensors, False)
+        self._add_summary(INPUT_OF + type(model).__name__, phase, location_id, tensors, tensors, False)
 
     # --- models --------------------------------------------------------------------------------------
     def call_root_model(self, call: Any, model: Any, args: Any, kwargs: Any) -> Any:
@@ -159,7 +160,7 @@ class StepNumbers:
             self.disturb_parameters([p for _, p in named_parameters(model)])
         with self._inside_samerun():
             args, kwargs = self._apply_memory_format(model, args, kwargs)
-            self.add_boundary("input of " + type(model).__name__, (args, kwargs), False)
+            self.add_model_input(model, (args, kwargs))
         with self._switched_context(args, kwargs):
             out = call(model, *args, **kwargs)
         with self._inside_samerun():

@@ -12,6 +12,8 @@ GROUP_FLAGS = {"for-loop": (False, False), "foreach": (True, False), "fused": (F
 """What `foreach` and `fused` of an optimizer's groups are for each implementation."""
 GRADIENTS_DROPPED = "gradients set to zero between a backward pass and the step"
 RECOMPUTED = "recomputed without random states"
+INPUT_OF = "input of "
+"""Begins the name under which what goes into a model is summarised, as if an operator had made it."""
 SDPA_FLAGS = ("flash", "mem_efficient", "math", "cudnn")
 SDPA_BACKENDS = {"math": "math", "flash": "flash", "efficient": "mem_efficient", "cudnn": "cudnn"}
 
