@@ -41,6 +41,12 @@ class OddOperator(NamedTuple):
     operator: OperatorSummary
     corresponding_before: int
 
+    @property
+    def moment(self) -> tuple[int, int]:
+        """Sort key: phase, and in it how much corresponds before. In the forward pass each side has its own way."""
+        phase = PHASE_ORDER.get(self.operator.phase, 2)
+        return phase, self.corresponding_before if phase else 0
+
 
 class ValueIndex:
     """The values that a run computes in a step, found again by their sums."""
@@ -229,7 +235,7 @@ def explain_difference(
             return found
     ratio = describe_ratio(record_a, record_b) if record_a is not None and record_b is not None else ""
     culprits = [
-        ((PHASE_ORDER.get(odd.operator.phase, 2), odd.corresponding_before), side, these, odd.operator)
+        (odd.moment, side, these, odd.operator)
         for side, these, those in (("B", operators_b, operators_a), ("A", operators_a, operators_b))
         if (odd := find_culprit(these, those)) is not None
     ]
