@@ -54,6 +54,13 @@ class DataReplay:
     streams: bool = False
 
 
+# What is written down with the numbers of a step, by these names.
+GRADIENTS_DROPPED = "gradients set to zero between a backward pass and the step"
+RECOMPUTED = "recomputed without random states"
+INPUT_OF = "input of "
+"""Begins the name under which what goes into a model is summarised, as if an operator had made it."""
+
+
 @dataclass(frozen=True)
 class NumbersRequest:
     """Write down what a run computes as numbers, and how it is to compute: see samerun.record.watching.step_numbers.
@@ -187,6 +194,9 @@ def try_load_watch_config(environment: dict[str, str] | None = None) -> WatchCon
 
 __all__ = [
     "CONFIG_VARIABLE",
+    "GRADIENTS_DROPPED",
+    "INPUT_OF",
+    "RECOMPUTED",
     "ROLE_VARIABLE",
     "STARTED_FILE",
     "DataReplay",

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from samerun.check.evidence.run_numbers import NumberRecord, OperatorSummary, RunNumbers
+from samerun.record.config import GRADIENTS_DROPPED, INPUT_OF, RECOMPUTED
 from samerun.record.trace import format as f
-from samerun.record.watching.interceptors.numbers import GRADIENTS_DROPPED, INPUT_OF, RECOMPUTED
 
 PHASE_ORDER = {f.FORWARD: 0, f.BACKWARD: 1, f.BETWEEN: 2, f.OPTIMIZER: 3}
 SCALING = re.compile(r"aten\.(_foreach_)?(div|mul)_?\.")

@@ -15,14 +15,13 @@ from typing import Any
 import torch
 from xxhash import xxh3_64_hexdigest
 
-from samerun.record.config import NumbersRequest
+from samerun.record.config import INPUT_OF, NumbersRequest
 from samerun.record.digests.digest import is_readable
 from samerun.record.digests.state_digests import named_buffers, named_parameters
 from samerun.record.digests.torch_guards import HiddenFromProgram
 from samerun.record.trace import format as f
 from samerun.record.watching import stack_frames
 from samerun.record.watching.float64_mode import Float64Mode
-from samerun.record.watching.interceptors.numbers import INPUT_OF
 from samerun.record.watching.recorder import Recorder
 from samerun.record.watching.torch_internals import (
     exclude_from_compilation,

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from samerun.record.config import GRADIENTS_DROPPED, RECOMPUTED
 from samerun.record.watching import stack_frames
 from samerun.record.watching.interceptor import Interceptor, MethodCallingBackOnLookup, wrap_attribute
 from samerun.record.watching.recorder import Recorder
 
 GROUP_FLAGS = {"for-loop": (False, False), "foreach": (True, False), "fused": (False, True)}
 """What `foreach` and `fused` of an optimizer's groups are for each implementation."""
-GRADIENTS_DROPPED = "gradients set to zero between a backward pass and the step"
-RECOMPUTED = "recomputed without random states"
-INPUT_OF = "input of "
-"""Begins the name under which what goes into a model is summarised, as if an operator had made it."""
 SDPA_FLAGS = ("flash", "mem_efficient", "math", "cudnn")
 SDPA_BACKENDS = {"math": "math", "flash": "flash", "efficient": "mem_efficient", "cudnn": "cudnn"}
 
