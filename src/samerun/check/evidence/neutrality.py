@@ -7,6 +7,7 @@ tolerance is needed: what each run lost to rounding is measured, as its distance
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -109,13 +110,16 @@ def common_keys(records: tuple[NumberRecord, ...]) -> list[ItemKey]:
             if all(key in other.values and len(other.values[key]) == len(value) for other in records[1:])]  # fmt: skip
 
 
-def judge_runs(a: RunNumbers, b: RunNumbers, a64: RunNumbers, b64: RunNumbers, p64: RunNumbers | None) -> RunJudgement:
+def judge_runs(
+    a: RunNumbers, b: RunNumbers, a64: RunNumbers, b64: RunNumbers, p64: RunNumbers | None, is_compiled: bool = False
+) -> RunJudgement:
     """The first record that is wrong, or that nothing decides; else the last that was judged.
 
     p64: side A in float64 with parameters disturbed by one ulp, or None. What such a disturbance makes as large decides
-    where a rounding error of any size changes the result (the sign of a gradient that is zero).
+    where a rounding error of any size changes the result (the sign of a gradient that is zero). is_compiled: there are
+    compiled regions, which keep the casts inside of them.
     """
-    narrow = bool(a64.narrow or b64.narrow)
+    narrow = is_compiled or bool(a64.narrow or b64.narrow)
     last = RunJudgement("clean", "step", 0, ())
     for kind, number, records in iterate_records((a, b, a64, b64)):
         disturbed = None if p64 is None else (p64.steps if kind == "step" else p64.calls).get(number)
@@ -172,3 +176,25 @@ def find_first_outside(distances: list[DistancePoint], envelope: list[DistancePo
         if point.relative > INSIDE * widest and widest > 0:
             return point
     return None
+
+
+def describe_lossy_side(a: RunNumbers, b: RunNumbers, a64: RunNumbers, b64: RunNumbers) -> str:
+    """In words, if one side loses half of its bits where the other does not, and no format says so; else ""."""
+    if a.uses.get("autocast", 0) != b.uses.get("autocast", 0):
+        return ""
+    for kind, number, records in iterate_records((a, b, a64, b64)):
+        sums = [0.0, 0.0, 0.0]
+        for key in common_keys(records):
+            if records[0].dtypes[key] != records[1].dtypes[key]:
+                return ""
+            if key[0] in ("gradient", "output"):
+                values: list[Any] = [record.values[key] for record in records]
+                unit = UNIT.get(records[0].dtypes[key], 2.0**-24)
+                for at, value in enumerate((values[0] - values[2], values[1] - values[3], unit * values[2])):
+                    sums[at] += norm(value) ** 2
+        error_a, error_b, least = (math.sqrt(each) for each in sums)
+        for label, one, other in (("A", error_a, error_b), ("B", error_b, error_a)):
+            if math.isfinite(one) and one > LOSES_HALF * max(other, least) > 0:
+                times = one / max(other, least)
+                return f"side {label} rounds {times:.2g} times as coarsely as the other ({kind} {number})"
+    return ""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -222,18 +221,19 @@ class SwitchJudge:
             require_ended_well(b64, "side B in float64")
         except NotComparable as error:
             return self._judge_by_envelope(base, str(error))
-        judgement = neutrality.judge_runs(a.numbers, b.numbers, a64.numbers, b64.numbers, None)
+        compiled = count_uses("compile", a, b) > 0
+        judgement = neutrality.judge_runs(a.numbers, b.numbers, a64.numbers, b64.numbers, None, compiled)
         if judgement.verdict != "clean":
             # Before the disturbed run may clear anything: chance makes of every run another one, of that one too.
             self._require_same_on_rerun(a)
             p64 = self._run(a, float64=True, disturbance=1.0, last_step=limit, name="disturbed")
-            judgement = neutrality.judge_runs(a.numbers, b.numbers, a64.numbers, b64.numbers, p64.numbers)
+            judgement = neutrality.judge_runs(a.numbers, b.numbers, a64.numbers, b64.numbers, p64.numbers, compiled)
         base = self._with_errors(base, judgement, a64)
         if judgement.verdict == "wrong":
             return self._explain_wrong(base, judgement, a64, b64)
         if judgement.number == 0 or judgement.verdict == "unclear":
             raise NotComparable("the runs in float64 have no step in common with the program's")
-        lossy = "" if switch.coarser else describe_lossy_side(a.numbers, b.numbers, a64.numbers, b64.numbers)
+        lossy = "" if switch.coarser else neutrality.describe_lossy_side(a.numbers, b.numbers, a64.numbers, b64.numbers)
         if lossy:
             return replace(base, outcome="wrong", detail=f"{switch.detail}; {lossy}")
         new = find_first_new_value(*(side.numbers.operators.get(self.changed.step, []) for side in (b, a)))
@@ -241,6 +241,8 @@ class SwitchJudge:
             file = relative_path_if_below_working_directory(new.location.file)
             base = replace(base, operator=new.name, file=file, line=new.location.line)
         how = "in float64 both sides come together, so that what differs is rounding"
+        narrow = sorted({*a64.numbers.narrow, *b64.numbers.narrow})
+        how += f"; {', '.join(narrow[:3])} stayed in single precision there" if narrow else ""
         return replace(base, detail=f"{switch.detail}; {how}")
 
     # --- runs ----------------------------------------------------------------------------------------
@@ -322,7 +324,7 @@ class SwitchJudge:
             if made.run.exit_code or made.run.timed_out:
                 continue
             numbers = self.a.numbers, self.b.numbers, a64.numbers, made.numbers
-            if neutrality.judge_runs(*numbers, None).verdict == "wrong":
+            if neutrality.judge_runs(*numbers, None, True).verdict == "wrong":
                 seen = explain_difference(None, None, a64.numbers, made.numbers, step) or told
                 return replace(seen or Culprit("", "", 0, ""), why=f"{stage} (backend {backend}) makes the difference")
         return replace(
@@ -367,28 +369,6 @@ def require_same_names(a: RunNumbers, b: RunNumbers, changed: FirstChange) -> No
         if names[0] != names[1]:
             odd = sorted(name for name in {*names[0], *names[1]} if names[0].get(name) != names[1].get(name))
             raise NotComparable(f"{kind} {odd[0]} is not the same on both sides, or is there on one only")
-
-
-def describe_lossy_side(a: RunNumbers, b: RunNumbers, a64: RunNumbers, b64: RunNumbers) -> str:
-    """In words, if one side loses half of its bits where the other does not, and no format says so; else ""."""
-    if a.uses.get("autocast", 0) != b.uses.get("autocast", 0):
-        return ""
-    for kind, number, records in neutrality.iterate_records((a, b, a64, b64)):
-        sums = [0.0, 0.0, 0.0]
-        for key in neutrality.common_keys(records):
-            if records[0].dtypes[key] != records[1].dtypes[key]:
-                return ""
-            if key[0] in ("gradient", "output"):
-                values: list[Any] = [record.values[key] for record in records]
-                unit = neutrality.UNIT.get(records[0].dtypes[key], 2.0**-24)
-                for at, value in enumerate((values[0] - values[2], values[1] - values[3], unit * values[2])):
-                    sums[at] += neutrality.norm(value) ** 2
-        error_a, error_b, least = (math.sqrt(each) for each in sums)
-        for label, one, other in (("A", error_a, error_b), ("B", error_b, error_a)):
-            if math.isfinite(one) and one > neutrality.LOSES_HALF * max(other, least) > 0:
-                times = one / max(other, least)
-                return f"side {label} rounds {times:.2g} times as coarsely as the other ({kind} {number})"
-    return ""
 
 
 def make_points(apart: list[DistancePoint], envelope: list[DistancePoint]) -> tuple[NeutralPoint, ...]:

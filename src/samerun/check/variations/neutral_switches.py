@@ -74,7 +74,8 @@ def make_attention_switch(backend: str) -> NeutralSwitch:
     return NeutralSwitch(
         f"attention={backend}", f"scaled_dot_product_attention by math -> by {backend}",
         with_switch("attention", "math"), with_switch("attention", backend),
-        needs_use="attention", lacking="the program does not use scaled_dot_product_attention",
+        needs_use="attention",
+        lacking="the program does not use scaled_dot_product_attention, or torch has no such backend for it here",
     )  # fmt: skip
 
 
