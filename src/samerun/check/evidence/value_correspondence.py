@@ -214,7 +214,8 @@ def find_culprit(operators: list[OperatorSummary], others: list[OperatorSummary]
 def find_first_new_value(operators: list[OperatorSummary], others: list[OperatorSummary]) -> OperatorSummary | None:
     """The first operator at a line of the program with a result that the other run does not compute, bit by bit."""
     known = {sums.tobytes() for other in others for _, _, sums in other.results}
-    computed = (o for o in operators if o.location.line and not o.name.startswith(INPUT_OF))
+    computed = [o for o in operators if o.location.line and not o.name.startswith(INPUT_OF)]
+    computed = [o for o in computed if not all(is_trivial(dtype, sums) for dtype, _, sums in o.results)]
     return next((o for o in computed if any(sums.tobytes() not in known for _, _, sums in o.results)), None)
 
 

@@ -42,6 +42,7 @@ DRAWS = (
 """How operators that give random numbers begin; others of the random kind draw for a dropout inside."""
 UNSCALE = "aten::_amp_foreach_non_finite_check_and_unscale_"
 _random_tag = torch.Tag.nondeterministic_seeded
+_graph_task = torch._C._current_graph_task_id
 _plain_call = torch._ops.OpOverload.__call__
 Summarise = Callable[[WatchedOperator, list[Any], list[Any]], None]
 """Called after an operator with its operands and its results, both as the program holds them."""
@@ -90,6 +91,10 @@ class Float64Mode(KeepsProgramsCompiledMixin, TorchDispatchMode):
         func = operator.func
         if operator.silent and not operator.name.startswith("aten._local_scalar"):
             return func(*args, **kwargs)  # a view shares memory, so that its dtype stays
+        if func._schema.name == "aten::_to_copy" and kwargs.get("dtype") in WIDE and _graph_task() != -1:
+            # The gradient of a value that a compiled region or an array brought in: autograd insists on its dtype.
+            self._count_narrow(operator)
+            return func(*args, **kwargs)
         if operator.random and func._schema.name == "aten::native_dropout":
             return self._drop_out(operator, *args, **kwargs)
         if operator.random and func._schema.name.removeprefix("aten::").startswith(DRAWS):
