@@ -1,5 +1,7 @@
-# {"switches": [["compile"]]}
+# {"switches": [["compile"]], "environments": [{"AUTOCAST": "0"}, {"AUTOCAST": "1"}]}
 """A compiled network with a norm, dropout and autocast inside of the region."""
+import os
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -13,7 +15,7 @@ class Net(nn.Module):
         self.one, self.norm, self.head = nn.Linear(12, 24), nn.LayerNorm(24), nn.Linear(24, 4)
 
     def forward(self, x):
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast("cpu", torch.bfloat16, enabled=os.environ["AUTOCAST"] == "1"):
             x = F.dropout(F.gelu(self.norm(self.one(x))), 0.2)
         return self.head(x.float())
 

@@ -41,7 +41,7 @@ from samerun.record.trace.run import read_final_digests_by_model_class, read_ste
 STEPS_IN_FLOAT64 = 100
 """So many steps from the first difference on are run in float64, and all up to one that leaves the envelope."""
 COARSE_ULP = 2.0**16
-"""An ulp of bfloat16 in ulp of float32: the disturbance where one side computes in a coarser format on purpose."""
+"""An ulp of bfloat16 in ulp of float32: the disturbance where a side, or the program, computes in a coarser format."""
 MOST_POINTS = 60
 COMPARED_LEAVES = ("params", "grads", "buffers")
 ALREADY_DIFFERS = (
@@ -204,7 +204,8 @@ class SwitchJudge:
     def judge(self) -> NeutralResult:
         switch, a, b = self.switch, self.a, self.b
         require_same_names(a.numbers, b.numbers, self.changed)
-        disturbed = self._run(a, disturbance=COARSE_ULP if switch.coarser else 1.0, name="disturbed")
+        coarse = switch.coarser or a.numbers.uses.get("autocast", 0) > 0
+        disturbed = self._run(a, disturbance=COARSE_ULP if coarse else 1.0, name="disturbed")
         apart = neutrality.measure_distances(a.numbers, b.numbers)
         envelope = neutrality.measure_distances(a.numbers, disturbed.numbers)
         outside = neutrality.find_first_outside(apart, envelope)

@@ -62,6 +62,8 @@ class Float64Mode(KeepsProgramsCompiledMixin, TorchDispatchMode):
         self.operators = operators
         self.narrow_operators = narrow_operators
         self.summarise: Summarise | None = None
+        self.region_depth = 0
+        """Greater than 0 in code that inductor generated: it knows the dtypes in memory, so they must be those."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -78,7 +80,8 @@ class Float64Mode(KeepsProgramsCompiledMixin, TorchDispatchMode):
                 not tensors and creates_meta_or_fake_tensor(kwargs)
             ):
                 return func(*args, **kwargs)
-            out = self._call_wide(operator, args, kwargs, tensors) if self.widens else func(*args, **kwargs)
+            wide = self.widens and not self.region_depth
+            out = self._call_wide(operator, args, kwargs, tensors) if wide else func(*args, **kwargs)
             if self.summarise is not None and not operator.silent and not operator.allocates:
                 results = [t for t in operator.written_tensors(args, kwargs) if isinstance(t, torch.Tensor)]
                 written = {id(t) for t in results}

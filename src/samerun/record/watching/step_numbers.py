@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import threading
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -72,6 +73,8 @@ class StepNumbers:
         self._disturbed_roots: set[int] = set()
         self._other_format: Any = None
         """The memory format that the program's weights did not have at first."""
+        self._local = threading.local()
+        """`mode`: that of the thread."""
         self._file: Any = None
         exclude_from_compilation(Float64Mode.__torch_dispatch__)
         recorder.fork_callbacks.append(self._forget_file)
@@ -89,6 +92,20 @@ class StepNumbers:
             if self.request.operator_steps[1] >= 1:
                 mode.summarise = self.summarise_operator
             mode.__enter__()  # type: ignore[no-untyped-call]
+            self._local.mode = mode
+
+    @contextmanager
+    def in_generated_code(self) -> Any:
+        """For code that inductor generated: its operators compute in the dtypes that it has for them."""
+        mode = getattr(self._local, "mode", None)
+        if mode is None:
+            yield
+            return
+        mode.region_depth += 1
+        try:
+            yield
+        finally:
+            mode.region_depth -= 1
 
     def summarise_operator(self, operator: WatchedOperator, operands: list[Any], results: list[Any]) -> None:
         """Note what an operator made of what: sums over its results, and which earlier operators made its operands."""

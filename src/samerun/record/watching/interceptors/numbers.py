@@ -188,3 +188,24 @@ def draw_as_eager_code_does_if_requested(recorder: Recorder, config_module: Any)
 
 
 COMPILED_DRAWS = Interceptor("numbers-compiled-draws", "torch._inductor.config", draw_as_eager_code_does_if_requested)
+
+
+def keep_dtypes_of_generated_code_if_requested(recorder: Recorder, output_code: Any) -> None:
+    if recorder.config.numbers is None or not recorder.config.numbers.float64:
+        return
+
+    def wrap_call(original: Any) -> Any:
+        def call(self: Any, inputs: Any) -> Any:
+            if recorder.numbers is None:
+                return original(self, inputs)
+            with recorder.numbers.in_generated_code():
+                return original(self, inputs)
+
+        return call
+
+    wrap_attribute(output_code.CompiledFxGraph, "__call__", wrap_call)
+
+
+GENERATED_CODE = Interceptor(
+    "numbers-generated-code", "torch._inductor.output_code", keep_dtypes_of_generated_code_if_requested
+)

@@ -56,6 +56,7 @@ INTERCEPTORS: tuple[Interceptor, ...] = (
     numbers.RECOMPUTATION,
     numbers.AUTOCAST,
     numbers.COMPILED_DRAWS,
+    numbers.GENERATED_CODE,
     training.MODULES,
     operators.OPERATORS,
     operators.SHARING,
