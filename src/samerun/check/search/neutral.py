@@ -93,10 +93,15 @@ class NeutralCheck:
         self._made: list[NumberedRun] = []
 
     def check_switch(self, switch: NeutralSwitch) -> NeutralResult:
+        """Run both sides of a switch and judge them. Raises RunFailed if side A does not end well."""
+        with np.errstate(all="ignore"):  # masks are infinite, and a training may diverge
+            return self._check_switch(switch)
+
+    def _check_switch(self, switch: NeutralSwitch) -> NeutralResult:
         reason = switch.unavailable(self.search.plan)
         if reason:
             return NeutralResult(switch.name, "skipped", f"{switch.detail}; {reason}")
-        a, b = self._run_side(switch, "a"), None
+        a = self._run_side(switch, "a")
         require_success(a.run)
         try:
             b = self._run_side(switch, "b")
