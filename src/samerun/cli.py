@@ -23,6 +23,7 @@ COMMANDS = {
     "run": "samerun.commands.run",
     "diff": "samerun.commands.diff",
     "verify": "samerun.commands.verify",
+    "bisect": "samerun.commands.bisect",
     "log": "samerun.commands.log",
     "doctor": "samerun.commands.doctor",
     "cost": "samerun.commands.cost",
@@ -59,6 +60,7 @@ def samerun_group() -> None:
       samerun run --receipt a.json train.py  and a record of what it was and computed
       samerun diff a.json b.json             the first step that differs, and what differs around it
       samerun verify a.json                  run it again and compare
+      samerun bisect v1 HEAD -- train.py     which commit moved the results
       samerun log runs/                      the receipts of a folder
       samerun doctor train.py                what is set, what is not, and what to do
       samerun cost train.py                  what determinism costs it: time and memory per operator

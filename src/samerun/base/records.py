@@ -155,6 +155,41 @@ class Compilation:
     reported: Literal["eager", "compiled"]
 
 
+NeutralOutcome = Literal["same", "rounding", "wrong", "unaligned", "skipped"]
+
+
+@dataclass(frozen=True)
+class NeutralPoint:
+    """After a step: how far the sides are apart, and A from A disturbed by one ulp, relative to the values of A."""
+
+    step: int
+    apart: float
+    disturbed: float | None
+
+
+@dataclass(frozen=True)
+class NeutralResult:
+    """What a switch that should change nothing does change.
+
+    step: the first that is wrong, else the first that differs; 0 if none does. error_a_ulp, error_b_ulp: how far the
+    value that tells the most in this step (`value`) is from that of side A in float64, norm by norm, in ulp of its
+    dtype. growth: whether the whole run stays in the envelope of runs disturbed by one ulp; None where nothing differs.
+    """
+
+    name: str
+    outcome: NeutralOutcome
+    detail: str
+    operator: str = ""
+    file: str = ""
+    line: int = 0
+    step: int = 0
+    value: str = ""
+    error_a_ulp: float | None = None
+    error_b_ulp: float | None = None
+    growth: Literal["inside", "outside"] | None = None
+    points: tuple[NeutralPoint, ...] = ()
+
+
 @dataclass(frozen=True)
 class CheckReport:
     """The answer of `samerun check`. `notes` are for people; they are part of the JSON too."""
@@ -176,6 +211,8 @@ class CheckReport:
     """With `--fix on`, for a program that differs."""
     compilation: Compilation | None = None
     """With `--eager`."""
+    neutral: tuple[NeutralResult, ...] | None = None
+    """With `--neutral`: a result for each switch."""
 
     @property
     def exit_code(self) -> int:

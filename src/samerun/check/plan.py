@@ -1,11 +1,14 @@
-"""The plan of a run, as a frozen value; variations are functions from plan to plan."""
+"""The plan of a run, as a frozen value; variations and settings of the user's own change it into another."""
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from samerun.base.errors import SamerunError
 from samerun.record.comparison.streams import ComparisonScope, ScopeRestriction
 from samerun.record.config import WatchConfig
 from samerun.record.trace.run import RunTraces
@@ -71,3 +74,43 @@ class Variation:
     unavailable: Callable[[Plan], str] = lambda plan: ""
     pointless: Callable[[RunTraces], str] = lambda traces: ""
     may_fail: bool = False
+
+
+# --- settings of the user's own
+CHECKPOINTS = "SAMERUN_CHECKPOINTS"
+_SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+
+
+@dataclass(frozen=True)
+class StartSettings:
+    """Variables and arguments for one start of the program; `{folder}` stands for the shared folder."""
+
+    variables: tuple[tuple[str, str], ...] = ()
+    arguments: tuple[str, ...] = ()
+
+    @property
+    def is_nonempty(self) -> bool:
+        return bool(self.variables or self.arguments)
+
+    def __str__(self) -> str:
+        return " ".join([*(f"{name}={value}" for name, value in self.variables), *self.arguments])
+
+    def apply_to(self, plan: Plan, checkpoint_folder: str) -> Plan:
+        values = {name: value.replace("{folder}", checkpoint_folder) for name, value in self.variables}
+        arguments = tuple(word.replace("{folder}", checkpoint_folder) for word in self.arguments)
+        plan = plan.with_environment(**{CHECKPOINTS: checkpoint_folder}, **values)
+        return replace(plan, command=(*plan.command, *arguments))
+
+
+NO_SETTINGS = StartSettings()
+
+
+def parse_start_settings(option: str, text: str | None) -> StartSettings:
+    """ "NAME=VALUE ... [ARGS]" as an option has it. Raises SamerunError for an open quote."""
+    try:
+        words = shlex.split(text or "")
+    except ValueError as error:
+        raise SamerunError(f"{option} {text}: {error}.", hint='Write it as in a shell: "NAME=VALUE --flag".') from error
+    count = next((at for at, word in enumerate(words) if not _SETTING.match(word)), len(words))
+    variables = tuple((name, value) for name, _, value in (word.partition("=") for word in words[:count]))
+    return StartSettings(variables, tuple(words[count:]))

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from samerun.check.execution.interruption import Interruption
     from samerun.check.plan import Plan, Variation
     from samerun.check.search.findings import SamerunRunPlan
+    from samerun.check.variations.neutral_switches import NeutralSwitch
 
 
 @click.command(
@@ -55,6 +56,11 @@ if TYPE_CHECKING:
               help="With --fix on: seed of what the program does not seed itself. Default: 0.")  # fmt: skip
 @click.option("--double", is_flag=True,
               help="One run, in which every operator is executed twice (--repeat N: N times).")  # fmt: skip
+@click.option("--neutral", metavar="NAME,...", help="Switches that should change nothing: same, rounding or wrong?"
+              ' With --against: "NAME=VALUE ... [ARGS]", one side of your own.')  # fmt: skip
+@click.option("--against", metavar='"NAME=VALUE ... [ARGS]"', help="The other side.")
+@click.option("--neutral-env", multiple=True, metavar="NAME=A,B[,C]",
+              help="An environment variable of your own that should change nothing.")  # fmt: skip
 @click.option("--eager", is_flag=True, help="With compilation off, to look inside what torch.compile makes one.")
 @click.option("--save", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
               help="Keep the traces and outputs of every run.")  # fmt: skip
@@ -84,6 +90,9 @@ def command(ctx: click.Context, /, **options: Any) -> None:
       samerun check --patch fix.patch train.py
       samerun check --ignore time:train.py:12 --ignore thread-race train.py
       samerun check --double --max-steps 20 train.py
+      samerun check --neutral compile,recompute,attention train.py
+      samerun check --neutral "--batch 64" --against "--batch 16 --accumulate 4" train.py
+      samerun check --neutral-env ATTENTION=math,flash train.py
 
     \b
     Variations: rerun;
@@ -91,11 +100,17 @@ def command(ctx: click.Context, /, **options: Any) -> None:
                    allocator, environment_noise, working_directory, home, umask
       shape:       threads, workers, batch_split, process_start, world_size, resume
       machine:     cpu_capability
+
+    \b
+    Switches of --neutral: compile, recompute, attention, optimizer-implementation, memory-format,
+      inference-mode, autocast, precision, world-size, python=PATH, all
     """
     raise_keyboard_interrupt_on_sigterm()
     try:
         if options["double"]:
-            _raise_if_options_conflict_with_double(ctx, options)
+            _raise_if_options_conflict(ctx, options, "--double", "it is one run, with nothing varied")
+        if any(options[name] for name in NEUTRAL_OPTIONS):
+            _raise_if_options_conflict(ctx, options, "--neutral", "it compares two sides of a switch, nothing else")
         code = run_check_and_report(ctx.meta[FORM], ctx.meta[WORDS], **options)
     except SamerunError as error:
         _print_error_write_json_and_exit(error, options.get("json_to"), ctx.meta[WORDS])
@@ -133,6 +148,7 @@ def run_check_and_report(
             f"--seed {options['seed']}: a seed is only given with --fix on; the program is checked as it is.",
             hint="Add --fix on, or leave --seed out.",
         )
+    switches = _parse_neutral_options(options)
     target = resolve_target(form, words)
     plan, variations, environment = _build_plan_and_variations(target, options)
     samerun_run = _make_samerun_run_plan(plan, options["seed"] or 0) if options["fix"] == "on" else None
@@ -145,7 +161,11 @@ def run_check_and_report(
             runner, plan, variations, environment, options["repeat"], saved=save is not None,
             interruptions=asked,
         )  # fmt: skip
-        if options["double"]:
+        if switches:
+            from samerun.check.search.neutral import check_neutrality
+
+            report = check_neutrality(search, switches)
+        elif options["double"]:
             if options["eager"]:
                 search.plan = modes.with_compilation_disabled(search.plan)
             report = modes.check_by_double_execution(search, options["repeat"], ignored)
@@ -221,19 +241,48 @@ def _make_samerun_run_plan(plan: Plan, seed: int) -> SamerunRunPlan:
     return SamerunRunPlan(replace(plan, held=make_deterministic_run_variables(seed)), seed)
 
 
-def _raise_if_options_conflict_with_double(ctx: click.Context, options: dict[str, Any]) -> None:
-    """Raises SamerunError for options that cannot go with --double, which is one run."""
-    named = {"vary": "--vary", "vary_env": "--vary-env", "interrupt": "--interrupt", "resume": "--resume",
-             "kill": "--kill", "fix": "--fix"}  # fmt: skip
+NEUTRAL_OPTIONS = ("neutral", "against", "neutral_env")
+VARYING_OPTIONS = {
+    "vary": "--vary", "vary_env": "--vary-env", "interrupt": "--interrupt", "resume": "--resume", "kill": "--kill",
+    "fix": "--fix",
+}  # fmt: skip
+
+
+def _raise_if_options_conflict(ctx: click.Context, options: dict[str, Any], mode: str, why: str) -> None:
+    """Raises SamerunError for options that cannot go with --double or --neutral."""
+    named = dict(VARYING_OPTIONS)
+    if mode == "--neutral":
+        named |= {"double": "--double", "eager": "--eager", "ignore": "--ignore", "repeat": "--repeat",
+                  "patch_to": "--patch", "apply": "--apply", "trace": "--trace"}  # fmt: skip
     given = [word for name, word in named.items()
              if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE]  # fmt: skip
     if given:
         raise SamerunError(
-            f"{' and '.join(given)} cannot go with --double: it is one run, with nothing varied.",
-            hint="Check twice: once with --double, once with what is to be varied.",
+            f"{' and '.join(given)} cannot go with {mode}: {why}.",
+            hint=f"Check twice: once with {mode}, once with the rest.",
         )
     if options["trace"] == "steps":
         raise SamerunError("--trace steps cannot go with --double, which looks at operators.", hint="Leave it out.")
+
+
+def _parse_neutral_options(options: dict[str, Any]) -> list[NeutralSwitch]:
+    """The switches that the options name; none if they name none. Raises SamerunError for what cannot be read."""
+    from samerun.check.plan import parse_start_settings
+    from samerun.check.variations import neutral_switches
+
+    found = [s for text in options["neutral_env"] for s in neutral_switches.parse_neutral_env_option(text)]
+    first, second = options["neutral"], options["against"]
+    if second is not None:
+        if first is None:
+            raise SamerunError(
+                "--against is given, and --neutral is not.",
+                hint='Name both sides: --neutral "ARGS A" --against "ARGS B"; "" is the program as it is.',
+            )
+        sides = parse_start_settings("--neutral", first), parse_start_settings("--against", second)
+        if sides[0] == sides[1]:
+            raise SamerunError("--neutral and --against name the same settings.", hint="Name two sides that differ.")
+        return [*found, neutral_switches.make_own_switch(*sides)]
+    return [*found, *(neutral_switches.parse_neutral_option(first) if first is not None else ())]
 
 
 def _parse_interruption_options(options: dict[str, Any]) -> tuple[Interruption, ...]:

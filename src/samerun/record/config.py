@@ -54,6 +54,28 @@ class DataReplay:
     streams: bool = False
 
 
+# What is written down with the numbers of a step, by these names.
+GRADIENTS_DROPPED = "gradients set to zero between a backward pass and the step"
+RECOMPUTED = "recomputed without random states"
+INPUT_OF = "input of "
+"""Begins the name under which what goes into a model is summarised, as if an operator had made it."""
+
+
+@dataclass(frozen=True)
+class NumbersRequest:
+    """Write down what a run computes as numbers, and how it is to compute: see samerun.record.watching.step_numbers.
+
+    switches: (name, setting) of what is switched inside the process. float64: every floating operator computes in
+    float64. disturbance: after each optimizer step and before the first, every parameter is moved by so many ulp.
+    operator_steps: the first and last step whose operators are summarised.
+    """
+
+    switches: tuple[tuple[str, str], ...] = ()
+    float64: bool = False
+    disturbance: float = 0.0
+    operator_steps: tuple[int, int] = (1, 1)
+
+
 @dataclass(frozen=True)
 class WatchConfig:
     """How one run is watched, and which parts of its environment are pinned or varied from inside."""
@@ -105,6 +127,8 @@ class WatchConfig:
     """Execute every operator this many times in one run and compare the results; 0: once, as the program does."""
     snapshot_steps: tuple[int, ...] = ()
     """Save parameter values and loss after these steps: see samerun.record.watching.kept_tensors."""
+    numbers: NumbersRequest | None = None
+    """Write down what is computed as numbers, for `samerun check --neutral`."""
     user_folder: str | None = None
     receipt: bool = False
     """The run gets a receipt: digest the files that the program wrote at its end, and flush steps immediately."""
@@ -134,6 +158,12 @@ class WatchConfig:
             raw["capture"] = TensorCapture(**raw["capture"])
         if raw.get("kept_states"):
             raw["kept_states"] = KeptStates(raw["kept_states"]["folder"], tuple(raw["kept_states"]["parts"]))
+        if raw.get("numbers"):
+            asked = raw["numbers"]
+            raw["numbers"] = NumbersRequest(
+                tuple((name, setting) for name, setting in asked["switches"]), asked["float64"], asked["disturbance"],
+                (asked["operator_steps"][0], asked["operator_steps"][1]),
+            )  # fmt: skip
         if raw.get("replay"):
             source = raw["replay"]["source"]
             raw["replay"] = DataReplay(**{**raw["replay"], "source": tuple(source) if source else None})
@@ -164,10 +194,14 @@ def try_load_watch_config(environment: dict[str, str] | None = None) -> WatchCon
 
 __all__ = [
     "CONFIG_VARIABLE",
+    "GRADIENTS_DROPPED",
+    "INPUT_OF",
+    "RECOMPUTED",
     "ROLE_VARIABLE",
     "STARTED_FILE",
     "DataReplay",
     "KeptStates",
+    "NumbersRequest",
     "TensorCapture",
     "WatchConfig",
     "to_original_path",

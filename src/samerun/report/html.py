@@ -11,9 +11,9 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from samerun.base.records import CheckReport, Divergence, Growth
+from samerun.base.records import CheckReport, Divergence, Growth, NeutralResult
 from samerun.base.text import escape_for_terminal
-from samerun.report.terminal import describe_divergence
+from samerun.report.terminal import describe_divergence, describe_neutral_numbers
 
 CONTEXT = 4
 MOST_GROUPS = 120
@@ -46,6 +46,8 @@ def check_report_to_html(report: CheckReport, version: str, machine: dict[str, A
         excerpt=read_source_excerpt,
         cells=group_steps_evenly(report.spread) if report.spread is not None else [],
         plot=make_growth_plot(report.spread.growth) if report.spread is not None else None,
+        neutral_plot=make_neutral_plot,
+        neutral_numbers=describe_neutral_numbers,
         told=describe_divergence(report.spread) if report.spread is not None else [],
     )
 
@@ -104,22 +106,41 @@ class PlotLabel:
 
 @dataclass(frozen=True)
 class GrowthPlot:
-    """What the page draws. `line`: the points of the curve, as SVG writes them."""
+    """What the page draws. `line`: the points of the curve, as SVG writes them; `envelope`: those of another."""
 
     points: tuple[PlotLabel, ...]
     line: str
     left: tuple[PlotLabel, ...]
     below: tuple[PlotLabel, ...]
+    envelope: str = ""
 
 
 def make_growth_plot(growth: tuple[Growth, ...]) -> GrowthPlot | None:
-    """The relative difference over steps, on a log scale; None if fewer than two steps have one."""
-    shown = [(one, math.log10(one.relative)) for one in growth if one.relative]
+    """The relative difference of the parameters over steps, on a log scale."""
+    told = [f"relative {g.relative:.2g}" + (f", up to {g.max_ulp} ulp" if g.max_ulp is not None else "")
+            for g in growth if g.relative]  # fmt: skip
+    return make_log_plot([(one.step, one.relative) for one in growth if one.relative], told)
+
+
+def make_neutral_plot(result: NeutralResult) -> GrowthPlot | None:
+    """How far the two sides are apart over steps, and the envelope as a second line."""
+    points = [(point.step, point.apart) for point in result.points if point.apart]
+    envelope = [(point.step, point.disturbed) for point in result.points if point.disturbed]
+    return make_log_plot(points, [f"relative {apart:.2g}" for _, apart in points], envelope)
+
+
+def make_log_plot(
+    curve: list[tuple[int, float]], told: list[str], other: list[tuple[int, float]] | None = None
+) -> GrowthPlot | None:
+    """Values over steps, on a log scale, with a text for each, and another curve; None for fewer than two steps."""
+    shown = [(step, math.log10(value)) for step, value in curve]
+    others = [(step, math.log10(value)) for step, value in other or ()]
     if len(shown) < 2:
         return None
-    low, high = math.floor(min(y for _, y in shown)), math.ceil(max(y for _, y in shown))
+    every_power = [y for _, y in (*shown, *others)]
+    low, high = math.floor(min(every_power)), math.ceil(max(every_power))
     high = max(high, low + 1)
-    first, last = shown[0][0].step, shown[-1][0].step
+    first, last = min(step for step, _ in (*shown, *others)), max(step for step, _ in (*shown, *others))
 
     def across(step: int) -> float:
         return round(LEFT + (WIDTH - LEFT - RIGHT) * (step - first) / (last - first), 2)
@@ -128,12 +149,12 @@ def make_growth_plot(growth: tuple[Growth, ...]) -> GrowthPlot | None:
         return round(TOP + (HEIGHT - TOP - BOTTOM) * (high - power) / (high - low), 2)
 
     points = tuple(
-        PlotLabel(across(one.step), up(power), f"step {one.step}: relative {one.relative:.2g}"
-             + (f", up to {one.max_ulp} ulp" if one.max_ulp is not None else ""))
-        for one, power in shown
-    )  # fmt: skip
+        PlotLabel(across(step), up(power), f"step {step}: {text}")
+        for (step, power), text in zip(shown, told, strict=True)
+    )
     every = max(1, math.ceil((high - low) / 6))
     left = tuple(PlotLabel(LEFT - 8, up(power), f"1e{power}") for power in range(low, high + 1, every))
-    middle = shown[len(shown) // 2][0].step
+    middle = shown[len(shown) // 2][0]
     below = tuple(PlotLabel(across(step), HEIGHT - 12, str(step)) for step in dict.fromkeys((first, middle, last)))
-    return GrowthPlot(points, " ".join(f"{one.x},{one.y}" for one in points), left, below)
+    line, second = (" ".join(f"{across(s)},{up(p)}" for s, p in each) for each in (shown, others))
+    return GrowthPlot(points, line, left, below, second)

@@ -13,7 +13,16 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from samerun.base.records import ALREADY, DIFFERENT, SAME, CheckReport, Divergence, FirstDifference, Growth
+from samerun.base.records import (
+    ALREADY,
+    DIFFERENT,
+    SAME,
+    CheckReport,
+    Divergence,
+    FirstDifference,
+    Growth,
+    NeutralResult,
+)
 from samerun.base.text import escape_as_one_line, escape_for_terminal
 
 
@@ -50,7 +59,10 @@ def show_check_report(report: CheckReport, console: Console) -> None:
     """Print the report; reads well in 80 columns."""
     console.print(make_verdict_line(report))
     console.print()
-    console.print(Padding(make_variation_table(report), (0, 0, 0, INDENT), expand=False))
+    if report.neutral is not None:
+        console.print(Padding(make_neutral_section(report.neutral), (0, 0, 0, INDENT), expand=False))
+    else:
+        console.print(Padding(make_variation_table(report), (0, 0, 0, INDENT), expand=False))
     if report.verdict == DIFFERENT:
         fixed = make_fix_section(report)
         first, growth, cause = (
@@ -81,6 +93,9 @@ def make_verdict_line(report: CheckReport) -> Text:
         if any(one.ignored for one in report.causes):
             text.append("  but for what is ignored", style="bold yellow")
             what, twice = "every other value, after", f"{twice}, after what is ignored"
+        if report.neutral is not None:
+            text.append("\n      nothing changes but the rounding", style="dim not bold")
+            return text
         if is_double_execution_report(report):
             text.append(f"\n      {twice}: {done}{events} events", style="dim not bold")
             return text
@@ -111,6 +126,42 @@ def make_variation_table(report: CheckReport) -> Table:
         names = f"{ALREADY}: " + ", ".join(o.name for o in skipped)
         table.add_row(Text("-", style="dim"), Text("skipped", style="dim"), "", Text(names, style="dim"))
     return table
+
+
+NEUTRAL_MARKS = {
+    "same": ("=", "green"), "rounding": ("~", "green"), "wrong": ("x", "red"), "unaligned": ("!", "yellow"),
+    "skipped": ("-", "dim"),
+}  # fmt: skip
+
+
+def make_neutral_section(results: tuple[NeutralResult, ...]) -> Group:
+    """With --neutral: a line for each switch, what it means below it, and the source where it is wrong."""
+    parts: list[RenderableType] = []
+    for result in results:
+        mark, style = NEUTRAL_MARKS[result.outcome]
+        head = Text.assemble((f"{mark} ", style), result.name, "  ", (result.outcome, f"bold {style}"))
+        parts.append(head)
+        for text in (*result.detail.split("; "), *describe_neutral_numbers(result)):
+            parts.append(Padding(Text(text, style="dim"), (0, 0, 0, 2 * INDENT), expand=False))
+        if result.outcome == "wrong" and result.file:
+            parts.append(Padding(make_source_excerpt(result.file, result.line, CONTEXT), (0, 0, 0, 2 * INDENT)))
+    return Group(*parts)
+
+
+def describe_neutral_numbers(result: NeutralResult) -> list[str]:
+    """Where the sides part and how far they are from float64, in words: one line of text each."""
+    lines = []
+    if result.step:
+        lines.append(f"{'wrong' if result.outcome == 'wrong' else 'differs'} from step {result.step} on")
+    if result.outcome == "rounding" and result.line:
+        lines.append(f"first at {result.file}:{result.line} ({result.operator})")
+    if result.error_a_ulp is not None and result.error_b_ulp is not None:
+        errors = f"{result.error_a_ulp:.3g} ulp on side A, {result.error_b_ulp:.3g} ulp on side B"
+        lines.append(f"{result.value} in float64 is {errors} away")
+    if result.growth is not None:
+        verb = "stays in" if result.growth == "inside" else "leaves"
+        lines.append(f"the whole run {verb} the envelope of side A disturbed by one ulp")
+    return lines
 
 
 def make_first_difference_section(report: CheckReport) -> Group | None:

@@ -14,9 +14,8 @@ from typing import Literal
 from samerun.base.errors import SamerunError
 from samerun.base.launch import prepend_bootstrap_to_pythonpath
 from samerun.check.execution import processes
-from samerun.check.execution.interruption import CHECKPOINTS
 from samerun.check.execution.processes import MachineLoad, choose_openmp_passive_wait_variables
-from samerun.check.plan import Plan
+from samerun.check.plan import CHECKPOINTS, Plan
 from samerun.check.variations.folder_copies import (
     copy_folder,
     make_home_of_symlinks,

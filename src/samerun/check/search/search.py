@@ -47,6 +47,7 @@ from samerun.record.comparison.compare import Difference, find_first_difference
 DIFFERENT_IN_EVERY_PROCESS = ("address_layout", "hash_seed", "memory")
 """Variations of what differs in every process by itself."""
 EXTRA_REPEATS = 2
+NO_OPERATOR = "No torch operator ran where samerun could see it: only the exit codes were compared."
 
 
 @dataclass
@@ -363,7 +364,7 @@ class Search:
         self, verdict: Verdict, situation: Situation | None = None, found: attribution.AttributedCause | None = None
     ) -> CheckReport:
         if verdict == SAME and self.runs and not self.runs[0].operators:
-            self.notes.append("No torch operator ran where samerun could see it: only the exit codes were compared.")
+            self.notes.append(NO_OPERATOR)
         rerun = self.outcomes.get("rerun")
         why = ALREADY if rerun is not None and rerun.outcome == DIFFERENT else "another variation differs already"
         for variation in self.variations if verdict == DIFFERENT else ():

@@ -101,6 +101,26 @@ def _read_commit(git_directory: Path, common_directory: Path) -> str | None:
     return None
 
 
+def read_reference(repository: Repository, name: str) -> str | None:
+    """The hash that a branch, a remote branch or a tag stands for; None if there is none of that name."""
+    for folder in ("refs/tags", "refs/heads", "refs/remotes"):
+        reference = f"{folder}/{name}"
+        if ".." in name or name.startswith(("/", "-")):
+            return None
+        try:
+            file = repository.common / reference
+            text = (
+                _read_small_text(file)
+                if file.is_file()
+                else _read_packed_reference_or_empty(repository.common, reference)
+            )
+        except OSError:
+            continue
+        if _COMMIT.fullmatch(text):
+            return text
+    return None
+
+
 def _read_packed_reference_or_empty(common_directory: Path, reference: str) -> str:
     try:
         lines = read_regular_file(common_directory / "packed-refs", 64 * _SMALL).decode("utf-8", "replace").splitlines()

@@ -58,3 +58,19 @@ def wrap_builtin_method(builtin_type: type, name: str, make_wrapper: Callable[[A
     original = next((vars(each)[name] for each in builtin_type.__mro__ if name in vars(each)), None)
     if original is not None:
         replace_method_in_type(builtin_type, name, hide_frame_from_warnings(make_wrapper(original)))
+
+
+class MethodCallingBackOnLookup:
+    """A method that calls `on_lookup` when it is looked up on an object, which is right before it is called.
+
+    A wrapper function would add a stack frame: to the program's tracebacks, and to what `stacklevel` counts, so that a
+    warning would name another line. `method`: what stands in the class, which may be another such method.
+    """
+
+    def __init__(self, method: Any, on_lookup: Callable[[Any], None]) -> None:
+        self.method, self.on_lookup = method, on_lookup
+
+    def __get__(self, instance: Any, kind: type | None = None) -> Any:
+        if instance is not None:
+            self.on_lookup(instance)
+        return self.method.__get__(instance, kind)

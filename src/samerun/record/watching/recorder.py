@@ -59,6 +59,8 @@ class Recorder:
         """Replayer, if the program is given another run's data."""
         self.doubling: Any = None
         """Doubling, if operators are executed twice."""
+        self.numbers: Any = None
+        """StepNumbers, if what is computed is written down as numbers."""
         self.skipped_operators: dict[str, list[Any]] = {}
         """Operators that could not be digested: how often, and why at the first time."""
         self.last_loss = NOTHING

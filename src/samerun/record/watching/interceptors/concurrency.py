@@ -44,6 +44,8 @@ def intercept_thread_start(recorder: Recorder, threading: Any) -> None:
                 recorder.number_and_emit_thread(role)
                 if recorder.enter_operators is not None and recorder.recording:
                     recorder.enter_operators()
+                if recorder.numbers is not None:
+                    recorder.numbers.enter_mode()
             except Exception as error:
                 recorder.stop(f"samerun's recorder failed in a new thread: {error!r}")
         try:

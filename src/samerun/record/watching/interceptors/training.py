@@ -15,7 +15,7 @@ from samerun.record.digests.digest import digest
 from samerun.record.digests.state_digests import named_buffers, named_modules, named_parameters
 from samerun.record.trace import format as f
 from samerun.record.watching import stack_frames
-from samerun.record.watching.interceptor import Interceptor
+from samerun.record.watching.interceptor import Interceptor, MethodCallingBackOnLookup
 from samerun.record.watching.recorder import NOTHING, Recorder
 from samerun.record.watching.stack_frames import hide_frame_from_warnings
 
@@ -57,6 +57,8 @@ def track_module_calls_and_final_models(recorder: Recorder, torch: Any) -> None:
         state.outer_modules.append(state.module)
         state.module = name_of(self, len(state.outer_modules) == 1)
         try:
+            if recorder.numbers is not None and len(state.outer_modules) == 1:
+                return recorder.numbers.call_root_model(original, self, args, kwargs)
             return original(self, *args, **kwargs)
         finally:
             state.module = state.outer_modules.pop()
@@ -161,23 +163,7 @@ def intercept_backward_to_record_loss(recorder: Recorder, torch: Any) -> None:
         finally:
             state.inside_samerun -= 1
 
-    torch.Tensor.backward = _MethodCallingBackOnLookup(torch.Tensor.backward, record_loss)
-
-
-class _MethodCallingBackOnLookup:
-    """A method that calls `on_lookup` when it is looked up on an object, which is right before it is called.
-
-    A wrapper function would add a stack frame: to the program's tracebacks, and to what `stacklevel` counts, so that a
-    warning would name another line.
-    """
-
-    def __init__(self, method: Any, on_lookup: Callable[[Any], None]) -> None:
-        self.method, self.on_lookup = method, on_lookup
-
-    def __get__(self, instance: Any, kind: type | None = None) -> Any:
-        if instance is not None:
-            self.on_lookup(instance)
-        return self.method.__get__(instance, kind)
+    torch.Tensor.backward = MethodCallingBackOnLookup(vars(torch.Tensor)["backward"], record_loss)
 
 
 OPTIMIZER_STEPS = Interceptor("steps", "torch.optim.optimizer", record_optimizer_steps_and_losses)

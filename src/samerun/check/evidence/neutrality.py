@@ -1,0 +1,200 @@
+"""Is the difference between two runs rounding? Judged by what is left of it in float64 (decision 0054).
+
+A program that computes in float64 rounds 2**29 times more finely than in float32. Where two programs compute the same
+function, their difference shrinks with the unit of rounding; where they do not, it keeps its size and its direction. No
+tolerance is needed: what each run lost to rounding is measured, as its distance from its own run in float64.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from samerun.check.evidence.run_numbers import ItemKey, NumberRecord, RunNumbers
+
+UNIT = {"float64": 2.0**-53, "float32": 2.0**-24, "bfloat16": 2.0**-8, "float16": 2.0**-11}
+"""Unit roundoff of each dtype."""
+GUARD = 2.0**15
+"""How much more than the ratio of the units a difference may keep in float64: half of the 2**29 in between, so that
+neither long sums nor many steps of growth reach it, and a difference of functions stays beyond it."""
+CLEAR, CLEAR_IF_NARROW = 4.0, 16.0
+"""A difference in float64 of so many times the rounding error is none; the second where some operators of the run in
+float64 computed in single precision after all (compiled regions may), and rounded as they always do."""
+ENOUGH_ELEMENTS = 16
+"""Of so many elements on, that two differences point in the same direction is no chance."""
+INSIDE = 16.0
+"""Growth up to so many times that of a disturbance of one ulp is inside of the envelope: a step has that many roundings
+behind one another."""
+LOSES_HALF = 2.0**12
+"""Half of the bits of float32."""
+DECISIVE = ("parameter", "buffer", "output")
+"""What a switch must not change. A loss or gradients that are scaled may be scaled back before they count."""
+ItemVerdict = Literal["clean", "wrong", "unclear"]
+RecordKind = Literal["step", "call"]
+
+
+@dataclass(frozen=True)
+class ItemJudgement:
+    """What one value (a gradient, a parameter) says. Norms: of what is left in float64, and of the larger error."""
+
+    verdict: ItemVerdict
+    key: ItemKey
+    left: float
+    error: float
+    error_a: float
+    error_b: float
+    scale: float
+
+
+@dataclass(frozen=True)
+class RunJudgement:
+    """The first record at which the runs are not two roundings of the same, or the last one that was judged."""
+
+    verdict: ItemVerdict
+    kind: RecordKind
+    number: int
+    items: tuple[ItemJudgement, ...]
+
+    @property
+    def worst(self) -> ItemJudgement | None:
+        telling = [item for item in self.items if item.key[0] != "loss"]  # another scale of it may mean nothing
+        wanted = [item for item in telling if item.verdict == self.verdict] or telling
+        return max(wanted, key=lambda item: item.left / item.error if item.error > 0 else 0.0, default=None)
+
+
+def norm(values: Any) -> float:
+    return float(np.linalg.norm(values)) if len(values) else 0.0
+
+
+def judge_item(key: ItemKey, dtype: str, values: tuple[Any, Any, Any, Any], narrow: bool) -> ItemJudgement:
+    """Judge one value. `values`: of side A, of side B, and of both in float64. `narrow`: see CLEAR_IF_NARROW."""
+    a, b, a64, b64 = values
+    finite = [np.isfinite(each) for each in values]
+    if not np.array_equal(finite[2], finite[3]) or not np.array_equal(finite[0], finite[1]):
+        return ItemJudgement("wrong", key, np.inf, 1.0, np.inf, np.inf, 1.0)
+    every = np.logical_and.reduce(finite)
+    a, b, a64, b64 = (each[every] for each in values)
+    unit = UNIT.get(dtype, UNIT["float32"])
+    scale, left = norm(a64), norm(b64 - a64)
+    error_a, error_b = norm(a - a64), norm(b - b64)
+    error = max(error_a, error_b, unit * scale)
+    verdict: ItemVerdict = "unclear"
+    if left <= GUARD * UNIT["float64"] / unit * error:
+        verdict = "clean"
+    elif left > (CLEAR_IF_NARROW if narrow else CLEAR) * error or (
+        not narrow and len(a) >= ENOUGH_ELEMENTS and norm((b - a) - (b64 - a64)) <= left / 2
+    ):
+        verdict = "wrong"
+    return ItemJudgement(verdict, key, left, error, error_a, error_b, scale)
+
+
+def iterate_records(runs: tuple[RunNumbers, ...]) -> Iterator[tuple[RecordKind, int, tuple[NumberRecord, ...]]]:
+    """The steps and calls that all runs have, in the order in which the first run made them."""
+    first = runs[0]
+    order: list[tuple[int, int, RecordKind, int]] = [(n, 1, "step", n) for n in first.steps]
+    order += [(record.head["step"], 2, "call", n) for n, record in first.calls.items()]
+    for _, _, kind, number in sorted(order):
+        records = tuple((run.steps if kind == "step" else run.calls).get(number) for run in runs)
+        found = tuple(record for record in records if record is not None)
+        if len(found) == len(runs):
+            yield kind, number, found
+
+
+def common_keys(records: tuple[NumberRecord, ...]) -> list[ItemKey]:
+    """What every record has, in the same size."""
+    return [key for key, value in records[0].values.items()
+            if all(key in other.values and len(other.values[key]) == len(value) for other in records[1:])]  # fmt: skip
+
+
+def judge_runs(
+    a: RunNumbers, b: RunNumbers, a64: RunNumbers, b64: RunNumbers, p64: RunNumbers | None, is_compiled: bool = False
+) -> RunJudgement:
+    """The first record that is wrong, or that nothing decides; else the last that was judged.
+
+    p64: side A in float64 with parameters disturbed by one ulp, or None. What such a disturbance makes as large decides
+    where a rounding error of any size changes the result (the sign of a gradient that is zero). is_compiled: there are
+    compiled regions, which keep the casts inside of them.
+    """
+    narrow = is_compiled or bool(a64.narrow or b64.narrow)
+    last = RunJudgement("clean", "step", 0, ())
+    for kind, number, records in iterate_records((a, b, a64, b64)):
+        disturbed = None if p64 is None else (p64.steps if kind == "step" else p64.calls).get(number)
+        items = []
+        for key in common_keys(records):
+            values = tuple(record.values[key] for record in records)
+            dtype = max((record.dtypes[key] for record in records[:2]), key=lambda each: UNIT.get(each, 0.0))
+            item = judge_item(key, dtype, (values[0], values[1], values[2], values[3]), narrow)
+            if item.verdict == "unclear" and narrow:
+                item = ItemJudgement("clean", *list(vars(item).values())[1:])
+            elif item.verdict != "clean" and disturbed is not None and key in disturbed.values:
+                noise = norm(disturbed.values[key] - values[2])
+                verdict: ItemVerdict = "clean" if item.left <= GUARD * noise else "wrong"
+                item = ItemJudgement(verdict, *list(vars(item).values())[1:])
+            items.append(item)
+        last = RunJudgement("clean", kind, number, tuple(items))
+        for verdict in ("wrong", "unclear"):
+            if any(item.verdict == verdict for item in items if item.key[0] in DECISIVE):
+                return RunJudgement(verdict, kind, number, tuple(items))
+    return last
+
+
+# --- the whole run -----------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class DistancePoint:
+    """How far apart two runs are after a step or a call, relative to the values of the first."""
+
+    kind: RecordKind
+    number: int
+    relative: float
+
+
+def measure_distances(a: RunNumbers, b: RunNumbers) -> list[DistancePoint]:
+    """The distance of all parameters (of the results of calls) of two runs, over the norm of the first's."""
+    found = []
+    for kind, number, (one, other) in iterate_records((a, b)):
+        apart = size = 0.0
+        for key in common_keys((one, other)):
+            if key[0] in ("parameter", "buffer", "output"):
+                x, y = one.values[key], other.values[key]
+                finite = np.isfinite(x) & np.isfinite(y)
+                apart += norm(x[finite] - y[finite]) ** 2
+                size += norm(x[finite]) ** 2
+        found.append(DistancePoint(kind, number, (apart / size) ** 0.5 if size else 0.0))
+    return found
+
+
+def find_first_outside(distances: list[DistancePoint], envelope: list[DistancePoint]) -> DistancePoint | None:
+    """The first point at which two runs are further apart than the envelope allows; None if there is none."""
+    grown = {(point.kind, point.number): point.relative for point in envelope}
+    widest = 0.0
+    for point in distances:
+        widest = max(widest, grown.get((point.kind, point.number), 0.0))
+        if point.relative > INSIDE * widest and widest > 0:
+            return point
+    return None
+
+
+def describe_lossy_side(a: RunNumbers, b: RunNumbers, a64: RunNumbers, b64: RunNumbers) -> str:
+    """In words, if one side loses half of its bits where the other does not, and no format says so; else ""."""
+    if a.uses.get("autocast", 0) != b.uses.get("autocast", 0):
+        return ""
+    for kind, number, records in iterate_records((a, b, a64, b64)):
+        sums = [0.0, 0.0, 0.0]
+        for key in common_keys(records):
+            if records[0].dtypes[key] != records[1].dtypes[key]:
+                return ""
+            if key[0] in ("gradient", "output"):
+                values: list[Any] = [record.values[key] for record in records]
+                unit = UNIT.get(records[0].dtypes[key], 2.0**-24)
+                for at, value in enumerate((values[0] - values[2], values[1] - values[3], unit * values[2])):
+                    sums[at] += norm(value) ** 2
+        error_a, error_b, least = (math.sqrt(each) for each in sums)
+        for label, one, other in (("A", error_a, error_b), ("B", error_b, error_a)):
+            if math.isfinite(one) and one > LOSES_HALF * max(other, least) > 0:
+                times = one / max(other, least)
+                return f"side {label} rounds {times:.2g} times as coarsely as the other ({kind} {number})"
+    return ""

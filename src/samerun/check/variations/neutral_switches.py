@@ -1,0 +1,219 @@
+"""Switches that are meant to change nothing: for each the two sides that `samerun check --neutral` compares."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from samerun.base.errors import SamerunError
+from samerun.check.plan import Plan, StartSettings
+from samerun.check.variations.processes import find_rank_count_option
+from samerun.record import pins
+from samerun.record.config import NumbersRequest
+
+Side = Callable[[Plan], Plan]
+SideLabel = Literal["a", "b"]
+AS_IT_IS = "as it is"
+
+
+def keep_plan(plan: Plan) -> Plan:
+    return plan
+
+
+@dataclass(frozen=True)
+class NeutralSwitch:
+    """A switch with its two sides; `detail` says what they are.
+
+    unavailable: the reason why it cannot be tried with this plan, or "". needs_use: what the program must have used for
+    the switch to act on it (a key of the use counts in a run's numbers), else it is skipped; `lacking` says what it
+    lacks then. coarser: one side computes in a coarser format on purpose.
+    """
+
+    name: str
+    detail: str
+    a: Side
+    b: Side
+    unavailable: Callable[[Plan], str] = lambda plan: ""
+    needs_use: str = ""
+    lacking: str = ""
+    coarser: bool = False
+
+    def side(self, label: SideLabel) -> Side:
+        return self.a if label == "a" else self.b
+
+
+def with_switch(name: str, setting: str) -> Side:
+    """The side on which a switch inside the process has a setting."""
+
+    def apply(plan: Plan) -> Plan:
+        asked = plan.watch.numbers or NumbersRequest()
+        return plan.with_watch(numbers=replace(asked, switches=(*asked.switches, (name, setting))))
+
+    return apply
+
+
+# --- what torch can do in another way ------------------------------------------------------------------------
+def without_compilation(plan: Plan) -> Plan:
+    return plan.with_added_pins(pins.EAGER).with_environment(TORCH_COMPILE_DISABLE="1", TORCHDYNAMO_DISABLE="1")
+
+
+COMPILE = NeutralSwitch(
+    "compile", "compiled regions in eager mode -> compiled", without_compilation, with_switch("compile", AS_IT_IS),
+    needs_use="compile", lacking="the program compiles nothing",
+)  # fmt: skip
+RECOMPUTE = NeutralSwitch(
+    "recompute", "activations kept -> recomputed by torch.utils.checkpoint", with_switch("recompute", "plain"),
+    keep_plan, needs_use="recompute", lacking="the program does not use torch.utils.checkpoint",
+)  # fmt: skip
+
+
+def make_attention_switch(backend: str) -> NeutralSwitch:
+    return NeutralSwitch(
+        f"attention={backend}", f"scaled_dot_product_attention by math -> by {backend}",
+        with_switch("attention", "math"), with_switch("attention", backend),
+        needs_use="attention",
+        lacking="the program does not use scaled_dot_product_attention, or torch has no such backend for it here",
+    )  # fmt: skip
+
+
+def make_optimizer_switch(implementation: str) -> NeutralSwitch:
+    return NeutralSwitch(
+        f"optimizer-implementation={implementation}", f"the optimizer's for-loop -> {implementation}",
+        with_switch("optimizer-implementation", "for-loop"), with_switch("optimizer-implementation", implementation),
+        needs_use="optimizer-implementation", lacking="no optimizer of the program has foreach and fused",
+    )  # fmt: skip
+
+
+MEMORY_FORMAT = NeutralSwitch(
+    "memory-format", "images and weights as they are -> in the other memory format", keep_plan,
+    with_switch("memory-format", "other"), needs_use="memory-format",
+    lacking="no model of the program has weights of four dimensions",
+)  # fmt: skip
+INFERENCE_MODE = NeutralSwitch(
+    "inference-mode", "evaluations under no_grad -> under inference_mode, or the reverse", keep_plan,
+    with_switch("inference-mode", "other"), needs_use="evaluation",
+    lacking="the program calls no model without gradients",
+)  # fmt: skip
+AUTOCAST = NeutralSwitch(
+    "autocast", "autocast off -> as the program has it", with_switch("autocast", "off"), keep_plan,
+    needs_use="autocast", lacking="the program does not use torch.autocast", coarser=True,
+)  # fmt: skip
+PRECISION = NeutralSwitch(
+    "precision", "the program's precision -> float64", keep_plan,
+    lambda plan: plan.with_watch(numbers=replace(plan.watch.numbers or NumbersRequest(), float64=True)), coarser=True,
+)  # fmt: skip
+
+
+# --- how many ranks --------------------------------------------------------------------------------------------
+def with_one_rank(plan: Plan) -> Plan:
+    found = find_rank_count_option(plan.command)
+    if found is None:
+        return plan
+    at = found.word_index
+    word = plan.command[at]
+    one = f"{word.split('=')[0]}=1" if "=" in word else "1"
+    return replace(plan, command=(*plan.command[:at], one, *plan.command[at + 1 :]))
+
+
+def why_world_size_unavailable(plan: Plan) -> str:
+    found = find_rank_count_option(plan.command)
+    if found is None:
+        return "the program is not started by torchrun with --nproc-per-node N"
+    return "it is started with one rank" if found.rank_count < 2 else ""
+
+
+WORLD_SIZE = NeutralSwitch("world-size", "one rank -> ranks as they are", with_one_rank, keep_plan,
+                           why_world_size_unavailable)  # fmt: skip
+
+
+# --- another interpreter -----------------------------------------------------------------------------------------
+def make_python_switch(path: str) -> NeutralSwitch:
+    """The same script under another Python. Raises SamerunError if it is no program."""
+    found = shutil.which(path)
+    if found is None:
+        raise SamerunError(
+            f"--neutral python={path}: {path} is no program.", hint="Name an interpreter: env/bin/python"
+        )
+    interpreter = os.path.abspath(found)  # not resolved: a link in an environment is what makes it that environment
+
+    def unavailable(plan: Plan) -> str:
+        own = os.path.basename(plan.command[0]).startswith("python")
+        return "" if own else "the command does not start with Python itself"
+
+    return NeutralSwitch(f"python={path}", f"this Python -> {path}", keep_plan,
+                         lambda plan: replace(plan, command=(interpreter, *plan.command[1:])), unavailable)  # fmt: skip
+
+
+# --- the user's own ------------------------------------------------------------------------------------------------
+def make_own_switch(a: StartSettings, b: StartSettings) -> NeutralSwitch:
+    """Two settings of the user's own: variables and arguments for either side."""
+
+    def with_settings(settings: StartSettings) -> Side:
+        return lambda plan: replace(
+            plan.with_environment(**dict(settings.variables)), command=(*plan.command, *settings.arguments)
+        )
+
+    return NeutralSwitch("own", f"{str(a) or AS_IT_IS} -> {str(b) or AS_IT_IS}", with_settings(a), with_settings(b))
+
+
+def parse_neutral_env_option(text: str) -> list[NeutralSwitch]:
+    """The switches that `--neutral-env NAME=A,B[,C]` names: A against each other value. Raises SamerunError."""
+    name, equals, rest = text.partition("=")
+    values = rest.split(",")
+    if not equals or not name or len(values) < 2:
+        raise SamerunError(
+            f"--neutral-env {text}: a name and at least two values are needed.", hint="Write --neutral-env NAME=A,B"
+        )
+
+    def with_value(value: str) -> Side:
+        return lambda plan: plan.with_environment(**{name: value})
+
+    return [
+        NeutralSwitch(f"env:{name}={value}", f"{name} {values[0]} -> {value}", with_value(values[0]), with_value(value))
+        for value in values[1:]
+    ]
+
+
+# --- by name ---------------------------------------------------------------------------------------------------
+SWITCHES: dict[str, tuple[NeutralSwitch, ...]] = {
+    "compile": (COMPILE,),
+    "recompute": (RECOMPUTE,),
+    "attention": tuple(make_attention_switch(backend) for backend in ("flash", "efficient", "cudnn")),
+    "optimizer-implementation": (make_optimizer_switch("foreach"), make_optimizer_switch("fused")),
+    "memory-format": (MEMORY_FORMAT,),
+    "inference-mode": (INFERENCE_MODE,),
+    "autocast": (AUTOCAST,),
+    "precision": (PRECISION,),
+    "world-size": (WORLD_SIZE,),
+}
+
+
+def parse_neutral_option(text: str) -> list[NeutralSwitch]:
+    """The switches that `--neutral NAME[,NAME...]` names, each once. Raises SamerunError for a name that is none."""
+    found: dict[str, NeutralSwitch] = {}
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    for word in words:
+        if word.startswith("python="):
+            chosen: tuple[NeutralSwitch, ...] = (make_python_switch(word.removeprefix("python=")),)
+        elif word == "all":
+            chosen = tuple(switch for family in SWITCHES.values() for switch in family)
+        elif word in SWITCHES:
+            chosen = SWITCHES[word]
+        elif word == "accumulation":
+            raise SamerunError(
+                "--neutral accumulation: only the program knows how it accumulates gradients.",
+                hint='Name both settings: --neutral "--batch 64" --against "--batch 16 --accumulate 4".',
+            )
+        else:
+            known = ", ".join([*SWITCHES, "python=PATH", "all"])
+            raise SamerunError(
+                f"--neutral {text}: there is no switch {word!r}.",
+                hint=f'There are: {known}. For settings of your own: --neutral "ARGS A" --against "ARGS B".',
+            )
+        found.update({switch.name: switch for switch in chosen})
+    if not found:
+        raise SamerunError("--neutral: no switch is named.", hint=f"There are: {', '.join(SWITCHES)}, python=PATH.")
+    return list(found.values())

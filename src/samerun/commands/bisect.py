@@ -1,0 +1,312 @@
+"""`samerun bisect`: which commit, setting or package moved the results?"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from samerun import __version__
+from samerun.base.errors import SamerunError
+from samerun.base.files import require_output_writable
+from samerun.base.program_command import raise_keyboard_interrupt_on_sigterm
+from samerun.base.target import TargetForm, resolve_target
+from samerun.base.text import echo_escaped
+from samerun.base.user_code import format_source_location
+from samerun.base.work_folder import temporary_work_folder
+
+if TYPE_CHECKING:
+    from samerun.record.receipt.bisection import BisectionResult, RecordedChange
+    from samerun.record.receipt.diff import ComparedRun
+    from samerun.record.trace.run import Event
+
+INTERRUPTING = (signal.SIGINT, signal.SIGTERM)
+HINT = "Try: samerun bisect v1.0 HEAD -- train.py, or samerun bisect --over settings a.json b.json -- train.py"
+
+
+@click.command(
+    "bisect",
+    options_metavar="[OPTIONS]",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.argument("good")
+@click.argument("bad")
+@click.argument("program_words", nargs=-1, metavar="-- SCRIPT [ARGS...]", type=click.UNPROCESSED)
+@click.option("--over", type=click.Choice(["commits", "settings", "packages"]), default="commits", show_default=True,
+              help="GOOD and BAD are two commits; or two receipts, of which settings or packages differ.")  # fmt: skip
+@click.option("--with", "linked", multiple=True, metavar="PATH",
+              help="A file or folder in no commit that the program reads: linked into each checkout.")  # fmt: skip
+@click.option("--ignore-output", multiple=True, metavar="GLOB", help="Output files that do not count: logs with times.")
+@click.option("--save", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Keep the receipts.")
+@click.option("--json", "json_to", metavar="FILE", help="Write the answer as JSON; - for standard output.")
+@click.option("--quiet", is_flag=True, help="No progress, no human-readable report.")
+def command(
+    good: str, bad: str, program_words: tuple[str, ...], json_to: str | None, quiet: bool, **options: Any
+) -> None:
+    """Find the change that moved the results of a program, by running it: halving, with receipts as proof.
+
+    GOOD and BAD are two commits of the repository in which you are, the good one first. Each that is tried is checked
+    out into a temporary folder; the working tree and what is not committed stay as they are. With --over settings or
+    packages they are two receipts: arguments and variables of the one are changed into those of the other, or versions
+    of packages, which pip installs into a folder that is kept for the next time. The program's output goes to standard
+    error. Exit code 1: the change was found. 2: trouble; also where both ends give the same.
+
+    \b
+    Examples:
+      samerun bisect v1.0 HEAD -- train.py --epochs 1
+      samerun bisect 3f2a9c1 main --with data -- train.py
+      samerun bisect --over settings monday.json friday.json -- train.py
+      samerun bisect --over packages old.json new.json -- train.py
+    """
+    from samerun.report.output import show_and_write_record
+
+    raise_keyboard_interrupt_on_sigterm()
+    try:
+        require_output_writable("--json", json_to)
+        form, words = _split_program_words(program_words)
+        bisect = {"commits": bisect_commits, "settings": bisect_settings, "packages": bisect_packages}[options["over"]]
+        with _open_receipt_folder(options["save"]) as folder:
+            program = ProgramRuns(folder, form, words, options["linked"], quiet)
+            record = bisect(program, good, bad, options["ignore_output"])
+        show_and_write_record({"schema": 1, "samerun": __version__, **record}, show_bisection, json_to, quiet)
+    except SamerunError as error:
+        echo_escaped(f"samerun: {error}", err=True)
+        sys.exit(2)
+    sys.exit(1)
+
+
+def _split_program_words(words: tuple[str, ...]) -> tuple[TargetForm, list[str]]:
+    if not words:
+        raise SamerunError("No program is named.", hint=HINT)
+    if words[0] == "-m":
+        return "module", list(words[1:])
+    return "script" if words[0].endswith(".py") else "command", list(words)
+
+
+@contextmanager
+def _open_receipt_folder(save: Path | None) -> Iterator[Path]:
+    if save is None:
+        with temporary_work_folder() as folder:
+            yield folder
+        return
+    try:
+        save.mkdir(parents=True, exist_ok=True)
+        if any(save.iterdir()):
+            raise SamerunError(f"--save {save}: the folder is not empty.", hint="Name a new one, or empty it.")
+    except OSError as error:
+        raise SamerunError(f"--save {save}: {error.strerror}.", hint="Name a folder that can be written.") from error
+    yield save.resolve()
+
+
+class ProgramRuns:
+    """Runs the program in one state after the other, each with a receipt and a trace of its operators."""
+
+    def __init__(self, folder: Path, form: TargetForm, words: list[str], linked: Sequence[str], quiet: bool) -> None:
+        self.folder, self.form, self.words, self.linked, self.quiet = folder, form, words, linked, quiet
+        self.count = 0
+
+    def run(self, name: str, words: list[str] | None = None, **environment: str | None) -> ComparedRun | None:
+        """None if the program cannot be started here, or fails."""
+        from samerun.control.determinism.survey import collect_facts_outside_program
+        from samerun.record.receipt.diff import load_run
+        from samerun.record.receipt.watched_run import RunRequest, run_and_write_receipt
+
+        self.count += 1
+        if not self.quiet:
+            echo_escaped(f"samerun: run {self.count}: {name}", err=True)
+        try:
+            target = resolve_target(self.form, self.words if words is None else words)
+        except SamerunError as error:
+            echo_escaped(f"samerun: {name}: {error.message}", err=True)
+            return None
+        variables = {**os.environ, **{key: value for key, value in environment.items() if value is not None}}
+        for key in [key for key, value in environment.items() if value is None]:
+            variables.pop(key, None)
+        request = RunRequest(target, self.form, __version__, None, variables, collect_facts_outside_program(),
+                             depth="ops", stdout=sys.stderr)  # fmt: skip
+        path = self.folder / f"{self.count:02d}-{''.join(c if c.isalnum() else '-' for c in name)[:40]}.json"
+        ended, _ = run_and_write_receipt(request, path)
+        if ended.signal in INTERRUPTING:  # Ctrl-C reaches the program, not us
+            raise KeyboardInterrupt
+        if ended.signal is not None or ended.exit_code:
+            return None
+        return replace(load_run(path), name=name)
+
+
+def make_record(
+    over: str, program: ProgramRuns, changes: Sequence[RecordedChange], result: BisectionResult, moved: Event | None
+) -> dict[str, Any]:
+    """The answer as plain values."""
+    change = changes[result.change]
+    return {
+        "over": over,
+        "command": program.words,
+        "changes": len(changes),
+        "runs": program.count,
+        "change": {"name": change.name, "detail": change.detail},
+        "untested": [{"name": changes[at].name, "detail": changes[at].detail} for at in result.untested],
+        "difference": result.difference,
+        "operator": moved.name if moved is not None else None,
+        "file": moved.file if moved is not None else "",
+        "line": moved.line if moved is not None else 0,
+        "good": result.good_run.name,
+        "bad": result.bad_run.name,
+    }
+
+
+# --- commits
+def bisect_commits(program: ProgramRuns, good: str, bad: str, ignored: Sequence[str]) -> dict[str, Any]:
+    from samerun.record.receipt.bisection import bisect_changes, find_moved_operator, open_commit_row
+
+    here = Path.cwd()
+    with open_commit_row(good, bad) as row, temporary_work_folder() as scratch:
+        checkout = scratch / "checkout"
+        inside = checkout / os.path.relpath(os.path.realpath(here), row.repository.top)
+        changes = row.changes()
+
+        def run_state(number: int) -> ComparedRun | None:
+            row.check_out(number, checkout)
+            if not inside.is_dir():
+                return None
+            for path in program.linked:
+                link = inside / path
+                if not os.path.lexists(link):
+                    link.parent.mkdir(parents=True, exist_ok=True)
+                    link.symlink_to(here / path)
+            os.chdir(inside)
+            try:
+                return program.run(changes[number - 1].name if number else row.commits[0][:12])
+            finally:
+                os.chdir(here)
+
+        result = bisect_changes(len(changes), run_state, ignored)
+        moved = find_moved_operator(
+            result.good_run, result.bad_run, row.make_line_map(result.change + 1, Path(os.path.realpath(checkout)))
+        )
+        if moved is not None and moved.file.startswith(os.path.realpath(checkout) + os.sep):
+            moved = replace(moved, file=os.path.relpath(moved.file, os.path.realpath(checkout)))
+        return make_record("commits", program, changes, result, moved)
+
+
+# --- between two receipts
+def _load_receipts(good: str, bad: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    from samerun.record.receipt.diff import load_run
+
+    receipts = [load_run(Path(name)).receipt for name in (good, bad)]
+    for name, receipt in zip((good, bad), receipts, strict=True):
+        if receipt is None:
+            raise SamerunError(
+                f"{name} holds traces and no receipt.", hint="Name two receipts (samerun run --receipt)."
+            )
+    return receipts[0] or {}, receipts[1] or {}
+
+
+def bisect_settings(program: ProgramRuns, good: str, bad: str, ignored: Sequence[str]) -> dict[str, Any]:
+    """The program is the one that the user names; of the receipts come only its arguments and harmless variables."""
+    from samerun.record.receipt import bisection
+    from samerun.record.receipt.recorded_command import select_restorable_variables
+
+    states = []
+    for name, receipt in zip((good, bad), _load_receipts(good, bad), strict=True):
+        words = receipt["command"]["words"]
+        if words[:1] != program.words[:1]:
+            raise SamerunError(
+                f"{name} is of {' '.join(words[:1]) or 'no program'}, and the program is {program.words[0]}.",
+                hint="Name the program that both receipts are of.",
+            )
+        states.append(bisection.SettingsState(tuple(words[1:]), select_restorable_variables(receipt["variables"])))
+    changes = bisection.list_setting_changes(*states)
+    if not changes:
+        raise SamerunError(
+            "The arguments and the variables of both receipts are the same.", hint="Try --over packages."
+        )
+
+    def run_state(count: int) -> ComparedRun | None:
+        state = bisection.apply_setting_changes(states[0], changes[:count])
+        names = {*states[0].variables, *states[1].variables}
+        environment = {name: state.variables.get(name) for name in names}
+        return program.run(f"{count} of {len(changes)} changes", [program.words[0], *state.words], **environment)
+
+    result = bisection.bisect_changes(len(changes), run_state, ignored)
+    moved = bisection.find_moved_operator(result.good_run, result.bad_run, lambda file, line: line)
+    return make_record("settings", program, changes, result, moved)
+
+
+def bisect_packages(program: ProgramRuns, good: str, bad: str, ignored: Sequence[str]) -> dict[str, Any]:
+    """Versions that differ from the present environment are installed by pip, each into a folder that is kept."""
+    from samerun.record.receipt import bisection
+
+    versions = [receipt["packages"] for receipt in _load_receipts(good, bad)]
+    changes = [each for each in bisection.list_package_changes(*versions) if each.name != "samerun"]
+    if not changes:
+        raise SamerunError("Both receipts have the same packages.", hint="Try --over settings, or --over commits.")
+    lacking = [c.name for c in changes if not (versions[0].get(c.name) and versions[1].get(c.name))]
+    if lacking:
+        raise SamerunError(
+            f"{', '.join(lacking)}: in one receipt only; a package cannot be taken away from the environment.",
+            hint="Record both runs with the same packages, in whatever versions.",
+        )
+
+    def run_state(count: int) -> ComparedRun | None:
+        wanted = {c.name: str(versions[1 if at < count else 0][c.name]) for at, c in enumerate(changes)}
+        folders = [str(install_package(name, version, program.quiet)) for name, version in wanted.items()]
+        path = os.pathsep.join([*folders, *filter(None, [os.environ.get("PYTHONPATH")])])
+        return program.run(f"{count} of {len(changes)} changes", PYTHONPATH=path)
+
+    result = bisection.bisect_changes(len(changes), run_state, ignored)
+    moved = bisection.find_moved_operator(result.good_run, result.bad_run, lambda file, line: line)
+    return make_record("packages", program, changes, result, moved)
+
+
+def install_package(name: str, version: str, quiet: bool) -> Path:
+    """The folder with one version of a package, installed by pip unless it is there. Raises SamerunError."""
+    if not all(c.isalnum() or c in "._-+!" for c in name + version) or name.startswith("-"):
+        raise SamerunError(f"{name} {version} is no package and version.", hint="Is the receipt whole?")
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "samerun" / "packages"
+    folder = base / f"{name}-{version}-{sys.implementation.cache_tag}"
+    if (folder / ".whole").is_file():
+        return folder
+    if not quiet:
+        echo_escaped(f"samerun: pip installs {name} {version} into {folder}", err=True)
+    command_line = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--upgrade",
+        "--target",
+        str(folder),
+    ]
+    done = subprocess.run([*command_line, f"{name}=={version}"], stdout=sys.stderr, check=False)
+    if done.returncode:
+        raise SamerunError(f"pip could not install {name} {version}.", hint="Is there such a version for this Python?")
+    (folder / ".whole").touch()
+    return folder
+
+
+# --- in words
+def show_bisection(record: dict[str, Any], console: Any) -> None:
+    """Print the answer."""
+    from rich.text import Text
+
+    change = record["change"]
+    console.print(Text("FOUND", style="bold red").append(f"  {change['name']}", style="default"))
+    console.print(Text(f"      {change['detail']}", style="dim"))
+    console.print(f"      {record['runs']} runs for {record['changes']} {record['over']}")
+    if record["difference"]:
+        console.print(record["difference"])
+    if record["operator"]:
+        where = f" at {format_source_location(record['file'], record['line'])}" if record["line"] else ""
+        console.print(f"First operator: {record['operator']}{where}")
+    for each in record["untested"]:
+        console.print(Text(f"It may also be {each['name']} ({each['detail']}), which does not run.", style="yellow"))

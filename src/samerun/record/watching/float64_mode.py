@@ -1,0 +1,173 @@
+"""The mode that computes in float64 and summarises what operators give. Imports torch.
+
+In float64 the same program commits rounding errors that are 2**29 times smaller: what is left of a difference between
+two runs then is not rounding. Random numbers are drawn in float32, as the program itself does, and then widened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from samerun.record.digests.torch_guards import PLAIN_TYPES, has_real_values, no_torch_function
+from samerun.record.watching.torch_internals import KeepsProgramsCompiledMixin, creates_meta_or_fake_tensor
+from samerun.record.watching.watched_operator import WatchedOperator, flatten_into
+
+WIDE = {
+    torch.float32: torch.float64, torch.bfloat16: torch.float64, torch.float16: torch.float64,
+    torch.complex64: torch.complex128,
+}  # fmt: skip
+NARROW = {torch.float64: torch.float32, torch.complex128: torch.complex64}
+EXACT_IN_FLOAT32 = ("aten::_amp_update_scale_",)
+"""Operators that take float32 alone and whose values, powers of two, lose nothing there."""
+DRAWS = (
+    "bernoulli",
+    "uniform",
+    "normal",
+    "rand",
+    "exponential",
+    "cauchy",
+    "log_normal",
+    "geometric",
+    "multinomial",
+    "poisson",
+    "binomial",
+    "_standard_gamma",
+    "_sample_dirichlet",
+    "rrelu_with_noise",
+)
+"""How operators that give random numbers begin; others of the random kind draw for a dropout inside."""
+UNSCALE = "aten::_amp_foreach_non_finite_check_and_unscale_"
+_random_tag = torch.Tag.nondeterministic_seeded
+_graph_task = torch._C._current_graph_task_id
+_plain_call = torch._ops.OpOverload.__call__
+Summarise = Callable[[WatchedOperator, list[Any], list[Any]], None]
+"""Called after an operator with its operands and its results, both as the program holds them."""
+
+
+class Float64Mode(KeepsProgramsCompiledMixin, TorchDispatchMode):
+    """Computes in float64 if `widens`, and calls `summarise` after every operator while it is not None.
+
+    `narrow_operators`: how often an operator computed in single precision after all, by its name.
+    """
+
+    supports_higher_order_operators = True
+
+    def __init__(self, widens: bool, operators: dict[Any, WatchedOperator], narrow_operators: dict[str, int]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.widens = widens
+        self.operators = operators
+        self.narrow_operators = narrow_operators
+        self.summarise: Summarise | None = None
+        self.region_depth = 0
+        """Greater than 0 in code that inductor generated: it knows the dtypes in memory, so they must be those."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        operator = self.operators.get(func)
+        if operator is None:
+            if getattr(func, "_schema", None) is None:
+                return func(*args, **kwargs)
+            operator = self.operators[func] = WatchedOperator(func, _random_tag, _plain_call)
+        tensors: list[Any] = []
+        flatten_into(args, torch.Tensor, tensors, [])
+        flatten_into(kwargs.values(), torch.Tensor, tensors, [])
+        with no_torch_function():
+            if not all(type(t) in PLAIN_TYPES and has_real_values(t) for t in tensors) or (
+                not tensors and creates_meta_or_fake_tensor(kwargs)
+            ):
+                return func(*args, **kwargs)
+            wide = self.widens and not self.region_depth
+            out = self._call_wide(operator, args, kwargs, tensors) if wide else func(*args, **kwargs)
+            if self.summarise is not None and not operator.silent and not operator.allocates:
+                results = [t for t in operator.written_tensors(args, kwargs) if isinstance(t, torch.Tensor)]
+                written = {id(t) for t in results}
+                outs: list[Any] = []
+                flatten_into((out,), torch.Tensor, outs, [])
+                self.summarise(operator, tensors, [*results, *(t for t in outs if id(t) not in written)])
+        return out
+
+    def _call_wide(self, operator: WatchedOperator, args: Any, kwargs: Any, tensors: list[Any]) -> Any:
+        func = operator.func
+        if operator.silent and not operator.name.startswith("aten._local_scalar"):
+            return func(*args, **kwargs)  # a view shares memory, so that its dtype stays
+        if func._schema.name == "aten::_to_copy" and kwargs.get("dtype") in WIDE and _graph_task() != -1:
+            # The gradient of a value that a compiled region or an array brought in: autograd insists on its dtype.
+            self._count_narrow(operator)
+            return func(*args, **kwargs)
+        if operator.random and func._schema.name == "aten::native_dropout":
+            return self._drop_out(operator, *args, **kwargs)
+        if operator.random and func._schema.name.removeprefix("aten::").startswith(DRAWS):
+            return self._call_in(NARROW, operator, args, kwargs)
+        if func._schema.name == UNSCALE:
+            return unscale_in_float64(*args)
+        if any(t.dtype in WIDE for t in operator.written_tensors(args, kwargs) if isinstance(t, torch.Tensor)):
+            self._count_narrow(operator)
+        try:
+            return self._call_in(WIDE, operator, args, kwargs)
+        except (RuntimeError, NotImplementedError):  # no such kernel; or it is the program's own mistake, seen again
+            if func._schema.name not in EXACT_IN_FLOAT32:
+                self._count_narrow(operator)
+            return self._call_in(NARROW, operator, args, kwargs)
+
+    def _drop_out(self, operator: WatchedOperator, value: Any, p: float, train: bool | None) -> Any:
+        """Draw the mask as float32 does, for the numbers drawn depend on the dtype, and apply it in float64."""
+        _, mask = operator.func(torch.ones_like(value, dtype=torch.float32), p, train)
+        return value * mask / (1 - p) if train is not False and p < 1 else value * mask, mask
+
+    def _count_narrow(self, operator: WatchedOperator) -> None:
+        self.narrow_operators[operator.name] = self.narrow_operators.get(operator.name, 0) + 1
+
+    def _call_in(self, dtypes: dict[Any, Any], operator: WatchedOperator, args: Any, kwargs: Any) -> Any:
+        """Call with operands of these dtypes; what comes back is wide, and what is written into is the program's."""
+        originals: dict[int, Any] = {}
+        converted: dict[int, Any] = {}
+
+        def convert(value: Any) -> Any:
+            if isinstance(value, torch.Tensor):
+                if value.dtype not in dtypes:
+                    return value
+                if id(value) not in converted:
+                    made = converted[id(value)] = value.detach().to(dtypes[value.dtype])
+                    originals[id(made)] = value
+                return converted[id(value)]
+            if isinstance(value, torch.dtype):
+                return dtypes.get(value, value)
+            if type(value) in (list, tuple):
+                return type(value)(convert(item) for item in value)
+            return value
+
+        new_args = tuple(convert(item) for item in args)
+        new_kwargs = {name: convert(value) for name, value in kwargs.items()}
+        out = operator.func(*new_args, **new_kwargs)
+        for tensor in operator.written_tensors(new_args, new_kwargs):
+            original = originals.get(id(tensor))
+            if original is not None:
+                original.copy_(tensor)
+
+        def widen(value: Any) -> Any:
+            if isinstance(value, torch.Tensor):
+                if id(value) in originals:
+                    return originals[id(value)]
+                return value.to(WIDE[value.dtype]) if value.dtype in WIDE and not is_operand(value) else value
+            return type(value)(widen(item) for item in value) if type(value) in (list, tuple) else value
+
+        operands: list[Any] = []
+        flatten_into((new_args, new_kwargs), torch.Tensor, operands, [])
+        ids = {id(each) for each in operands}
+
+        def is_operand(value: Any) -> bool:
+            return id(value) in ids
+
+        return widen(out)
+
+
+def unscale_in_float64(gradients: Any, found_infinite: Any, inverse_scale: Any) -> None:
+    """What GradScaler asks of `_amp_foreach_non_finite_check_and_unscale_`, whose kernel takes float32 alone."""
+    for gradient in gradients:
+        if not bool(torch.isfinite(gradient).all()):
+            found_infinite.fill_(1.0)
+        gradient.mul_(inverse_scale)

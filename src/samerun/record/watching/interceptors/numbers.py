@@ -1,0 +1,211 @@
+"""For `samerun check --neutral`: write down what is computed, and set the switches that lie inside the process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from samerun.record.config import GRADIENTS_DROPPED, RECOMPUTED
+from samerun.record.watching import stack_frames
+from samerun.record.watching.interceptor import Interceptor, MethodCallingBackOnLookup, wrap_attribute
+from samerun.record.watching.recorder import Recorder
+
+GROUP_FLAGS = {"for-loop": (False, False), "foreach": (True, False), "fused": (False, True)}
+"""What `foreach` and `fused` of an optimizer's groups are for each implementation."""
+SDPA_FLAGS = ("flash", "mem_efficient", "math", "cudnn")
+SDPA_BACKENDS = {"math": "math", "flash": "flash", "efficient": "mem_efficient", "cudnn": "cudnn"}
+
+
+def start_numbers_if_requested(recorder: Recorder, torch: Any) -> None:
+    request = recorder.config.numbers
+    if request is None:
+        return
+    from samerun.record.watching.step_numbers import StepNumbers
+
+    numbers = recorder.numbers = StepNumbers(recorder, request)
+    numbers.enter_mode()
+    backend = numbers.switches.get("attention")
+    if backend is not None:
+        for name in SDPA_FLAGS:
+            getattr(torch.backends.cuda, f"enable_{name}_sdp")(name in (SDPA_BACKENDS[backend], "math"))
+        torch.backends.mha.set_fastpath_enabled(backend != "math")
+    if request.float64:
+        wrap_attribute(torch, "from_numpy", lambda original: lambda array: widen(torch, original(array)))
+    compile_backend = numbers.switches.get("compile")
+    if compile_backend is not None and compile_backend != "off":
+
+        def wrap_compile(original: Any) -> Any:
+            def compile(model: Any = None, *args: Any, **kwargs: Any) -> Any:
+                if compile_backend != "as it is":
+                    kwargs = {name: value for name, value in kwargs.items() if name not in ("mode", "options")}
+                    kwargs["backend"] = compile_backend
+                return original(model, *args, **kwargs)
+
+            return compile
+
+        wrap_attribute(torch, "compile", wrap_compile)
+
+
+def widen(torch: Any, tensor: Any) -> Any:
+    return tensor.to(torch.float64) if tensor.dtype in (torch.float32, torch.float16) else tensor
+
+
+NUMBERS = Interceptor("numbers", "torch", start_numbers_if_requested)
+
+
+def note_steps_if_requested(recorder: Recorder, optimizer_module: Any) -> None:
+    """Before and after every optimizer's step; `Tensor.backward` for the losses."""
+    if recorder.config.numbers is None:
+        return
+    import torch
+
+    from samerun.record.digests.torch_guards import HiddenFromProgram, no_torch_function
+
+    flags = GROUP_FLAGS.get(dict(recorder.config.numbers.switches).get("optimizer-implementation", ""))
+
+    def hidden(call: Any) -> Any:
+        def hook(optimizer: Any, args: Any, kwargs: Any) -> None:
+            if recorder.stopped or recorder.numbers is None or recorder.thread.inside_samerun:
+                return
+            recorder.thread.inside_samerun += 1
+            try:
+                with no_torch_function():
+                    call(optimizer)
+            except Exception as error:
+                recorder.stop(f"samerun's recorder failed at an optimizer step: {error!r}")
+            finally:
+                recorder.thread.inside_samerun -= 1
+
+        return hook
+
+    def before_step(optimizer: Any) -> None:
+        for group in optimizer.param_groups:
+            if flags is not None and "foreach" in group and "fused" in group:
+                group["foreach"], group["fused"] = flags
+                recorder.numbers.use_counts["optimizer-implementation"] = 1
+        recorder.numbers.before_step(optimizer)
+
+    optimizer_module.register_optimizer_step_pre_hook(hidden(before_step))
+    optimizer_module.register_optimizer_step_post_hook(hidden(lambda optimizer: recorder.numbers.after_step(optimizer)))
+
+    def note_loss(tensor: Any) -> None:
+        if recorder.numbers is None or recorder.thread.inside_samerun or torch.compiler.is_compiling():
+            return
+        with HiddenFromProgram():
+            if tensor.numel() == 1 and tensor.is_floating_point():
+                recorder.numbers.losses.append(float(tensor.detach()))
+
+    tensor_type: Any = torch.Tensor
+    tensor_type.backward = MethodCallingBackOnLookup(vars(tensor_type)["backward"], note_loss)
+
+    def wrap_zero_grad(original: Any) -> Any:
+        def zero_grad(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if recorder.numbers is not None and recorder.numbers.losses:
+                recorder.numbers.note_line(GRADIENTS_DROPPED, stack_frames.find_user_line())
+            return original(self, *args, **kwargs)
+
+        return zero_grad
+
+    wrap_attribute(optimizer_module.Optimizer, "zero_grad", wrap_zero_grad)
+
+
+STEPS = Interceptor("numbers-steps", "torch.optim.optimizer", note_steps_if_requested)
+
+
+def note_scheduler_steps_if_requested(recorder: Recorder, scheduler_module: Any) -> None:
+    """The lines from which learning-rate schedulers are stepped."""
+    if recorder.config.numbers is None:
+        return
+
+    def wrap_step(original: Any) -> Any:
+        def step(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if recorder.numbers is not None:
+                recorder.numbers.note_line("scheduler step", stack_frames.find_user_line())
+            return original(self, *args, **kwargs)
+
+        return step
+
+    kinds = [kind for kind in vars(scheduler_module).values() if isinstance(kind, type) and "step" in vars(kind)]
+    for kind in dict.fromkeys(kinds):
+        if kind.__module__ == scheduler_module.__name__:
+            wrap_attribute(kind, "step", wrap_step)
+
+
+SCHEDULERS = Interceptor("numbers-schedulers", "torch.optim.lr_scheduler", note_scheduler_steps_if_requested)
+
+
+def switch_recomputation_if_requested(recorder: Recorder, checkpoint_module: Any) -> None:
+    """`torch.utils.checkpoint.checkpoint`: counted, and with the switch `recompute` a plain call."""
+    if recorder.config.numbers is None:
+        return
+    plain = dict(recorder.config.numbers.switches).get("recompute") == "plain"
+    own = ("use_reentrant", "context_fn", "determinism_check", "debug", "preserve_rng_state", "early_stop")
+
+    def wrap_checkpoint(original: Any) -> Any:
+        def checkpoint(function: Any, *args: Any, **kwargs: Any) -> Any:
+            if recorder.numbers is not None:
+                uses = recorder.numbers.use_counts
+                uses["recompute"] = uses.get("recompute", 0) + 1
+                if kwargs.get("preserve_rng_state") is False:
+                    recorder.numbers.note_line(RECOMPUTED, stack_frames.find_user_line())
+            if plain:
+                return function(*args, **{name: value for name, value in kwargs.items() if name not in own})
+            return original(function, *args, **kwargs)
+
+        return checkpoint
+
+    wrap_attribute(checkpoint_module, "checkpoint", wrap_checkpoint)
+
+
+RECOMPUTATION = Interceptor("numbers-recomputation", "torch.utils.checkpoint", switch_recomputation_if_requested)
+
+
+def switch_autocast_if_requested(recorder: Recorder, autocast_module: Any) -> None:
+    """`torch.autocast`: counted, and with the switch `autocast` set to off, disabled."""
+    if recorder.config.numbers is None:
+        return
+    off = dict(recorder.config.numbers.switches).get("autocast") == "off"
+
+    def wrap_init(original: Any) -> Any:
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+            original(self, *args, **kwargs)
+            if recorder.numbers is not None and stack_frames.find_user_line().line and self._enabled:
+                recorder.numbers.use_counts["autocast"] = recorder.numbers.use_counts.get("autocast", 0) + 1
+            if off:
+                self._enabled = False
+
+        return __init__
+
+    wrap_attribute(autocast_module.autocast, "__init__", wrap_init)
+
+
+AUTOCAST = Interceptor("numbers-autocast", "torch.amp.autocast_mode", switch_autocast_if_requested)
+
+
+def draw_as_eager_code_does_if_requested(recorder: Recorder, config_module: Any) -> None:
+    """Compiled code draws torch's own random numbers: that it has others of its own is known, and hides all else."""
+    if recorder.config.numbers is not None:
+        config_module.fallback_random = True
+
+
+COMPILED_DRAWS = Interceptor("numbers-compiled-draws", "torch._inductor.config", draw_as_eager_code_does_if_requested)
+
+
+def keep_dtypes_of_generated_code_if_requested(recorder: Recorder, output_code: Any) -> None:
+    if recorder.config.numbers is None or not recorder.config.numbers.float64:
+        return
+
+    def wrap_call(original: Any) -> Any:
+        def call(self: Any, inputs: Any) -> Any:
+            if recorder.numbers is None:
+                return original(self, inputs)
+            with recorder.numbers.in_generated_code():
+                return original(self, inputs)
+
+        return call
+
+    wrap_attribute(output_code.CompiledFxGraph, "__call__", wrap_call)
+
+
+GENERATED_CODE = Interceptor(
+    "numbers-generated-code", "torch._inductor.output_code", keep_dtypes_of_generated_code_if_requested
+)

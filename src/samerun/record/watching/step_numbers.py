@@ -1,0 +1,400 @@
+"""What a run computes, as numbers: losses, gradients, parameters and buffers of each optimizer step, and operators.
+
+Digests say whether two runs are the same; how far apart they are, and whether float64 brings them together, needs
+numbers. One file for each process: records, each one line of JSON and then float64 values. Imports torch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+from xxhash import xxh3_64_hexdigest
+
+from samerun.record.config import INPUT_OF, NumbersRequest
+from samerun.record.digests.digest import is_readable
+from samerun.record.digests.state_digests import named_buffers, named_parameters
+from samerun.record.digests.torch_guards import HiddenFromProgram
+from samerun.record.trace import format as f
+from samerun.record.watching import stack_frames
+from samerun.record.watching.float64_mode import Float64Mode
+from samerun.record.watching.recorder import Recorder
+from samerun.record.watching.torch_internals import (
+    exclude_from_compilation,
+    location_of_running_autograd_node,
+    record_new_autograd_node_locations,
+)
+from samerun.record.watching.watched_operator import WatchedOperator, flatten_into
+
+KEPT_WHOLE, PIECES = 1024, 512
+"""Of larger tensors: so many elements, evenly spaced, and the sums of so many pieces, which cover every element."""
+STEPS_KEPT, CALLS_KEPT = 400, 200
+"""All steps and calls up to these numbers, then every tenth, every hundredth, and so on."""
+MOST_OPERATORS = 60_000
+WRAPPERS = re.compile(r"(^|\.)(module|_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)(?=\.|$)")
+"""What data parallelism, compilation and checkpointing put into the names of parameters."""
+
+
+def numbers_file_name(role: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]+", ".", role)[:120] + ".numbers"
+
+
+def is_kept(number: int, all_up_to: int) -> bool:
+    every = 1
+    while number > all_up_to * every:
+        every *= 10
+    return number % every == 0
+
+
+class StepNumbers:
+    """Writes the numbers of one process, and makes it compute as it is asked to."""
+
+    def __init__(self, recorder: Recorder, request: NumbersRequest) -> None:
+        self.recorder, self.request = recorder, request
+        self.switches = dict(request.switches)
+        self.use_counts: dict[str, int] = {}
+        """How often the program used what a switch acts on."""
+        self.lines: dict[str, dict[str, int]] = {}
+        """Lines (file:line) of calls that explain a difference, and how often each was run, since the last step."""
+        self.narrow_operators: dict[str, int] = {}
+        self.scheduler_steps: dict[str, int] = {}
+        """How often each line has stepped a learning-rate scheduler so far."""
+        self.losses: list[float] = []
+        self.calls = 0
+        self._operators: dict[Any, WatchedOperator] = {}
+        self._summaries: list[Any] = []
+        self._numbers: list[float] = []
+        self._producers: dict[int, int] = {}
+        self._disturbed_roots: set[int] = set()
+        self._other_format: Any = None
+        """The memory format that the program's weights did not have at first."""
+        self._local = threading.local()
+        """`mode`: that of the thread."""
+        self._file: Any = None
+        exclude_from_compilation(Float64Mode.__torch_dispatch__)
+        recorder.fork_callbacks.append(self._forget_file)
+        recorder.end_callbacks.append(self.write_end)
+
+    def _forget_file(self) -> None:
+        self._file = None
+        self.recorder.end_callbacks.append(self.write_end)
+
+    # --- the mode ------------------------------------------------------------------------------------
+    def enter_mode(self) -> None:
+        """In this thread: compute in float64, or summarise operators; nothing where neither is asked for."""
+        if self.request.float64 or self.request.operator_steps[1] >= 1:
+            mode = Float64Mode(self.request.float64, self._operators, self.narrow_operators)
+            if self.request.operator_steps[1] >= 1:
+                mode.summarise = self.summarise_operator
+            mode.__enter__()  # type: ignore[no-untyped-call]
+            self._local.mode = mode
+
+    @contextmanager
+    def in_generated_code(self) -> Any:
+        """For code that inductor generated: its operators compute in the dtypes that it has for them."""
+        mode = getattr(self._local, "mode", None)
+        if mode is None:
+            yield
+            return
+        mode.region_depth += 1
+        try:
+            yield
+        finally:
+            mode.region_depth -= 1
+
+    def summarise_operator(self, operator: WatchedOperator, operands: list[Any], results: list[Any]) -> None:
+        """Note what an operator made of what: sums over its results, and which earlier operators made its operands."""
+        state = self.recorder.thread
+        first, last = self.request.operator_steps
+        if state.inside_samerun or not first <= self.recorder.step + 1 <= last:
+            return
+        if len(self._summaries) >= MOST_OPERATORS or self.recorder.stopped:
+            return
+        state.inside_samerun += 1
+        try:
+            phase, location_id = self._find_phase_and_location()
+            self._add_summary(operator.name, phase, location_id, operands, results, operator.random)
+        except Exception as error:
+            self.recorder.stop(f"samerun could not summarise {operator.name}: {error!r}")
+        finally:
+            state.inside_samerun -= 1
+
+    def _find_phase_and_location(self) -> tuple[int, int]:
+        state = self.recorder.thread
+        writer = self.recorder.writer or self.recorder.open_writer()
+        if torch._C._current_graph_task_id() != -1:
+            known = location_of_running_autograd_node(state)
+            if known:
+                return f.BACKWARD, known
+        file, line, _ = stack_frames.find_user_line()
+        location_id = writer.intern_location(file, line, state.module) if writer is not None and line else 0
+        if torch._C._current_graph_task_id() != -1:
+            return f.BACKWARD, location_id
+        if state.phase == f.OPTIMIZER and state.step_location_id:
+            return f.OPTIMIZER, state.step_location_id
+        record_new_autograd_node_locations(state, location_id)
+        return f.FORWARD if state.outer_modules or torch.is_grad_enabled() else f.BETWEEN, location_id
+
+    def _add_summary(
+        self, name: str, phase: int, location_id: int, operands: list[Any], results: list[Any], random: bool
+    ) -> None:
+        at = len(self._summaries)
+        sources = {self._producers.get(storage_key(t), -1) for t in operands}
+        shapes = []
+        for tensor in results:
+            if not is_readable(tensor):
+                continue
+            with HiddenFromProgram():
+                self._numbers += summarise_tensor(tensor)
+            shapes.append([str(tensor.dtype).removeprefix("torch."), list(tensor.shape)])
+            self._producers[storage_key(tensor)] = at
+        self._summaries.append([name, phase, location_id, sorted(sources), shapes, int(random)])
+
+    def add_model_input(self, model: Any, values: Any) -> None:
+        """Summarise what goes into a model, as an operator of its own: another batch then shows as what it is."""
+        first, last = self.request.operator_steps
+        if not first <= self.recorder.step + 1 <= last or len(self._summaries) >= MOST_OPERATORS:
+            return
+        tensors: list[Any] = []
+        flatten_into((values,), torch.Tensor, tensors, [])
+        phase, location_id = self._find_phase_and_location()
+        self._add_summary(INPUT_OF + type(model).__name__, phase, location_id, tensors, tensors, False)
+
+    # --- models --------------------------------------------------------------------------------------
+    def call_root_model(self, call: Any, model: Any, args: Any, kwargs: Any) -> Any:
+        """Call a model of the program, with what the switches change about it; note what an evaluation gives."""
+        state = self.recorder.thread
+        if self.recorder.stopped or state.inside_samerun:
+            return call(model, *args, **kwargs)
+        if self.request.disturbance and id(model) not in self._disturbed_roots:
+            self._disturbed_roots.add(id(model))
+            self.disturb_parameters([p for _, p in named_parameters(model)])
+        with self._inside_samerun():
+            args, kwargs = self._apply_memory_format(model, args, kwargs)
+            self.add_model_input(model, (args, kwargs))
+        with self._switched_context(args, kwargs):
+            out = call(model, *args, **kwargs)
+        with self._inside_samerun():
+            if not torch.is_grad_enabled() or torch.is_inference_mode_enabled():
+                self.calls += 1
+                self.use_counts["evaluation"] = self.calls
+                if is_kept(self.calls, CALLS_KEPT):
+                    self._write_call(model, out)
+        return out
+
+    @contextmanager
+    def _inside_samerun(self) -> Any:
+        state = self.recorder.thread
+        state.inside_samerun += 1
+        try:
+            yield
+        finally:
+            state.inside_samerun -= 1
+
+    def _switched_context(self, args: Any, kwargs: Any) -> Any:
+        if self.switches.get("autocast") == "on":
+            tensors: list[Any] = []
+            flatten_into((args, kwargs), torch.Tensor, tensors, [])
+            device = tensors[0].device.type if tensors else "cpu"
+            return torch.autocast(device, dtype=torch.bfloat16)
+        if self.switches.get("inference-mode") == "other" and not torch.is_grad_enabled():
+            return torch.inference_mode(not torch.is_inference_mode_enabled())
+        return nullcontext()
+
+    def _apply_memory_format(self, model: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """Turn images and weights of four dimensions to the other memory format."""
+        if self.switches.get("memory-format") != "other":
+            return args, kwargs
+        weights = [p for _, p in named_parameters(model) if p.dim() == 4]
+        if not weights:
+            return args, kwargs
+        self.use_counts["memory-format"] = self.use_counts.get("memory-format", 0) + 1
+        if self._other_format is None:
+            last = any(not w.is_contiguous() and w.is_contiguous(memory_format=torch.channels_last) for w in weights)
+            self._other_format = torch.contiguous_format if last else torch.channels_last
+        wanted = self._other_format
+        for weight in weights:
+            if not weight.is_contiguous(memory_format=wanted):
+                with HiddenFromProgram():
+                    weight.data = weight.data.contiguous(memory_format=wanted)
+
+        def turn(value: Any) -> Any:
+            if isinstance(value, torch.Tensor):
+                image = value.dim() == 4 and value.is_floating_point()
+                return value.contiguous(memory_format=wanted) if image else value
+            return type(value)(turn(item) for item in value) if type(value) in (list, tuple) else value
+
+        return turn(args), {name: turn(value) for name, value in kwargs.items()}
+
+    # --- steps ---------------------------------------------------------------------------------------
+    def note_line(self, kind: str, user_line: stack_frames.UserLine) -> None:
+        where = self.scheduler_steps if kind == "scheduler step" else self.lines.setdefault(kind, {})
+        key = f"{user_line.file}:{user_line.line}"
+        where[key] = where.get(key, 0) + 1
+
+    def disturb_parameters(self, parameters: list[Any]) -> None:
+        """Move every element of every parameter by an ulp or so, up or down by a fixed pattern."""
+        with HiddenFromProgram():
+            for at, parameter in enumerate(parameters):
+                if parameter.is_floating_point() and is_readable(parameter):
+                    value = parameter.data
+                    pattern = torch.arange(value.numel(), dtype=torch.float64, device=value.device)
+                    pattern = (pattern * 0.6180339887 + 0.31 * self.recorder.step + 0.17 * at) % 1 < 0.5
+                    sign = pattern.reshape(value.shape).to(value.dtype) * 2 - 1
+                    value.mul_(1 + sign * (self.request.disturbance * torch.finfo(value.dtype).eps))
+
+    def before_step(self, optimizer: Any) -> None:
+        """Right before an optimizer's step, when the gradients are whole."""
+        self._gradients = {
+            id(p): take_numbers(p.grad) for group in optimizer.param_groups for p in group["params"]
+            if p.grad is not None and is_readable(p.grad)
+        }  # fmt: skip
+        self._settings = read_group_settings(optimizer)
+        file, line, _ = stack_frames.find_user_line()
+        self._step_line = f"{file}:{line}"
+
+    def after_step(self, optimizer: Any) -> None:
+        """Right after it."""
+        number = self.recorder.step + 1
+        held = [p for group in optimizer.param_groups for p in group["params"]]
+        if is_kept(number, STEPS_KEPT):
+            names, buffers = self._name_tensors(held)
+            items: list[tuple[str, str, str, list[float]]] = []
+            items.append(("loss", "", "float64", [sum(self.losses)] if self.losses else []))
+            for p in held:
+                kind = str(p.dtype).removeprefix("torch.")
+                if id(p) in self._gradients:
+                    items.append(("gradient", names[id(p)], kind, self._gradients[id(p)]))
+                if is_readable(p) and p.is_floating_point():
+                    items.append(("parameter", names[id(p)], kind, take_numbers(p)))
+            items += [("buffer", n, str(b.dtype).removeprefix("torch."), take_numbers(b)) for n, b in buffers.items()]
+            self._write_record(
+                {
+                    "kind": "step", "number": number, "optimizer": type(optimizer).__name__,
+                    "settings": self._settings, "line": self._step_line, "backwards": len(self.losses),
+                    "lines": self.lines,
+                    "scheduler steps so far": self.scheduler_steps,
+                    "random": xxh3_64_hexdigest(torch.get_rng_state().numpy().tobytes()),
+                },
+                items,
+            )  # fmt: skip
+        self._write_operators(number)
+        self.losses.clear()
+        self.lines.clear()
+        if self.request.disturbance:
+            self.disturb_parameters(held)
+
+    def _name_tensors(self, parameters: list[Any]) -> tuple[dict[int, str], dict[str, Any]]:
+        """The names of parameters by id, and the floating buffers of all models by name: the largest model first."""
+        roots = [root for reference in list(self.recorder.root_models.values()) if (root := reference()) is not None]
+        lists = [(root, list(named_parameters(root))) for root in roots]
+        lists.sort(key=lambda each: -len(each[1]))
+        names: dict[int, str] = {}
+        buffers: dict[str, Any] = {}
+        seen: set[int] = set()
+        for number, (root, listed) in enumerate(lists):
+            prefix = "" if number == 0 else f"{type(root).__name__}#{number}."
+            for name, parameter in listed:
+                names.setdefault(id(parameter), prefix + clean_name(name))
+            for name, buffer in named_buffers(root):
+                if id(buffer) not in seen and is_readable(buffer) and buffer.numel():
+                    seen.add(id(buffer))
+                    buffers[prefix + clean_name(name)] = buffer
+        for at, parameter in enumerate(parameters):
+            names.setdefault(id(parameter), f"parameter {at}")
+        return names, buffers
+
+    def _write_call(self, model: Any, out: Any) -> None:
+        tensors: list[Any] = []
+        flatten_into((out,), torch.Tensor, tensors, [])
+        items = [
+            ("output", str(at), str(t.dtype).removeprefix("torch."), take_numbers(t))
+            for at, t in enumerate(tensors) if is_readable(t)
+        ]  # fmt: skip
+        file, line, _ = stack_frames.find_user_line()
+        head = {"kind": "call", "number": self.calls, "step": self.recorder.step, "training": bool(model.training),
+                "model": type(model).__name__, "line": f"{file}:{line}"}  # fmt: skip
+        self._write_record(head, items)
+
+    def _write_operators(self, number: int) -> None:
+        if self._summaries:
+            head = {"kind": "operators", "number": number, "operators": self._summaries}
+            self._write_record(head, [("summary", "", "float64", self._numbers)])
+            self._summaries, self._numbers = [], []
+            self._producers.clear()
+
+    def write_end(self) -> None:
+        self._write_operators(self.recorder.step + 1)
+        head = {"kind": "end", "uses": self.use_counts, "narrow": self.narrow_operators, "lines": self.lines}
+        self._write_record(head, [])
+
+    def _write_record(self, head: dict[str, Any], items: list[tuple[str, str, str, list[float]]]) -> None:
+        if self._file is None:
+            self.recorder.open_writer()
+            path = os.path.join(self.recorder.config.folder, numbers_file_name(self.recorder.process_role()))
+            self._file = open(path, "wb")  # noqa: SIM115  # as long as the process
+        head["items"] = [[kind, name, dtype, len(values)] for kind, name, dtype, values in items]
+        values = [value for *_, each in items for value in each]
+        data = torch.tensor(values, dtype=torch.float64).numpy().tobytes() if values else b""
+        self._file.write(json.dumps({**head, "bytes": len(data)}).encode() + b"\n" + data)
+        self._file.flush()
+
+
+def clean_name(name: str) -> str:
+    """A parameter's name without what wrappers of the model put into it."""
+    return WRAPPERS.sub("", name).lstrip(".")
+
+
+def read_group_settings(optimizer: Any) -> dict[str, str]:
+    """The numbers that an optimizer computes with, as hexadecimal floats: learning rate, momentum and the like."""
+    found = {}
+    for at, group in enumerate(optimizer.param_groups):
+        for name, value in group.items():
+            values = value if type(value) is tuple else (value,)
+            for part, each in enumerate(values):
+                if isinstance(each, torch.Tensor) and each.numel() == 1:
+                    each = float(each)
+                if type(each) in (int, float):
+                    found[f"{name}[{part}]" if type(value) is tuple else name, at] = float(each).hex()
+    single = len(optimizer.param_groups) == 1
+    return {name if single else f"{name} of group {at}": value for (name, at), value in found.items()}
+
+
+def storage_key(tensor: Any) -> int:
+    return int(tensor.untyped_storage()._cdata) if is_readable(tensor) else -id(tensor)
+
+
+def take_numbers(tensor: Any) -> list[float]:
+    """All elements of a small tensor; of a large one a sample and sums that cover it. In the order of its indices."""
+    with HiddenFromProgram():
+        flat = tensor.detach().to(torch.float64).reshape(-1)
+        count = flat.numel()
+        if count <= KEPT_WHOLE:
+            return list(flat.tolist())
+        size = count // PIECES
+        sums = flat[: size * PIECES].view(PIECES, size).sum(1)
+        rest = flat[size * PIECES :].sum().reshape(1)
+        return list(torch.cat([flat[:: -(-count // PIECES)], sums, rest]).tolist())
+
+
+_weights: dict[int, Any] = {}
+
+
+def summarise_tensor(tensor: Any) -> list[float]:
+    """Count, sum, sum of magnitudes, sum of squares, and a weighted sum, which depends on the order."""
+    flat = tensor.detach().to(torch.float64).reshape(-1)
+    count = flat.numel()
+    weights = _weights.get(count)
+    if weights is None or weights.device != flat.device:
+        if len(_weights) > 64:
+            _weights.clear()
+        weights = _weights[count] = (
+            torch.arange(count, dtype=torch.float64, device=flat.device) * 0.6180339887 % 1 + 0.5
+        )
+    parts = torch.stack([flat.sum(), flat.abs().sum(), (flat * flat).sum(), (flat * weights).sum()])
+    return [float(count), *parts.tolist()]
