@@ -4,15 +4,18 @@
 # make fuzz-portable     wrong arguments to portable operators, under AddressSanitizer
 # make test-exhaustive   the slow tests       make test-adapters   Lightning, transformers, accelerate, s3, gs, NVRTC
 # make test-packages   50 packages beside torch         make test-programs   training programs that others wrote
+# make test-matrix   oldest and newest torch, Python, NumPy
+# make wheels   what a release consists of, in dist/     make test-wheel   the same, installed as a stranger does
 
 VENV := .venv
 ADAPTERS := .venv-adapters
 PACKAGES := .venv-packages
+RELEASE := .venv-release
 BIN := $(VENV)/bin
 PYTHON := $(BIN)/python
 STAMP := $(VENV)/.samerun-installed
 
-.PHONY: setup demo test test-exhaustive test-adapters test-packages test-programs lint format types bench fuzz fuzz-portable
+.PHONY: setup demo wheels test-wheel test-matrix test test-exhaustive test-adapters test-packages test-programs lint format types bench fuzz fuzz-portable
 
 setup: $(STAMP)
 
@@ -78,6 +81,25 @@ test-programs: $(PACKAGES)/.samerun-installed
 $(PACKAGES)/.samerun-installed: $(STAMP)
 	$(call make_environment,$(PACKAGES),packages)
 	$(PACKAGES)/bin/python tests/packages/declare_torchvision_operators.py
+	@touch $@
+
+# The interpreters to build and test for, oldest first: those on the path, or `make wheels PYTHONS="/a/python3.10 ..."`.
+PYTHONS := $(shell for v in 10 11 12 13 14; do python3.$$v -c '' 2>/dev/null && command -v python3.$$v; done)
+DIST := dist
+
+wheels: $(RELEASE)/.samerun-installed
+	$(RELEASE)/bin/python tools/wheels.py --out $(DIST) $(addprefix --python ,$(PYTHONS))
+
+# As root, who alone can become another user. Fetches releases of torch, which are large, into uv's cache.
+test-wheel: $(RELEASE)/.samerun-installed
+	DIST=$(DIST) PYTHONS="$(PYTHONS)" $(RELEASE)/bin/python -m pytest tests/release/test_wheel.py
+
+# The core of the suite with the oldest and newest torch, Python and NumPy; MATRIX="--every" for all between.
+test-matrix: $(RELEASE)/.samerun-installed
+	$(RELEASE)/bin/python tools/test_matrix.py $(addprefix --python ,$(PYTHONS)) $(MATRIX)
+
+$(RELEASE)/.samerun-installed: $(STAMP)
+	$(call make_environment,$(RELEASE),release)
 	@touch $@
 
 # $(1): the environment; $(2): the word by which the extras of pyproject.toml that go into it are known.

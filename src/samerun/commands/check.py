@@ -15,6 +15,7 @@ from samerun import __version__
 from samerun.base.errors import SamerunError
 from samerun.base.files import require_output_writable, write_to_file_or_stdout
 from samerun.base.guard import kill_marked_processes_on_death
+from samerun.base.native import MISSING_IN_ONE_LINE, find_missing_libraries
 from samerun.base.program_command import FORM, WORDS, ProgramCommand, raise_keyboard_interrupt_on_sigterm
 from samerun.base.target import Target, TargetForm, resolve_target
 from samerun.base.text import echo_escaped
@@ -125,6 +126,8 @@ def run_check_and_report(
     require_output_writable("--json", json_to)
     require_output_writable("--html", html_to)
     require_output_writable("--patch", patch_to)
+    if not quiet and find_missing_libraries():
+        echo_escaped(f"samerun: {MISSING_IN_ONE_LINE}", err=True)
     begin = time.time()
     ignored = [parse_ignore_rule(text) for text in options["ignore"]]
     if options["seed"] is not None and options["fix"] == "off":
