@@ -70,7 +70,7 @@ def build_release(out: Path, pythons: list[str] | None, architectures: Sequence[
         built = [sdist]
         for architecture in architectures:
             for interpreter in interpreters.values():
-                built.append(build_wheel(sdist, interpreter, architecture, out, epoch))
+                built.append(build_wheel(sdist, Path(folder, "wheel"), interpreter, architecture, out, epoch))
                 print(built[-1].name)
     subprocess.run([sys.executable, "-m", "twine", "check", "--strict", *map(str, built)], check=True)
     sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in sorted(built)]
@@ -143,23 +143,27 @@ def repack_sdist(built: Path, out: Path, epoch: int) -> Path:
     return sdist
 
 
-def build_wheel(sdist: Path, python: str, architecture: str, out: Path, epoch: int) -> Path:
-    """The wheel of one interpreter and architecture, checked."""
-    with tempfile.TemporaryDirectory() as folder:
-        with tarfile.open(sdist) as archive:
-            archive.extractall(folder, filter="data")
-        (source,) = Path(folder).iterdir()
-        tag = f"manylinux_{GLIBC.replace('.', '_')}_{architecture}"
-        suffix = subprocess.check_output([python, "-c", "import sys; print('cpython-%d%d' % sys.version_info[:2])"], text=True)
-        zig = [sys.executable, "-m", "ziglang", "cc", "-target", f"{architecture}-linux-gnu.{GLIBC}"]
-        variables = {
-            "SAMERUN_RELEASE_CC": shlex.join(zig),
-            "SOURCE_DATE_EPOCH": str(epoch),
-            "SETUPTOOLS_EXT_SUFFIX": f".{suffix.strip()}-{architecture}-linux-gnu.so",
-        }
-        built = build_with_uv(source, "--wheel", python, variables, f"-C--build-option=--plat-name={tag}")
-        check_wheel(built, tag, architecture)
-        return Path(shutil.move(built, out / built.name))
+def build_wheel(sdist: Path, folder: Path, python: str, architecture: str, out: Path, epoch: int) -> Path:
+    """The wheel of one interpreter and architecture, checked. It is built in `folder`, afresh.
+
+    zig's cache goes by the path of a source: in the same folder, what knows nothing of Python is compiled once for all.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder, filter="data")
+    (source,) = folder.iterdir()
+    tag = f"manylinux_{GLIBC.replace('.', '_')}_{architecture}"
+    show = "import sys; print('cpython-%d%d' % sys.version_info[:2])"
+    suffix = subprocess.check_output([python, "-c", show], text=True).strip()
+    zig = [sys.executable, "-m", "ziglang", "cc", "-target", f"{architecture}-linux-gnu.{GLIBC}"]
+    variables = {
+        "SAMERUN_RELEASE_CC": shlex.join(zig),
+        "SOURCE_DATE_EPOCH": str(epoch),
+        "SETUPTOOLS_EXT_SUFFIX": f".{suffix}-{architecture}-linux-gnu.so",
+    }
+    built = build_with_uv(source, "--wheel", python, variables, f"-C--build-option=--plat-name={tag}")
+    check_wheel(built, tag, architecture)
+    return Path(shutil.move(built, out / built.name))
 
 
 def check_wheel(wheel: Path, tag: str, architecture: str) -> None:

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from samerun.base.records import CheckReport, Divergence, Growth
 from samerun.base.text import escape_for_terminal
-from samerun.report.terminal import describe_divergence
+from samerun.report.terminal import describe_divergence, describe_ulp
 
 CONTEXT = 4
 MOST_GROUPS = 120
@@ -44,6 +44,7 @@ def check_report_to_html(report: CheckReport, version: str, machine: dict[str, A
         machine=machine,
         command=" ".join(report.command),
         excerpt=read_source_excerpt,
+        ulp=describe_ulp,
         cells=group_steps_evenly(report.spread) if report.spread is not None else [],
         plot=make_growth_plot(report.spread.growth) if report.spread is not None else None,
         told=describe_divergence(report.spread) if report.spread is not None else [],
@@ -129,7 +130,7 @@ def make_growth_plot(growth: tuple[Growth, ...]) -> GrowthPlot | None:
 
     points = tuple(
         PlotLabel(across(one.step), up(power), f"step {one.step}: relative {one.relative:.2g}"
-             + (f", up to {one.max_ulp} ulp" if one.max_ulp is not None else ""))
+             + (f", {describe_ulp(one.max_ulp)}" if one.max_ulp is not None else ""))
         for one, power in shown
     )  # fmt: skip
     every = max(1, math.ceil((high - low) / 6))
