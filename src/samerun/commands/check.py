@@ -61,6 +61,7 @@ if TYPE_CHECKING:
               help="Keep the traces and outputs of every run.")  # fmt: skip
 @click.option("--json", "json_to", metavar="FILE", help="Write the report as JSON; - for standard output.")
 @click.option("--html", "html_to", metavar="FILE", help="Write the report as one HTML file.")
+@click.option("--sarif", "sarif_to", metavar="FILE", help="Write the findings as SARIF, for annotations of a change.")
 @click.option("--patch", "patch_to", metavar="FILE", help="Write the fixes as a patch for git apply or patch -p1.")
 @click.option("--apply", is_flag=True, help="Make the changes of confirmed causes in the program's files.")
 @click.option("--quiet", is_flag=True, help="No progress, no human-readable report.")
@@ -109,6 +110,7 @@ def run_check_and_report(
     *,
     json_to: str | None,
     html_to: str | None,
+    sarif_to: str | None,
     patch_to: str | None,
     apply: bool,
     quiet: bool,
@@ -125,6 +127,7 @@ def run_check_and_report(
 
     require_output_writable("--json", json_to)
     require_output_writable("--html", html_to)
+    require_output_writable("--sarif", sarif_to)
     require_output_writable("--patch", patch_to)
     if not quiet and find_missing_libraries():
         echo_escaped(f"samerun: {MISSING_IN_ONE_LINE}", err=True)
@@ -167,7 +170,7 @@ def run_check_and_report(
                 search_and_report_all_findings(search, ignored, samerun_run)
             )
         progress.clear()
-        if not quiet and "-" not in (json_to, patch_to):
+        if not quiet and "-" not in (json_to, patch_to, sarif_to):
             from samerun.report.terminal import ReportConsole, show_check_report
 
             show_check_report(report, ReportConsole())
@@ -180,6 +183,10 @@ def run_check_and_report(
             write_to_file_or_stdout(
                 "--html", html_to, check_report_to_html(report, __version__, collect_machine_facts())
             )
+        if sarif_to is not None:
+            from samerun.report.sarif import check_report_to_sarif
+
+            write_to_file_or_stdout("--sarif", sarif_to, check_report_to_sarif(report, __version__))
         if patch_to is not None or apply:
             from samerun.check.search.report_records import write_or_apply_patches
 
