@@ -29,6 +29,8 @@ SANITIZE = ASAN if os.environ.get("SAMERUN_SANITIZE") else []
 RELEASE_CC = shlex.split(os.environ.get("SAMERUN_RELEASE_CC", ""))
 """For releases (tools/wheels.py): the compiler, used without the flags that the running Python was built with, so that
 the same sources give the same wheel on any machine."""
+RELEASE_LIBRARIES = os.environ.get("SAMERUN_RELEASE_LIBRARIES")
+"""A folder that keeps libraries without a tie to Python from one version's wheel to the next."""
 OPTIONAL = not (RELEASE_CC or os.environ.get("SAMERUN_REQUIRE_NATIVE"))
 """In a release, a library that cannot be built ends the build, instead of leaving a wheel without it."""
 
@@ -60,10 +62,16 @@ class WithReleaseCompiler(build_ext):
             self.compiler.set_executables(
                 compiler_so=[*RELEASE_CC, "-fPIC", "-DNDEBUG"], linker_so=[*RELEASE_CC, "-shared", "-s"]
             )
-        if ext.name not in PYTHON_MODULES:  # they see no header of Python's: one object serves all versions
-            self.compiler.set_include_dirs([])
-        super().build_extension(ext)
-        self.compiler.set_include_dirs(self.include_dirs)
+        if RELEASE_LIBRARIES is None or ext.name in PYTHON_MODULES:
+            super().build_extension(ext)
+            return
+        kept, built = Path(RELEASE_LIBRARIES, f"{ext.name}.so"), Path(self.get_ext_fullpath(ext.name))
+        if kept.exists():
+            built.parent.mkdir(parents=True, exist_ok=True)
+            self.copy_file(str(kept), str(built))
+        else:
+            super().build_extension(ext)
+            self.copy_file(str(built), str(kept))
 
 
 class TaggedByContent(bdist_wheel):

@@ -146,9 +146,11 @@ def repack_sdist(built: Path, out: Path, epoch: int) -> Path:
 def build_wheel(sdist: Path, folder: Path, python: str, architecture: str, out: Path, epoch: int) -> Path:
     """The wheel of one interpreter and architecture, checked. It is built in `folder`, afresh.
 
-    zig's cache goes by the path of a source: in the same folder, what knows nothing of Python is compiled once for all.
+    What knows nothing of Python is compiled once for all versions, and kept beside `folder`.
     """
     shutil.rmtree(folder, ignore_errors=True)
+    libraries = folder.with_name(f"libraries-{architecture}")
+    libraries.mkdir(exist_ok=True)
     with tarfile.open(sdist) as archive:
         archive.extractall(folder, filter="data")
     (source,) = folder.iterdir()
@@ -158,6 +160,7 @@ def build_wheel(sdist: Path, folder: Path, python: str, architecture: str, out: 
     zig = [sys.executable, "-m", "ziglang", "cc", "-target", f"{architecture}-linux-gnu.{GLIBC}"]
     variables = {
         "SAMERUN_RELEASE_CC": shlex.join(zig),
+        "SAMERUN_RELEASE_LIBRARIES": str(libraries),
         "SOURCE_DATE_EPOCH": str(epoch),
         "SETUPTOOLS_EXT_SUFFIX": f".{suffix}-{architecture}-linux-gnu.so",
     }
