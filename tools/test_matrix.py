@@ -32,7 +32,8 @@ LAST_WITH_OLDEST_NUMPY = "3.12"
 CORE = (
     "tests/base/test_wrapped_types.py", "tests/check/test_variations.py", "tests/commands/test_check.py",
     "tests/commands/test_doctor.py", "tests/commands/test_run_command.py", "tests/control/test_seeds.py",
-    "tests/control/test_switches.py", "tests/data/test_loader_resume.py", "tests/numerics/aten_handlers/test_portable.py",
+    "tests/control/test_switches.py", "tests/data/test_loader_resume.py",
+    "tests/numerics/aten_handlers/test_portable.py",
     "tests/numerics/kernels/test_numerics_library.py", "tests/record/watching/test_quick_mode.py",
 )  # fmt: skip
 """What meets the internals of Python, torch and NumPy: recorder, interceptors, seeds, switches, kernels, reports."""
@@ -124,7 +125,8 @@ def test_combination(combination: Combination, python: str, arguments: Sequence[
     show = "import sys, torch, numpy; print(sys.version.split()[0], torch.__version__, numpy.__version__)"
     versions = subprocess.check_output([interpreter, "-W", "ignore", "-c", show], text=True).split()
     done = subprocess.run(
-        [interpreter, "-m", "pytest", "-m", "not exhaustive", "-n", "2", "-p", "no:cacheprovider", *(arguments or CORE)],
+        [interpreter, "-m", "pytest", "-m", "not exhaustive", "-n", "2", "-p", "no:cacheprovider",
+         *(arguments or CORE)],
         cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     what = "Python {}, torch {}, NumPy {}".format(*versions)
@@ -135,7 +137,7 @@ def read_test_requirements() -> list[str]:
     """What samerun and its tests need, as pyproject.toml says."""
     if sys.version_info < (3, 11):
         sys.exit("test_matrix: run this with Python 3.11 or later.")
-    import tomllib
+    import tomllib  # type: ignore[import-not-found]
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     needed: list[str] = [*project["dependencies"], *project["optional-dependencies"]["dev"]]

@@ -2,10 +2,11 @@
 
     python tools/wheels.py --out dist [--python PATH ...] [--architecture x86_64 --architecture aarch64] [--all]
 
-The compiler is `zig cc`, which cross-compiles and links against the symbols of an old glibc wherever it runs. Two builds
-of the same sources give the same files, byte for byte: time stamps are those of the last commit (or SOURCE_DATE_EPOCH),
-file modes and order are fixed, and no flag of the building Python reaches the compiler. Each wheel is checked before it
-is put into the folder: every library is there, and auditwheel finds nothing newer than its tag promises.
+The compiler is `zig cc`, which cross-compiles and links against the symbols of an old glibc wherever it runs. Two
+builds of the same sources give the same files, byte for byte: time stamps are those of the last commit (or
+SOURCE_DATE_EPOCH), file modes and order are fixed, and no flag of the building Python reaches the compiler. Each wheel is
+checked before it is put into the folder: every library is there, and auditwheel finds nothing newer than its tag
+promises. The headers of Debian's own Python do not do: they are meant for one machine's folders of headers.
 """
 
 from __future__ import annotations
@@ -41,9 +42,13 @@ class BuildError(Exception):
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Build the source distribution and the wheels of a release.")
     parser.add_argument("--out", type=Path, default=ROOT / "dist", help="the folder they go into")
-    parser.add_argument("--python", action="append", help="an interpreter to build for (default: python3.10 ... on PATH)")
+    parser.add_argument(
+        "--python", action="append", help="an interpreter to build for (default: python3.10 ... on PATH)"
+    )
     parser.add_argument("--architecture", action="append", choices=ARCHITECTURES, help="default: all")
-    parser.add_argument("--all", action="store_true", help=f"fail if an interpreter of {', '.join(VERSIONS)} is missing")
+    parser.add_argument(
+        "--all", action="store_true", help=f"fail if an interpreter of {', '.join(VERSIONS)} is missing"
+    )
     options = parser.parse_args(arguments)
     try:
         build_release(options.out.resolve(), options.python, options.architecture or ARCHITECTURES, options.all)
@@ -88,7 +93,9 @@ def find_interpreters(paths: list[str] | None) -> dict[str, str]:
         if done.returncode == 0 and version in VERSIONS and implementation == "CPython":
             found[version] = path
         elif paths:
-            raise BuildError(f"{path} is not a CPython of {VERSIONS[0]} to {VERSIONS[-1]}: {done.stdout or done.stderr}")
+            raise BuildError(
+                f"{path} is not a CPython of {VERSIONS[0]} to {VERSIONS[-1]}: {done.stdout or done.stderr}"
+            )
     return {version: found[version] for version in VERSIONS if version in found}
 
 
@@ -106,7 +113,9 @@ def copy_sources(to: Path) -> None:
     """The files that git knows, as they are now: what else lies in the folder does not get into a release."""
     done = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
     if done.returncode:
-        shutil.copytree(ROOT, to, ignore=shutil.ignore_patterns("*.so", "*.egg-info", "build", "dist", ".venv*", "__pycache__"))
+        shutil.copytree(
+            ROOT, to, ignore=shutil.ignore_patterns("*.so", "*.egg-info", "build", "dist", ".venv*", "__pycache__")
+        )
         return
     for name in filter(None, done.stdout.split("\0")):
         if (ROOT / name).is_file():

@@ -23,7 +23,8 @@ for cell in json.load(open(sys.argv[1])):
     report = result.result
     told.append({"ok": result.success, "errors": errors.getvalue()})
     if hasattr(report, "_repr_html_"):
-        told[-1] |= {"verdict": report.verdict, "text": repr(report), "page": report._repr_html_(), "record": report.record}
+        told[-1] |= {"verdict": report.verdict, "text": repr(report), "page": report._repr_html_()}
+        told[-1]["record"] = report.record
 json.dump(told, open("told.json", "w"))
 """
 CELLS = [
@@ -46,7 +47,8 @@ def test_cells_are_checked_behind_those_that_ran(tmp_path: Path) -> None:
     (tmp_path / "cells.json").write_text(json.dumps(CELLS))
     (tmp_path / "shell.py").write_text(SHELL)
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "shell.py", "cells.json"], cwd=tmp_path, capture_output=True, text=True, timeout=900,
+        [sys.executable, "-W", "ignore", "shell.py", "cells.json"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=900,
         env={**os.environ, "IPYTHONDIR": str(tmp_path / "ipython")},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

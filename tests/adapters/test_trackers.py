@@ -67,7 +67,12 @@ def test_a_tracker_holds_the_receipt(tracker: str, tmp_path: Path) -> None:
         pytest.skip(f"{tracker} is not installed; `make test-packages` runs this")
     (tmp_path / "train.py").write_text(TRAIN + PROGRAMS[tracker])
     done = subprocess.run(
-        [sys.executable, "train.py"], cwd=tmp_path, env={**os.environ, **OFFLINE}, capture_output=True, text=True, timeout=600
+        [sys.executable, "train.py"],
+        cwd=tmp_path,
+        env={**os.environ, **OFFLINE},
+        capture_output=True,
+        text=True,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     digest = json.loads((tmp_path / "run.json").read_text())["digest"]
@@ -79,7 +84,7 @@ def test_what_cannot_be_logged_is_said(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     with pytest.raises(SamerunError, match="no run of MLflow or wandb is active"):
         log_receipt(tmp_path / "run.json")
-    with pytest.raises(SamerunError, match="a builtins.dict is not a run that samerun knows"):
+    with pytest.raises(SamerunError, match=r"a builtins\.dict is not a run that samerun knows"):
         log_receipt(tmp_path / "run.json", to={})
     (tmp_path / "other.json").write_text("{}")
     with pytest.raises(SamerunError, match="not a samerun receipt"):

@@ -20,7 +20,7 @@ PAGES = {
 STORIES = {"docs/data.md": 5, "docs/portable.md": 3, "docs/howto/different-with-more-workers.md": 1}
 """Page -> least number of its examples, which run one after the other: later ones use what earlier ones made."""
 TUTORIAL = "docs/tutorial.md"
-"""Its examples are files and commands: what a command shows stands on the page, in order, and its exit code in front."""
+"""Its examples are files and commands: what a command prints, in order, and its exit code stand on the page."""
 ONE_RANK = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
 """What torchrun sets."""
 
@@ -85,7 +85,11 @@ def test_the_tutorial_runs(tmp_path: Path) -> None:
         assert commands
         for command, shown in commands:
             done = subprocess.run(
-                [sys.executable, "-m", "samerun", *command.split()], cwd=tmp_path, capture_output=True, text=True, timeout=600
+                [sys.executable, "-m", "samerun", *command.split()],
+                cwd=tmp_path,
+                capture_output=True,
+                text=True,
+                timeout=600,
             )
             assert title == f"exit code {done.returncode}", done.stdout + done.stderr
             at = 0

@@ -102,6 +102,10 @@ def test_one_version_everywhere() -> None:
 
 def test_every_page_is_on_the_site() -> None:
     """Decisions are reached from their index; all others stand in the navigation."""
-    pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "decisions"}
+    pages = {
+        str(page.relative_to(ROOT / "docs"))
+        for page in (ROOT / "docs").rglob("*.md")
+        if page.parent.name != "decisions"
+    }
     listed = set(re.findall(r"^ +- ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.M))
     assert listed == pages | {"decisions/README.md"}

@@ -1,8 +1,8 @@
 """Notebooks: after ``%load_ext samerun``, ``%%samerun`` checks a cell, and its report is shown below.
 
 A check needs fresh processes, and those do not have the notebook's variables. What the kernel has run is known, though:
-the cells that succeeded, in the order in which they ran, and then the checked cell make a program, which computes in each
-fresh process what the notebook has computed. No variable is copied or pickled.
+the cells that succeeded, in the order in which they ran, and then the checked cell make a program, which computes in
+each fresh process what the notebook has computed. No variable is copied or pickled.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def log_receipt(path: str | os.PathLike[str], to: Any = None) -> list[str]:
                 return [name]
         raise SamerunError(
             f"log_receipt(to=...): a {kind} is not a run that samerun knows.",
-            hint="Give a run of wandb or Aim or a SummaryWriter of TensorBoard; MLflow's active run is found without `to`.",
+            hint="Give a run of wandb or Aim, or TensorBoard's SummaryWriter; MLflow's run is found without `to`.",
         )
     reached = [name for name, log_active in _ACTIVE.items() if log_active(file, summary)]
     if not reached:

@@ -14,8 +14,8 @@ FINDINGS = ("differs", "too late")
 
 WITHOUT_LIBRARIES = "These C libraries were not built. Python does their work, with the same results and slower."
 HOW_TO_GET_LIBRARIES = (
-    "To have them: install the wheel of this system, where there is one, or reinstall samerun where there is gcc or clang "
-    "(pip install --force-reinstall --no-binary samerun --no-deps samerun)."
+    "To have them: install the wheel of this system, where there is one, or reinstall samerun where there is gcc or "
+    "clang (pip install --force-reinstall --no-binary samerun --no-deps samerun)."
 )
 
 
@@ -38,7 +38,9 @@ def show_switches(record: dict[str, Any], console: Console, everything: bool) ->
     console.print(Padding(_make_machine_table(record["machine"]), (0, 0, 0, 2), expand=False))
     if record["missing_libraries"]:
         console.print()
-        console.print(Padding(Text(f"Not installed: {', '.join(record['missing_libraries'])}", style="bold"), (0, 0, 0, 2)))
+        console.print(
+            Padding(Text(f"Not installed: {', '.join(record['missing_libraries'])}", style="bold"), (0, 0, 0, 2))
+        )
         console.print(Padding(Text(f"{WITHOUT_LIBRARIES} {HOW_TO_GET_LIBRARIES}"), (0, 0, 0, 4)))
 
 

@@ -23,7 +23,9 @@ def check_report_to_sarif(report: CheckReport, version: str) -> str:
         "name": "samerun",
         "version": version,
         "informationUri": "https://github.com/samerun/samerun",
-        "rules": [{"id": rule, "helpUri": CAUSES_PAGE if rule == NO_CAUSE else f"{CAUSES_PAGE}#{rule}"} for rule in rules],
+        "rules": [
+            {"id": rule, "helpUri": CAUSES_PAGE if rule == NO_CAUSE else f"{CAUSES_PAGE}#{rule}"} for rule in rules
+        ],
     }
     log = {"$schema": SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": results}]}
     return json.dumps(log, indent=2) + "\n"
@@ -34,7 +36,9 @@ def _collect_results(report: CheckReport) -> list[dict[str, Any]]:
         return []
     hazards = [one for one in report.causes if not one.ignored]
     results = [
-        _make_result(one.kind, one.certain, (*one.evidence, *([one.fix.summary] if one.fix else [])), one.file, one.line)
+        _make_result(
+            one.kind, one.certain, (*one.evidence, *([one.fix.summary] if one.fix else [])), one.file, one.line
+        )
         for one in hazards
     ]
     cause, first = report.cause, report.first_difference
