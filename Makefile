@@ -4,6 +4,7 @@
 # make fuzz-portable     wrong arguments to portable operators, under AddressSanitizer
 # make test-exhaustive   the slow tests       make test-adapters   Lightning, transformers, accelerate, s3, gs, NVRTC
 # make test-packages   50 packages beside torch         make test-programs   training programs that others wrote
+# make docs   the site, in build/site, with warnings as errors
 # make test-matrix   oldest and newest torch, Python, NumPy
 # make wheels   what a release consists of, in dist/     make test-wheel   the same, installed as a stranger does
 
@@ -11,11 +12,12 @@ VENV := .venv
 ADAPTERS := .venv-adapters
 PACKAGES := .venv-packages
 RELEASE := .venv-release
+DOCS := .venv-docs
 BIN := $(VENV)/bin
 PYTHON := $(BIN)/python
 STAMP := $(VENV)/.samerun-installed
 
-.PHONY: setup demo wheels test-wheel test-matrix test test-exhaustive test-adapters test-packages test-programs lint format types bench fuzz fuzz-portable
+.PHONY: setup demo wheels test-wheel test-matrix docs test test-exhaustive test-adapters test-packages test-programs lint format types bench fuzz fuzz-portable
 
 setup: $(STAMP)
 
@@ -62,8 +64,8 @@ test-exhaustive: $(STAMP)
 # environment sees the packages of the main one behind its own: torch stays the one that is pinned, and is not
 # installed twice. pip never changes what lies outside of the environment that it installs into.
 test-adapters: $(ADAPTERS)/.samerun-installed
-	OMP_NUM_THREADS=1 $(ADAPTERS)/bin/python -m pytest -n 2 --dist worksteal tests/adapters/test_adapters.py tests/record/receipt/test_remote.py \
-		tests/numerics/cuda/test_cuda_sources.py tests/repository/test_packages.py -k "lightning or transformers or accelerate or s3 or gs or cuda_sources"
+	OMP_NUM_THREADS=1 $(ADAPTERS)/bin/python -m pytest -n 2 --dist worksteal tests/adapters/test_adapters.py tests/adapters/test_notebook.py tests/record/receipt/test_remote.py \
+		tests/numerics/cuda/test_cuda_sources.py tests/repository/test_packages.py -k "notebook or lightning or transformers or accelerate or s3 or gs or cuda_sources"
 
 $(ADAPTERS)/.samerun-installed: $(STAMP)
 	$(call make_environment,$(ADAPTERS),adapters)
@@ -72,7 +74,7 @@ $(ADAPTERS)/.samerun-installed: $(STAMP)
 # The packages that people use most beside torch, each used a little, alone and under samerun: plain and watched output
 # are compared. Over 1.5 GB, so it has an environment of its own too. Nothing is fetched while the tests run.
 test-packages: $(PACKAGES)/.samerun-installed
-	REQUIRE_PACKAGES=1 OMP_NUM_THREADS=1 $(PACKAGES)/bin/python -m pytest -n 2 --dist worksteal tests/repository/test_packages.py
+	REQUIRE_PACKAGES=1 OMP_NUM_THREADS=1 $(PACKAGES)/bin/python -m pytest -n 2 --dist worksteal tests/repository/test_packages.py tests/adapters/test_trackers.py
 
 # Programs that others wrote, taken from their repositories (tests/programs/public/README.md).
 test-programs: $(PACKAGES)/.samerun-installed
@@ -97,6 +99,13 @@ test-wheel: $(RELEASE)/.samerun-installed
 # The core of the suite with the oldest and newest torch, Python and NumPy; MATRIX="--every" for all between.
 test-matrix: $(RELEASE)/.samerun-installed
 	$(RELEASE)/bin/python tools/test_matrix.py $(addprefix --python ,$(PYTHONS)) $(MATRIX)
+
+docs: $(DOCS)/.samerun-installed
+	NO_MKDOCS_2_WARNING=1 PYTHONPATH=src $(DOCS)/bin/python -m mkdocs build --strict --quiet --site-dir build/site
+
+$(DOCS)/.samerun-installed: $(STAMP)
+	$(call make_environment,$(DOCS),docs)
+	@touch $@
 
 $(RELEASE)/.samerun-installed: $(STAMP)
 	$(call make_environment,$(RELEASE),release)

@@ -4,8 +4,8 @@
 
 The compiler is `zig cc`, which cross-compiles and links against the symbols of an old glibc wherever it runs. Two
 builds of the same sources give the same files, byte for byte: time stamps are those of the last commit (or
-SOURCE_DATE_EPOCH), file modes and order are fixed, and no flag of the building Python reaches the compiler. Each wheel is
-checked before it is put into the folder: every library is there, and auditwheel finds nothing newer than its tag
+SOURCE_DATE_EPOCH), file modes and order are fixed, and no flag of the building Python reaches the compiler. Each wheel
+is checked before it is put into the folder: every library is there, and auditwheel finds nothing newer than its tag
 promises. The headers of Debian's own Python do not do: they are meant for one machine's folders of headers.
 """
 

@@ -50,15 +50,8 @@ events = EventAccumulator("logs").Reload()
 shown = text.tensor_proto.string_val[0].decode()
 print(shown.partition("digest | ")[2].split(" ")[0], ["samerun/run.json"])
 """,
-    "aim": """
-import aim
-run = aim.Run(repo=".", system_tracking_interval=None, log_system_params=False, capture_terminal_logs=False)
-print(log_receipt("run.json", to=run))
-print(run["samerun"]["digest"], ["samerun/run.json"])
-run.close()
-""",
 }
-OFFLINE = {"WANDB_MODE": "offline", "WANDB_SILENT": "true", "DO_NOT_TRACK": "1", "__AIM_DISABLE_TELEMETRY__": "1"}
+OFFLINE = {"WANDB_MODE": "offline", "WANDB_SILENT": "true", "DO_NOT_TRACK": "1"}
 
 
 @pytest.mark.parametrize("tracker", PROGRAMS)
