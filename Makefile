@@ -6,15 +6,20 @@
 # make test-adapters     Lightning, transformers, accelerate, s3, gs, NVRTC
 # make gpu             what only a CUDA device can tell, in MINUTES=40; needs torch alone
 # make test-packages   50 packages beside torch         make test-programs   training programs that others wrote
+# make docs   the site, in build/site, with warnings as errors
+# make test-matrix   oldest and newest torch, Python, NumPy
+# make wheels   what a release consists of, in dist/     make test-wheel   the same, installed as a stranger does
 
 VENV := .venv
 ADAPTERS := .venv-adapters
 PACKAGES := .venv-packages
+RELEASE := .venv-release
+DOCS := .venv-docs
 BIN := $(VENV)/bin
 PYTHON := $(BIN)/python
 STAMP := $(VENV)/.samerun-installed
 
-.PHONY: setup demo test test-slow test-exhaustive test-adapters test-packages test-programs lint format types bench fuzz fuzz-portable gpu
+.PHONY: setup demo wheels test-wheel test-matrix docs test test-slow test-exhaustive test-adapters test-packages test-programs lint format types bench fuzz fuzz-portable gpu
 
 setup: $(STAMP)
 
@@ -65,8 +70,8 @@ test-exhaustive: $(STAMP)
 # environment sees the packages of the main one behind its own: torch stays the one that is pinned, and is not
 # installed twice. pip never changes what lies outside of the environment that it installs into.
 test-adapters: $(ADAPTERS)/.samerun-installed
-	OMP_NUM_THREADS=1 $(ADAPTERS)/bin/python -m pytest -n 2 --dist worksteal tests/adapters/test_adapters.py tests/record/receipt/test_remote.py \
-		tests/numerics/cuda/test_cuda_sources.py tests/repository/test_packages.py -k "lightning or transformers or accelerate or s3 or gs or cuda_sources"
+	OMP_NUM_THREADS=1 $(ADAPTERS)/bin/python -m pytest -n 2 --dist worksteal tests/adapters/test_adapters.py tests/adapters/test_notebook.py tests/record/receipt/test_remote.py \
+		tests/numerics/cuda/test_cuda_sources.py tests/repository/test_packages.py -k "notebook or lightning or transformers or accelerate or s3 or gs or cuda_sources"
 
 $(ADAPTERS)/.samerun-installed: $(STAMP)
 	$(call make_environment,$(ADAPTERS),adapters)
@@ -75,7 +80,7 @@ $(ADAPTERS)/.samerun-installed: $(STAMP)
 # The packages that people use most beside torch, each used a little, alone and under samerun: plain and watched output
 # are compared. Over 1.5 GB, so it has an environment of its own too. Nothing is fetched while the tests run.
 test-packages: $(PACKAGES)/.samerun-installed
-	REQUIRE_PACKAGES=1 OMP_NUM_THREADS=1 $(PACKAGES)/bin/python -m pytest -n 2 --dist worksteal tests/repository/test_packages.py
+	REQUIRE_PACKAGES=1 OMP_NUM_THREADS=1 $(PACKAGES)/bin/python -m pytest -n 2 --dist worksteal tests/repository/test_packages.py tests/adapters/test_trackers.py
 
 # Programs that others wrote, taken from their repositories (tests/programs/public/README.md).
 test-programs: $(PACKAGES)/.samerun-installed
@@ -84,6 +89,32 @@ test-programs: $(PACKAGES)/.samerun-installed
 $(PACKAGES)/.samerun-installed: $(STAMP)
 	$(call make_environment,$(PACKAGES),packages)
 	$(PACKAGES)/bin/python tests/packages/declare_torchvision_operators.py
+	@touch $@
+
+# The interpreters to build and test for, oldest first: those on the path, or `make wheels PYTHONS="/a/python3.10 ..."`.
+PYTHONS := $(shell for v in 10 11 12 13 14; do python3.$$v -c '' 2>/dev/null && command -v python3.$$v; done)
+DIST := dist
+
+wheels: $(RELEASE)/.samerun-installed
+	$(RELEASE)/bin/python tools/wheels.py --out $(DIST) $(addprefix --python ,$(PYTHONS))
+
+# As root, who alone can become another user. Fetches releases of torch, which are large, into uv's cache.
+test-wheel: $(RELEASE)/.samerun-installed
+	DIST=$(DIST) PYTHONS="$(PYTHONS)" $(RELEASE)/bin/python -m pytest tests/release/test_wheel.py
+
+# The core of the suite with the oldest and newest torch, Python and NumPy; MATRIX="--every" for all between.
+test-matrix: $(RELEASE)/.samerun-installed
+	$(RELEASE)/bin/python tools/test_matrix.py $(addprefix --python ,$(PYTHONS)) $(MATRIX)
+
+docs: $(DOCS)/.samerun-installed
+	NO_MKDOCS_2_WARNING=1 PYTHONPATH=src $(DOCS)/bin/python -m mkdocs build --strict --quiet --site-dir build/site
+
+$(DOCS)/.samerun-installed: $(STAMP)
+	$(call make_environment,$(DOCS),docs)
+	@touch $@
+
+$(RELEASE)/.samerun-installed: $(STAMP)
+	$(call make_environment,$(RELEASE),release)
 	@touch $@
 
 # $(1): the environment; $(2): the word by which the extras of pyproject.toml that go into it are known.

@@ -10,6 +10,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "x86_features.h"
+
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
 #define HAVE_X86 1
@@ -180,8 +182,7 @@ typedef void gomp_parallel_t(void (*work)(void *), void *job, unsigned threads, 
 int samerun_digest_try_initialize(void) {
     const uint16_t one = 1;
 #ifdef HAVE_X86
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx2")) accumulate_input = accumulate_input_avx2;
+    if (x86_has_avx2()) accumulate_input = accumulate_input_avx2;
 #endif
     return *(const uint8_t *)&one;
 }

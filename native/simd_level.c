@@ -3,6 +3,7 @@
 #include <stdint.h>
 
 #include "portable.h"
+#include "x86_features.h"
 
 static int forced = -1;
 
@@ -20,12 +21,8 @@ const char *samerun_simd_level_name(int level) {
 int samerun_simd_level_is_supported(int level) {
     if (level == LEVEL_PLAIN) return 1;
 #if defined(__x86_64__)
-    __builtin_cpu_init();
-    int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
-    if (level == LEVEL_AVX2) return avx2;
-    if (level == LEVEL_AVX512)
-        return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-               __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+    if (level == LEVEL_AVX2) return x86_has_avx2();
+    if (level == LEVEL_AVX512) return x86_has_avx512();
 #endif
     return 0;
 }

@@ -58,6 +58,7 @@ _WHERE = {
     "fixed_rng": "samerun.control.rng.isolation",
     "get_rng_state": "samerun.control.rng.state",
     "isolate_rng": "samerun.control.rng.isolation",
+    "load_ipython_extension": "samerun.adapters.notebook",
     "load_state_dict": "samerun.control.rng.state",
     "mark": "samerun.record.watching.start",
     "portable": "samerun.numerics.dispatch.portable",

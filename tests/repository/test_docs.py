@@ -12,10 +12,13 @@ from types import ModuleType
 import pytest
 from repository_paths import ROOT
 
+import samerun
 from samerun.check.causes.table import CAUSES
 from samerun.check.variations.table import VARIATIONS
 from samerun.control.switches.table import SWITCHES
 
+REPOSITORY, RAW = "https://github.com/samerun/samerun", "https://raw.githubusercontent.com/samerun/samerun"
+"""Links of README.md are absolute, because it is shown on other pages too; what they lead to lies here."""
 OWN = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*.md")]
 
 
@@ -70,9 +73,10 @@ def anchors(page: Path) -> set[str]:
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
         path, _, anchor = target.partition("#")
-        if "://" in path:
+        inside = re.fullmatch(rf"{REPOSITORY}/(?:blob|tree|raw)/main/(.*)|{RAW}/main/(.*)", path)
+        if "://" in path and inside is None:
             continue
-        there = (page.parent / path).resolve() if path else page
+        there = ROOT / (inside[1] or inside[2]) if inside else (page.parent / path).resolve() if path else page
         assert there.exists(), f"{page.name}: {target}"
         if anchor:
             assert anchor in anchors(there), f"{page.name}: {target}"
@@ -87,3 +91,23 @@ def test_every_decision_is_in_the_index() -> None:
 
 def test_the_page_of_results_is_what_the_files_say() -> None:
     subprocess.run([sys.executable, ROOT / "benchmarks" / "result_tables.py", "page", "--check"], check=True)
+
+
+def test_one_version_everywhere() -> None:
+    """It stands in the package; what cannot be made from it agrees."""
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.findall(r"^version: (.*)$", citation, re.M) == [samerun.__version__]
+    assert re.search(r"^## (\S+)", changelog, re.M)[1] == samerun.__version__  # type: ignore[index]
+    assert 'dynamic = ["version"]' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+
+
+def test_every_page_is_on_the_site() -> None:
+    """Decisions are reached from their index; all others stand in the navigation."""
+    pages = {
+        str(page.relative_to(ROOT / "docs"))
+        for page in (ROOT / "docs").rglob("*.md")
+        if page.parent.name != "decisions"
+    }
+    listed = set(re.findall(r"^ +- ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.M))
+    assert listed == pages | {"decisions/README.md"}

@@ -32,6 +32,27 @@ def try_load_built_library(module_file: str, library_name: str, *, keep_gil: boo
         return None
 
 
+LIBRARIES = (
+    "base/_wrap", "data/_states", "numerics/kernels/_portable", "record/digests/_digest", "record/receipt/_folder",
+    "record/watching/_entropy", "record/watching/_watch",
+)  # fmt: skip
+"""Every library, below the folder of the package."""
+ONLY_ON_LINUX = "record/watching/_entropy"
+
+MISSING_IN_ONE_LINE = (
+    "its C libraries are not installed for this Python; Python does their work, with the same result and slower. "
+    "`samerun doctor` says how to get them."
+)
+
+
+def find_missing_libraries() -> list[str]:
+    """Names of the libraries that were not built, or do not load here. Each is loaded to find out."""
+    package = Path(__file__).parent.parent
+    wanted = [name for name in LIBRARIES if name != ONLY_ON_LINUX or sys.platform == "linux"]
+    paths = {Path(name).name: package / name for name in wanted}
+    return [name for name, path in paths.items() if try_load_built_library(str(path), name) is None]
+
+
 # --- The OpenMP threads that torch computes with, lent to our own C code. They are awake between two operators. Threads
 # of our own beside them would share the cores with theirs, which wait for the next operator without sleeping.
 _in_child = False

@@ -15,6 +15,7 @@ from samerun import __version__
 from samerun.base.errors import SamerunError
 from samerun.base.files import require_output_writable, write_to_file_or_stdout
 from samerun.base.guard import kill_marked_processes_on_death
+from samerun.base.native import MISSING_IN_ONE_LINE, find_missing_libraries
 from samerun.base.program_command import FORM, WORDS, ProgramCommand, raise_keyboard_interrupt_on_sigterm
 from samerun.base.target import Target, TargetForm, resolve_target
 from samerun.base.text import echo_escaped
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
               help="Keep the traces and outputs of every run.")  # fmt: skip
 @click.option("--json", "json_to", metavar="FILE", help="Write the report as JSON; - for standard output.")
 @click.option("--html", "html_to", metavar="FILE", help="Write the report as one HTML file.")
+@click.option("--sarif", "sarif_to", metavar="FILE", help="Write the findings as SARIF, for annotations of a change.")
 @click.option("--patch", "patch_to", metavar="FILE", help="Write the fixes as a patch for git apply or patch -p1.")
 @click.option("--apply", is_flag=True, help="Make the changes of confirmed causes in the program's files.")
 @click.option("--quiet", is_flag=True, help="No progress, no human-readable report.")
@@ -123,6 +125,7 @@ def run_check_and_report(
     *,
     json_to: str | None,
     html_to: str | None,
+    sarif_to: str | None,
     patch_to: str | None,
     apply: bool,
     quiet: bool,
@@ -140,7 +143,10 @@ def run_check_and_report(
 
     require_output_writable("--json", json_to)
     require_output_writable("--html", html_to)
+    require_output_writable("--sarif", sarif_to)
     require_output_writable("--patch", patch_to)
+    if not quiet and find_missing_libraries():
+        echo_escaped(f"samerun: {MISSING_IN_ONE_LINE}", err=True)
     begin = time.time()
     ignored = [parse_ignore_rule(text) for text in options["ignore"]]
     if options["seed"] is not None and options["fix"] == "off":
@@ -186,7 +192,7 @@ def run_check_and_report(
             )
         progress.clear()
         report = add_lint_hints(report, words)
-        if not quiet and "-" not in (json_to, patch_to):
+        if not quiet and "-" not in (json_to, patch_to, sarif_to):
             from samerun.report.terminal import ReportConsole, show_check_report
 
             show_check_report(report, ReportConsole())
@@ -199,6 +205,10 @@ def run_check_and_report(
             write_to_file_or_stdout(
                 "--html", html_to, check_report_to_html(report, __version__, collect_machine_facts())
             )
+        if sarif_to is not None:
+            from samerun.report.sarif import check_report_to_sarif
+
+            write_to_file_or_stdout("--sarif", sarif_to, check_report_to_sarif(report, __version__))
         if patch_to is not None or apply:
             from samerun.check.search.report_records import write_or_apply_patches
 

@@ -20,6 +20,7 @@ from samerun.base.errors import SamerunError
 from samerun.base.files import require_output_writable
 from samerun.base.guard import kill_marked_processes_on_death
 from samerun.base.launch import prepend_bootstrap_to_pythonpath
+from samerun.base.native import find_missing_libraries
 from samerun.base.program_command import (
     FORM,
     ProgramCommand,
@@ -103,7 +104,8 @@ def survey_and_report(
         seen = survey_this_process(policy)
         seen["program"] = None
     findings = [one for one in seen["switches"] if one["verdict"] in FINDINGS]
-    record = {"schema": 1, "samerun": __version__, "verdict": "findings" if findings else "clean", **seen}
+    missing = {"missing_libraries": find_missing_libraries()}
+    record = {"schema": 1, "samerun": __version__, "verdict": "findings" if findings else "clean", **seen, **missing}
     from samerun.report.doctor import show_switches
     from samerun.report.output import show_and_write_record
 

@@ -12,6 +12,12 @@ from rich.text import Text
 MARKS = {"ok": ("=", "green"), "differs": ("x", "red"), "too late": ("x", "red"), "not applicable": ("-", "dim")}
 FINDINGS = ("differs", "too late")
 
+WITHOUT_LIBRARIES = "These C libraries were not built. Python does their work, with the same results and slower."
+HOW_TO_GET_LIBRARIES = (
+    "To have them: install the wheel of this system, where there is one, or reinstall samerun where there is gcc or "
+    "clang (pip install --force-reinstall --no-binary samerun --no-deps samerun)."
+)
+
 
 def show_switches(record: dict[str, Any], console: Console, everything: bool) -> None:
     """Print the record of a doctor; reads well in 80 columns."""
@@ -30,6 +36,12 @@ def show_switches(record: dict[str, Any], console: Console, everything: bool) ->
         console.print(Padding(Text(way_out), (0, 0, 0, 4)))
     console.print()
     console.print(Padding(_make_machine_table(record["machine"]), (0, 0, 0, 2), expand=False))
+    if record["missing_libraries"]:
+        console.print()
+        console.print(
+            Padding(Text(f"Not installed: {', '.join(record['missing_libraries'])}", style="bold"), (0, 0, 0, 2))
+        )
+        console.print(Padding(Text(f"{WITHOUT_LIBRARIES} {HOW_TO_GET_LIBRARIES}"), (0, 0, 0, 4)))
 
 
 def _make_verdict_text(record: dict[str, Any], findings: int) -> Text:
@@ -110,8 +122,7 @@ MAX_SHOWN_VECTORS = 20
 
 HOW_TO_BUILD = (
     "The C library was not built, or does not run here. portable() gives the same bits without it, by the slow "
-    "reference in NumPy. To have it: reinstall samerun where there is gcc or clang "
-    "(pip install --force-reinstall --no-binary samerun samerun)."
+    f"reference in NumPy. {HOW_TO_GET_LIBRARIES}"
 )
 WHAT_TO_DO = (
     "These kernels must not be relied on here: portable() would not give the specified bits. Please report the "

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from samerun.base.records import CheckReport, Divergence, Growth, NeutralResult
 from samerun.base.text import escape_for_terminal
-from samerun.report.terminal import describe_divergence, describe_neutral_numbers
+from samerun.report.terminal import describe_divergence, describe_neutral_numbers, describe_ulp
 
 CONTEXT = 4
 MOST_GROUPS = 120
@@ -44,6 +44,7 @@ def check_report_to_html(report: CheckReport, version: str, machine: dict[str, A
         machine=machine,
         command=" ".join(report.command),
         excerpt=read_source_excerpt,
+        ulp=describe_ulp,
         cells=group_steps_evenly(report.spread) if report.spread is not None else [],
         plot=make_growth_plot(report.spread.growth) if report.spread is not None else None,
         neutral_plot=make_neutral_plot,
@@ -117,7 +118,7 @@ class GrowthPlot:
 
 def make_growth_plot(growth: tuple[Growth, ...]) -> GrowthPlot | None:
     """The relative difference of the parameters over steps, on a log scale."""
-    told = [f"relative {g.relative:.2g}" + (f", up to {g.max_ulp} ulp" if g.max_ulp is not None else "")
+    told = [f"relative {g.relative:.2g}" + (f", {describe_ulp(g.max_ulp)}" if g.max_ulp is not None else "")
             for g in growth if g.relative]  # fmt: skip
     return make_log_plot([(one.step, one.relative) for one in growth if one.relative], told)
 

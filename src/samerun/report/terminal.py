@@ -1,4 +1,4 @@
-"""The console that reports are printed to, and the report of a check on it: verdict, first difference, cause, fix."""
+"""The console that reports are printed to, and the report of a check on it: verdict, cause, fix, then the evidence."""
 
 from __future__ import annotations
 
@@ -58,24 +58,28 @@ MARKS = {"same": ("=", "green"), "different": ("x", "red"), "skipped": ("-", "di
 def show_check_report(report: CheckReport, console: Console) -> None:
     """Print the report; reads well in 80 columns."""
     console.print(make_verdict_line(report))
-    console.print()
     if report.neutral is not None:
+        console.print()
         console.print(Padding(make_neutral_section(report.neutral), (0, 0, 0, INDENT), expand=False))
-    else:
-        console.print(Padding(make_variation_table(report), (0, 0, 0, INDENT), expand=False))
     if report.verdict == DIFFERENT:
         fixed = make_fix_section(report)
-        first, growth, cause = (
+        for part in (
+            make_cause_section(report),
+            fixed,
+            make_hazard_section(report),
             make_first_difference_section(report),
             make_growth_section(report),
-            make_cause_section(report),
-        )
-        for part in (first, growth, cause, fixed, make_hazard_section(report)):
+        ):
             if part is not None:
                 console.print()
                 console.print(part)
             if part is not None and part is fixed:
                 show_patch(report, console)
+    if report.neutral is None:
+        console.print()
+        if report.verdict == DIFFERENT:
+            console.print(Text("What was varied", style="bold"))
+        console.print(Padding(make_variation_table(report), (0, 0, 0, INDENT), expand=False))
     for note in report.notes:
         console.print()
         console.print(Text(note, style="yellow"))
@@ -195,7 +199,7 @@ def describe_value_difference_and_inputs(first: FirstDifference) -> str:
         if first.max_abs is not None:
             parts.append(f"by up to {first.max_abs:.3g}")
         if first.max_ulp is not None:
-            parts.append(f"({first.max_ulp} ulp)" if first.max_ulp < 10**6 else "(more than a million ulp)")
+            parts.append(f"({describe_ulp(first.max_ulp)})")
     inputs = {
         "same": "its inputs are the same",
         "different": "an input differs" if first.variation == "double" else "its inputs differ already",
@@ -282,11 +286,16 @@ def format_percent(share: float) -> str:
     return f"{100 * share:.2g} %" if share < 0.995 else f"{100 * share:.0f} %"
 
 
+def describe_ulp(ulp: int) -> str:
+    """A distance in units in the last place; beyond a million the figure tells nobody anything."""
+    return f"{ulp} ulp" if ulp < 10**6 else "more than a million ulp"
+
+
 def describe_growth_point(point: Growth) -> str:
     """How many parameters differ after a step, and how far."""
     text = f"after step {point.step}, {point.elements_different} of {point.elements} differ"
     if point.max_ulp is not None:
-        text += f", by up to {point.max_ulp} ulp" if point.max_ulp < 10**6 else ", by more than a million ulp"
+        text += f", by {'up to ' if point.max_ulp < 10**6 else ''}{describe_ulp(point.max_ulp)}"
     return text + (f", relative {point.relative:.2g}" if point.relative is not None else "")
 
 
