@@ -86,14 +86,18 @@ OWN: dict[str, list[Callable[[], Any]]] = {
     "eager_choices": [lambda: torch.backends.mha.set_fastpath_enabled(False)],
 }
 IDS = [switch.name for switch in SWITCHES]
-HERE = [switch for switch in SWITCHES if switch.can_be_restored()]
+HERE = [
+    switch for switch in SWITCHES if switch.can_be_restored() and (torch.version.cuda is None or switch.name in OWN)
+]
+"""A build of torch for CUDA has more of them, which are no matter of the CPU (test_switches_cuda.py)."""
 EVERY_OWN = [(name, number) for name, ways in OWN.items() for number in range(len(ways))]
 
 
 def everything() -> dict[str, Any]:
     """Every flag as torch tells it, what lies behind the flags, every variable, every random stream."""
     flags = {switch.name: copy.deepcopy(switch.read()) for switch in SWITCHES if switch.available()}
-    overrides = {name: inductor._config[name].user_override.get() for name in ("deterministic", "max_autotune")}
+    told = {name: inductor._config[name].user_override for name in ("deterministic", "max_autotune")}
+    overrides = {name: one.get() if hasattr(one, "get") else one for name, one in told.items()}  # torch 2.10 has values
     stored = fp32_precision.SWITCH.save_setting()
     streams = repr(sorted((name, repr(state)) for name, state in get_rng_state().items() if name != "torch"))
     return {
