@@ -138,6 +138,8 @@ def col2im(
 
 def unfold_backward(grad: Tensor, input_size: Sequence[int], dim: int, window_size: int, step: int) -> Tensor:
     """Each value adds the gradients of its windows, in ascending order of its place in them."""
+    if not input_size:  # its only window is itself, or there is none
+        return sums.sum(grad)
     out = grad.new_zeros(input_size)
     dim = dim % max(len(input_size), 1)
     steps = grad.shape[dim]

@@ -118,6 +118,11 @@ def _require_and_cast_to_float32(operator: str, x: torch.Tensor, *others: Option
     ]
 
 
+def _weight_of_bias(weight: OptionalTensor, bias: OptionalTensor) -> OptionalTensor:
+    """The rows' kernels take a bias with a weight alone: ones, which change nothing."""
+    return torch.ones_like(bias) if weight is None and bias is not None else weight
+
+
 def _flatten_stats(stats: torch.Tensor) -> torch.Tensor:
     """What a kernel reads of each row: float32, side by side."""
     return detach_cast_contiguous(stats.reshape(-1), torch.float32)
@@ -139,7 +144,7 @@ def layer_norm(
 
     `normalized_shape`: the last dimensions of x, over which a row runs; weight and bias have it too.
     """
-    wide, w, b = _require_and_cast_to_float32("layer_norm", x, weight, bias)
+    wide, w, b = _require_and_cast_to_float32("layer_norm", x, _weight_of_bias(weight, bias), bias)
     assert wide is not None
     y, mean, r = _normalize_rows(wide, w, b, eps, False, _stats_shape(x, normalized_shape), math.prod(normalized_shape))
     return y if y.dtype == x.dtype else y.to(x.dtype), mean, r
@@ -225,7 +230,7 @@ def group_norm(
     x: torch.Tensor, groups: int, weight: OptionalTensor = None, bias: OptionalTensor = None, eps: float = 1e-5
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """y of x [N, C, ...], and mean and 1/sqrt(v + eps) as float32 [N, groups]. C is a multiple of `groups`."""
-    wide, w, b = _require_and_cast_to_float32("group_norm", x, weight, bias)
+    wide, w, b = _require_and_cast_to_float32("group_norm", x, _weight_of_bias(weight, bias), bias)
     assert wide is not None
     inner = math.prod(x.shape[2:])
     stats = (x.shape[0], groups)
@@ -256,6 +261,18 @@ def _broadcast_channels(values: torch.Tensor, like: torch.Tensor) -> torch.Tenso
     return values.reshape(1, -1, *[1] * (like.ndim - 2))
 
 
+def _reciprocal_root(v: torch.Tensor, eps: float) -> torch.Tensor:
+    """1 / sqrt(v + eps)."""
+    return torch.ones_like(v) / sqrt(v + torch.full_like(v, eps))
+
+
+def running_statistics(
+    running_mean: torch.Tensor, running_var: torch.Tensor, eps: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The mean and 1/sqrt(v + eps) that `batch_norm` uses outside training, float32 [C]."""
+    return running_mean.float(), _reciprocal_root(running_var.float(), eps)
+
+
 def batch_norm(
     x: torch.Tensor, weight: OptionalTensor = None, bias: OptionalTensor = None, running_mean: OptionalTensor = None,
     running_var: OptionalTensor = None, training: bool = True, momentum: float = 0.1, eps: float = 1e-5,
@@ -283,7 +300,7 @@ def batch_norm(
         if running_mean is None or running_var is None:
             raise RuntimeError("Expected running_mean and running_var to be defined when training=False")
         mean, v = running_mean.float(), running_var.float()
-    r = torch.ones_like(v) / sqrt(v + torch.full_like(v, eps))
+    r = _reciprocal_root(v, eps)
     if library.uses_native_kernels(x):
         y, center = torch.empty_like(wide), detach_cast_contiguous(mean, torch.float32)
         _channels.for_device_of(x)(
