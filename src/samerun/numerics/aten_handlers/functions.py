@@ -70,13 +70,14 @@ def _raise_if_float64(*values: Any) -> None:
 @widen_half_inputs
 def pow(x: Any, exponent: Any) -> Tensor:
     """x ** exponent: products and roots for 0, 1, 2, 3, 0.5, -1 and -2; else correctly rounded."""
-    if isinstance(x, Tensor) and not isinstance(exponent, Tensor):
-        found = _try_exact_power(x, exponent)
-        if found is not None:
-            return found
     dtype = torch.result_type(x, exponent)
     if not dtype.is_floating_point:
         return torch.pow(x, exponent)
+    if isinstance(x, Tensor) and not isinstance(exponent, Tensor):
+        x = x.to(dtype)
+        found = _try_exact_power(x, exponent)
+        if found is not None:
+            return found
     device = next(each.device for each in (x, exponent) if isinstance(each, Tensor))
     a, b = (torch.as_tensor(each, dtype=dtype, device=device) for each in (x, exponent))
     _raise_if_float64(a)
@@ -182,9 +183,16 @@ def glu_backward(grad: Tensor, x: Tensor, dim: int) -> Tensor:
 @widen_half_inputs
 def xlogy(x: Any, y: Any) -> Tensor:
     """x * log(y); 0 where x is 0 and y is not NaN."""
-    device = next(each.device for each in (x, y) if isinstance(each, Tensor))
-    a, b = (torch.as_tensor(each, dtype=torch.float32, device=device) for each in (x, y))
-    return torch.where((a == 0) & ~torch.isnan(b), torch.zeros((), device=device), torch.mul(a, log(b)))
+    a, b = _promote_to_floating(x, y)
+    return torch.where((a == 0) & ~torch.isnan(b), torch.zeros_like(a), torch.mul(a, log(b)))
+
+
+def _promote_to_floating(*values: Any) -> tuple[Tensor, ...]:
+    """Tensors and numbers, at least one a tensor, as tensors of the floating type that torch promotes them to."""
+    device = next(each.device for each in values if isinstance(each, Tensor))
+    dtype = torch.result_type(*values)
+    dtype = dtype if dtype.is_floating_point else torch.get_default_dtype()
+    return tuple(torch.as_tensor(each, dtype=dtype, device=device) for each in values)
 
 
 def logaddexp(a: Tensor, b: Tensor) -> Tensor:

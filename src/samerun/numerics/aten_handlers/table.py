@@ -93,7 +93,8 @@ def resolve_runner_unless_exact(func: OpOverload, on_cuda: bool = False) -> Runn
     if handler is not None:
         outs = [argument.name for argument in func._schema.arguments if argument.is_out]
         run = _make_out_runner(handler, outs) if outs else _make_functional_runner(handler)
-        return run if overload in SELF_CHECKED or name in SELF_CHECKED else with_meta_function_check(run)
+        run = run if overload in SELF_CHECKED or name in SELF_CHECKED else with_meta_function_check(run)
+        return run if func.tags.count(torch.Tag.nondeterministic_seeded) else _with_whole_numbers_by_torch(run)
     if name in exact or overload in exact_overloads:
         return None
     if name.endswith("_"):
@@ -103,7 +104,8 @@ def resolve_runner_unless_exact(func: OpOverload, on_cuda: bool = False) -> Runn
         handler = members.get(base) or members.get(name[:-1])
         if handler is not None:
             run = _make_in_place_runner(handler)
-            return run if base in SELF_CHECKED or name[:-1] in SELF_CHECKED else with_meta_function_check(run)
+            run = run if base in SELF_CHECKED or name[:-1] in SELF_CHECKED else with_meta_function_check(run)
+            return run if func.tags.count(torch.Tag.nondeterministic_seeded) else _with_whole_numbers_by_torch(run)
     if name.startswith("aten::_foreach_"):
         return with_meta_function_check(_make_foreach_runner(func, name.removeprefix("aten::_foreach_")))
     return _make_decomposing_runner(func)
@@ -124,6 +126,27 @@ def _raise_no_portable_kernel(mode: Any, func: OpOverload, args: Any, kwargs: An
 
 def _run_allreduce(mode: Any, func: OpOverload, args: Any, kwargs: Any) -> Any:
     return collectives.allreduce(func, *args, **kwargs)
+
+
+def _with_whole_numbers_by_torch(run: Runner) -> Runner:
+    """`run`, for operators whose first tensor has whole numbers or booleans only where the result is floating.
+
+    Whole numbers have no rounding: torch's kernel gives the result, and the errors, whatever its order.
+    """
+
+    def run_unless_whole(mode: Any, func: OpOverload, args: Any, kwargs: Any) -> Any:
+        first = args[0] if args else None
+        if not isinstance(first, Tensor) or first.is_floating_point() or first.is_complex():
+            return run(mode, func, args, kwargs)
+        if any(isinstance(value, Tensor) and value.is_floating_point() for value in kwargs.values()):
+            return run(mode, func, args, kwargs)  # an `out` of another type
+        found = func(*args, **kwargs)
+        results = found if isinstance(found, (tuple, list)) else (found,)
+        if any(isinstance(each, Tensor) and each.is_floating_point() for each in results):
+            return run(mode, func, args, kwargs)
+        return found
+
+    return run_unless_whole
 
 
 def _make_functional_runner(handler: Handler) -> Runner:
