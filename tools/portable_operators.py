@@ -34,7 +34,16 @@ import samerun
 DTYPES = ("float32", "bfloat16", "float16", "float64", "int64", "bool", "complex64")
 VERDICTS = ("right", "refused", "other", "error")
 UNINITIALIZED = frozenset(
-    ["empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided", "resize_", "resize_as_"]
+    [
+        "empty",
+        "empty_like",
+        "empty_permuted",
+        "empty_strided",
+        "new_empty",
+        "new_empty_strided",
+        "resize_",
+        "resize_as_",
+    ]
 )
 """Only dtype and shape of these mean anything."""
 ULPS = {torch.float32: 64, torch.float64: 64, torch.complex64: 64, torch.complex128: 64}

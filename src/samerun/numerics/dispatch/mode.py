@@ -16,7 +16,7 @@ from samerun.base.errors import NotPortableError, NotPortableWarning, SamerunErr
 from samerun.numerics.aten_handlers.checks import raise_torch_error_unless_accepted
 from samerun.numerics.aten_handlers.declare import NoPortableKernel
 from samerun.numerics.aten_handlers.table import resolve_runner_unless_exact
-from samerun.numerics.dispatch import composites
+from samerun.numerics.dispatch import compiled_regions, composites
 from samerun.numerics.dispatch.refusals import explain_refusal, find_user_source_location, raise_no_kernel_unless_meta
 
 _Tensor = torch.Tensor
@@ -140,7 +140,7 @@ def enter_portable_mode(unsupported: Literal["error", "warn"]) -> LeaveCallback:
     if mode is not None:
         mode.settings.append(unsupported)
         return partial(_pop_unsupported_setting, mode.settings)
-    composites.install_composite_kernels(current_portable_mode)
+    _install_hooks_once()
     mode = PortableMode(unsupported)
     with _without_modes_above_portable():
         if not float(torch.tensor(1e-40) * torch.tensor(1.0)):
@@ -149,7 +149,18 @@ def enter_portable_mode(unsupported: Literal["error", "warn"]) -> LeaveCallback:
                 "Take out torch.set_flush_denormal(True), or call torch.set_flush_denormal(False) first.",
             )
         mode.__enter__()  # type: ignore[no-untyped-call]
-    return partial(_leave_mode, mode)
+    return partial(_leave_mode, mode, compiled_regions.stop_compiling_frames())
+
+
+_hooks_installed = False
+
+
+def _install_hooks_once() -> None:
+    global _hooks_installed
+    composites.install_composite_kernels(current_portable_mode)
+    if not _hooks_installed:
+        _hooks_installed = True
+        compiled_regions.install_hooks(current_portable_mode, find_user_source_location)
 
 
 @contextmanager
@@ -172,9 +183,10 @@ def _without_modes_above_portable() -> Iterator[None]:
             _python_dispatch._push_mode(mode)
 
 
-def _leave_mode(mode: PortableMode) -> None:
+def _leave_mode(mode: PortableMode, resume_compiling_frames: LeaveCallback) -> None:
     with _without_modes_above_portable():
         mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+    resume_compiling_frames()
 
 
 def _pop_unsupported_setting(nested_settings: list[Any]) -> None:
