@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from samerun.numerics.kernels import library
+from samerun.numerics.kernels import float64_activations, library
 from samerun.numerics.kernels.tensors import call_numpy_reference, detach_cast_contiguous, require_opmath_dtype
 from samerun.numerics.reference import elementwise as reference
 
@@ -117,10 +117,12 @@ _activation = library.declare_native_function("samerun_map_activation", "vipppl"
 
 def _compute_activation_or_gradient(name: ActivationName, x: torch.Tensor, grad: torch.Tensor | None) -> torch.Tensor:
     tensors = (x,) if grad is None else (x, grad)
-    dtype = require_opmath_dtype(name, *tensors, supported_dtypes=(torch.float32,))
+    dtype = require_opmath_dtype(name, *tensors)
     if tensors[-1].shape != x.shape:
         raise RuntimeError(f"{name}: grad has shape {list(tensors[-1].shape)}, input {list(x.shape)}")
     wide = [detach_cast_contiguous(tensor, dtype) for tensor in tensors]
+    if dtype is torch.float64:
+        return float64_activations.compute(name, *wide)
     if library.uses_native_kernels(x):
         out = torch.empty_like(wide[0])
         number = ACTIVATION_NAMES.index(name) + (0 if grad is None else len(ACTIVATION_NAMES))
