@@ -31,6 +31,7 @@ from samerun.numerics.aten_handlers import (
     recurrent,
     reductions,
     softmax,
+    special_functions,
 )
 from samerun.numerics.aten_handlers.checks import Runner, raise_torch_error_unless_accepted, with_meta_function_check
 from samerun.numerics.aten_handlers.declare import Handler, Members, NoPortableKernel
@@ -39,7 +40,7 @@ from samerun.numerics.aten_handlers.exact import ON_CUDA as ONLY_ON_CUDA
 
 FAMILIES = (
     arithmetic, functions, reductions, softmax, norms, losses, linear_algebra, convolution, pooling, indexing,
-    interpolation, random, distributions, optimizers, grid_sample, order_statistics, ctc_loss,
+    interpolation, random, distributions, optimizers, grid_sample, order_statistics, ctc_loss, special_functions,
 )  # fmt: skip
 COMPOSED: Members = {
     **attention.COMPOSED, **recurrent.COMPOSED, **norms.COMPOSED, **grid_sample.COMPOSED, **order_statistics.COMPOSED
