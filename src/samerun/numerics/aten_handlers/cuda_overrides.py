@@ -74,7 +74,7 @@ def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     return scatter(x, dim, lines, source)
 
 
-def _make_max_pool_backward_handler(num_dims: int) -> Handler:
+def make_max_pool_backward_handler(num_dims: int) -> Handler:
     """The gradient of maximum pooling over the last num_dims dimensions; indices are places in such a volume."""
 
     def backward(grad: Tensor, x: Tensor, *settings: Any) -> Tensor:
@@ -90,7 +90,7 @@ def _make_max_pool_backward_handler(num_dims: int) -> Handler:
     return backward
 
 
-def _make_nearest_backward_handler(forward: Callable[..., Tensor]) -> Handler:
+def make_nearest_backward_handler(forward: Callable[..., Tensor]) -> Handler:
     def backward(grad: Tensor, output_size: Sequence[int], input_size: Sequence[int], *scales: float | None) -> Tensor:
         return scatter_add_into_zeros(
             grad,
@@ -135,25 +135,25 @@ MEMBERS: Members = {
     "aten::floor_divide": floor_divide,
     "aten::scatter.src": scatter,
     "aten::index_copy": index_copy,
-    "aten::max_pool2d_with_indices_backward": widen_half_inputs(_make_max_pool_backward_handler(2)),
-    "aten::max_pool3d_with_indices_backward": widen_half_inputs(_make_max_pool_backward_handler(3)),
+    "aten::max_pool2d_with_indices_backward": widen_half_inputs(make_max_pool_backward_handler(2)),
+    "aten::max_pool3d_with_indices_backward": widen_half_inputs(make_max_pool_backward_handler(3)),
     "aten::fractional_max_pool2d": _make_fractional_max_pool_handler(aten.fractional_max_pool2d.default),
     "aten::fractional_max_pool3d": _make_fractional_max_pool_handler(aten.fractional_max_pool3d.default),
-    "aten::fractional_max_pool2d_backward": widen_half_inputs(_make_max_pool_backward_handler(2)),
-    "aten::fractional_max_pool3d_backward": widen_half_inputs(_make_max_pool_backward_handler(3)),
-    "aten::adaptive_max_pool2d_backward": widen_half_inputs(_make_max_pool_backward_handler(2)),
+    "aten::fractional_max_pool2d_backward": widen_half_inputs(make_max_pool_backward_handler(2)),
+    "aten::fractional_max_pool3d_backward": widen_half_inputs(make_max_pool_backward_handler(3)),
+    "aten::adaptive_max_pool2d_backward": widen_half_inputs(make_max_pool_backward_handler(2)),
     "aten::reflection_pad1d_backward": widen_half_inputs(make_padding_backward(aten.reflection_pad1d.default)),
     "aten::reflection_pad2d_backward": widen_half_inputs(make_padding_backward(aten.reflection_pad2d.default)),
     "aten::replication_pad1d_backward": widen_half_inputs(make_padding_backward(aten.replication_pad1d.default)),
     "aten::replication_pad2d_backward": widen_half_inputs(make_padding_backward(aten.replication_pad2d.default)),
     "aten::upsample_nearest1d_backward": widen_half_inputs(
-        _make_nearest_backward_handler(aten.upsample_nearest1d.default)
+        make_nearest_backward_handler(aten.upsample_nearest1d.default)
     ),
     "aten::upsample_nearest2d_backward": widen_half_inputs(
-        _make_nearest_backward_handler(aten.upsample_nearest2d.default)
+        make_nearest_backward_handler(aten.upsample_nearest2d.default)
     ),
     "aten::upsample_nearest3d_backward": widen_half_inputs(
-        _make_nearest_backward_handler(aten.upsample_nearest3d.default)
+        make_nearest_backward_handler(aten.upsample_nearest3d.default)
     ),
     "aten::cudnn_batch_norm": cudnn_batch_norm,
     "aten::cudnn_batch_norm_backward": cudnn_batch_norm_backward,

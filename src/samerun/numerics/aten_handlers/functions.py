@@ -264,7 +264,9 @@ def _make_window_handler(
         if n <= 1:
             return torch.ones(n, dtype=dtype, device=device)
         k = torch.arange(n, dtype=torch.float64, device=device)
-        return window_function(k, n + periodic, torch.float64 if dtype is torch.float64 else torch.float32, *settings).to(dtype)
+        return window_function(
+            k, n + periodic, torch.float64 if dtype is torch.float64 else torch.float32, *settings
+        ).to(dtype)
 
     return window
 
@@ -344,7 +346,9 @@ MEMBERS: Members = {
     "aten::logit_backward": logit_backward,
     "aten::deg2rad": deg2rad,
     "aten::rad2deg": lambda x: torch.mul(to_floating(x), 180 / math.pi),
-    "aten::hann_window": _make_window_handler(torch.hann_window, lambda k, n, dtype: _hamming_window(k, n, dtype, 0.5, 0.5)),
+    "aten::hann_window": _make_window_handler(
+        torch.hann_window, lambda k, n, dtype: _hamming_window(k, n, dtype, 0.5, 0.5)
+    ),
     "aten::hamming_window": _make_window_handler(torch.hamming_window, _hamming_window),
     "aten::blackman_window": _make_window_handler(torch.blackman_window, _blackman_window),
     "aten::bartlett_window": _make_window_handler(torch.bartlett_window, _bartlett_window),

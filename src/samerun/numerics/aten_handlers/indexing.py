@@ -64,13 +64,43 @@ def _scatter_add_in_order(x: Tensor, dim: int, index: Tensor, source: Tensor) ->
     return ordered_scatter.index_add_(out, 0, flat, source.reshape(-1).to(x.dtype)).reshape(x.shape)
 
 
+def multiply_in_order(x: Tensor, flat_index: Tensor, values: Tensor) -> Tensor:
+    """x (1-D) times values at flat_index, one after the other in ascending order of them."""
+    out, left = x.clone(), torch.argsort(flat_index, stable=True)
+    key = flat_index[left]
+    place = torch.arange(key.numel(), device=x.device)
+    first = torch.ones_like(key, dtype=torch.bool)
+    first[1:] = key[1:] != key[:-1]
+    rank = place - torch.cummax(torch.where(first, place, 0), 0)[0] if key.numel() else place
+    for turn in range(int(rank.max()) + 1 if key.numel() else 0):
+        now = rank == turn
+        out[key[now]] = torch.mul(out[key[now]], values[left[now]])
+    return out
+
+
+@widen_half_inputs
+def scatter_multiply(x: Tensor, dim: int, index: Tensor, source: Tensor, include_self: bool = True) -> Tensor:
+    """Products in ascending source index; without x where `include_self` is false."""
+    if x.dim() == 0:
+        found = scatter_multiply(x.reshape(1), 0, index.reshape(-1), source.reshape(-1), include_self)
+        return found.reshape(())  # type: ignore[no-any-return]
+    if index.numel() == 0:
+        return x.clone()
+    start = x if include_self else x.scatter(dim, index, 1)
+    given = source[tuple(slice(size) for size in index.shape)].reshape(-1)
+    flat = ordered_scatter.flat_scatter_indices(x, dim, index).reshape(-1)
+    return multiply_in_order(start.contiguous().reshape(-1), flat, given).reshape(x.shape)
+
+
 def scatter_reduce(
     x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
     if reduce in ("amax", "amin"):
         return torch.scatter_reduce(x, dim, index, source, reduce, include_self=include_self)
+    if reduce == "prod":
+        return scatter_multiply(x, dim, index, source, include_self)
     if reduce not in ("sum", "mean"):
-        raise NoPortableKernel(f"reduce={reduce!r}.", "sum, mean, amax and amin have one.")
+        raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
     start = x if include_self else x.scatter(dim, index, 0)
     total = scatter_add(start, dim, index, source)
     if reduce == "sum":
@@ -81,9 +111,11 @@ def scatter_reduce(
 
 
 def scatter_with_add_reduce(x: Tensor, dim: int, index: Tensor, source: Any, *, reduce: str) -> Tensor:
-    if reduce != "add":
-        raise NoPortableKernel(f"reduce={reduce!r}.", "add has one.")
     given = source if isinstance(source, Tensor) else torch.full(index.shape, source, dtype=x.dtype, device=x.device)
+    if reduce == "multiply":
+        return scatter_multiply(x, dim, index, given)
+    if reduce != "add":
+        raise RuntimeError("reduce argument must be either add or multiply.")
     return scatter_add(x, dim, index, given)
 
 

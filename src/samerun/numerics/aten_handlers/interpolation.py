@@ -18,7 +18,7 @@ from samerun.numerics.aten_handlers.declare import Members, NoPortableKernel, wi
 from samerun.numerics.kernels import cubic_interpolation, ordered_scatter
 
 
-class _LinearCorners(NamedTuple):
+class LinearCorners(NamedTuple):
     """For each output: the lower and upper place, and their weights (from float64, in the type of what is resized)."""
 
     lower: Tensor
@@ -27,9 +27,9 @@ class _LinearCorners(NamedTuple):
     upper_weight: Tensor
 
 
-def _linear_corners(
+def linear_corners(
     in_size: int, out_size: int, align_corners: bool, scale: float | None, like: Tensor
-) -> _LinearCorners:
+) -> LinearCorners:
     i = torch.arange(out_size, dtype=torch.float64, device=like.device)
     if align_corners:
         source = i * ((in_size - 1) / (out_size - 1) if out_size > 1 else 0.0)
@@ -38,7 +38,7 @@ def _linear_corners(
     low = torch.clamp(source.floor().to(torch.int64), max=in_size - 1)
     high = torch.clamp(low + 1, max=in_size - 1)
     upper = torch.clamp(source - low, 0.0, 1.0).to(like.dtype)
-    return _LinearCorners(low, high, torch.rsub(upper, 1), upper)
+    return LinearCorners(low, high, torch.rsub(upper, 1), upper)
 
 
 def _scale_or_none(scales: Sequence[float | None], index: int) -> float | None:
@@ -48,10 +48,8 @@ def _scale_or_none(scales: Sequence[float | None], index: int) -> float | None:
 @widen_half_inputs
 def upsample_bilinear2d(x: Tensor, output_size: Sequence[int], align_corners: bool, *scales: float | None) -> Tensor:
     """Along width then height: (a * left + b * right) of the upper and the lower row, then the same of the two."""
-    top, bottom, above, below = _linear_corners(x.shape[2], output_size[0], align_corners, _scale_or_none(scales, 0), x)
-    left, right, before, after = _linear_corners(
-        x.shape[3], output_size[1], align_corners, _scale_or_none(scales, 1), x
-    )
+    top, bottom, above, below = linear_corners(x.shape[2], output_size[0], align_corners, _scale_or_none(scales, 0), x)
+    left, right, before, after = linear_corners(x.shape[3], output_size[1], align_corners, _scale_or_none(scales, 1), x)
     rows = torch.add(torch.mul(x[..., left], before), torch.mul(x[..., right], after))
     return torch.add(
         torch.mul(rows[:, :, top], above[:, None]), torch.mul(rows[:, :, bottom], below[:, None])
@@ -63,10 +61,10 @@ def upsample_bilinear2d_backward(
     grad: Tensor, output_size: Sequence[int], input_size: Sequence[int], align_corners: bool, *scales: float | None
 ) -> Tensor:
     """The transposed steps: rows first, then columns; the upper (left) terms are added before the lower (right)."""
-    top, bottom, above, below = _linear_corners(
+    top, bottom, above, below = linear_corners(
         input_size[2], output_size[0], align_corners, _scale_or_none(scales, 0), grad
     )
-    left, right, before, after = _linear_corners(
+    left, right, before, after = linear_corners(
         input_size[3], output_size[1], align_corners, _scale_or_none(scales, 1), grad
     )
     rows = torch.zeros(
@@ -82,7 +80,7 @@ def upsample_bilinear2d_backward(
 @widen_half_inputs
 def upsample_linear1d(x: Tensor, output_size: Sequence[int], align_corners: bool, scale: float | None = None) -> Tensor:
     """a * left + b * right."""
-    left, right, before, after = _linear_corners(x.shape[2], output_size[0], align_corners, scale, x)
+    left, right, before, after = linear_corners(x.shape[2], output_size[0], align_corners, scale, x)
     return torch.add(torch.mul(x[..., left], before), torch.mul(x[..., right], after))
 
 
@@ -90,7 +88,7 @@ def upsample_linear1d(x: Tensor, output_size: Sequence[int], align_corners: bool
 def upsample_linear1d_backward(
     grad: Tensor, output_size: Sequence[int], input_size: Sequence[int], align_corners: bool, scale: float | None = None
 ) -> Tensor:
-    left, right, before, after = _linear_corners(input_size[2], output_size[0], align_corners, scale, grad)
+    left, right, before, after = linear_corners(input_size[2], output_size[0], align_corners, scale, grad)
     out = ordered_scatter.index_add(
         torch.zeros(tuple(input_size), dtype=grad.dtype, device=grad.device), 2, left, torch.mul(grad, before)
     )

@@ -1,4 +1,4 @@
-"""Special functions: gamma and its kin, the inverse of erf, Bessel functions, zeta.
+"""Special functions: gamma and its kin, zeta, the inverses of erf, incomplete gamma functions.
 
 All compute in float64, by the formulas below, of operations that round once and of functions that are correctly
 rounded; other types round the result once. Errors, measured against MPFR: below 1e-13 of the larger of the result and
@@ -10,16 +10,14 @@ they are below their last place.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from samerun.numerics.aten_handlers.declare import Members, NoPortableKernel
+from samerun.numerics.aten_handlers.declare import Members, NoPortableKernel, horner, in_float64
 from samerun.numerics.kernels.elementwise import sqrt
 from samerun.numerics.kernels.float64_math import digamma_positive
-from samerun.numerics.kernels.functions import cos, erf, erfc, exp, exp2, log, log1p, pow, sin, tan
+from samerun.numerics.kernels.functions import erf, erfc, exp, exp2, log, log1p, pow, sin, tan
 
 ZETA_LESS_ONE = (
     0.6449340668482264, 0.2020569031595943, 0.08232323371113819, 0.03692775514336993, 0.01734306198444914,
@@ -47,32 +45,9 @@ ONE_LESS_EULER, HALF_LOG_TURN, LOG_PI = 0.42278433509846713, 0.9189385332046728,
 STIRLING = (1 / 156, -691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12)
 MOST_TERMS = 4096
 
-Function = Callable[..., Tensor]
-
-
-def in_float64(function: Function) -> Callable[..., Any]:
-    """The function of tensors and numbers, computed in float64 and rounded once to the type that torch promotes to."""
-
-    def handler(*values: Any, **settings: Any) -> Tensor:
-        tensors = [value for value in values if isinstance(value, Tensor)]
-        dtype = torch.result_type(*values) if len(values) == 2 else tensors[0].dtype
-        if not dtype.is_floating_point:
-            dtype = torch.get_default_dtype()
-        wide = [torch.as_tensor(value, dtype=torch.float64, device=tensors[0].device) for value in values]
-        return function(*torch.broadcast_tensors(*wide), **settings).to(dtype)  # type: ignore[no-untyped-call]
-
-    return handler
-
 
 def _full(x: Tensor, value: float) -> Tensor:
     return torch.full_like(x, value)
-
-
-def _horner(x: Tensor, terms: tuple[float, ...]) -> Tensor:
-    total = torch.zeros_like(x)
-    for term in terms:
-        total = total * x + term
-    return total
 
 
 def _log_gamma_positive(x: Tensor) -> Tensor:
@@ -84,10 +59,10 @@ def _log_gamma_positive(x: Tensor) -> Tensor:
         shifted = torch.where(small, shifted + 1, shifted)
     inverse = torch.reciprocal(shifted)
     stirling = (shifted - 0.5) * (log(shifted) - 1) - 0.5 + HALF_LOG_TURN
-    large = stirling + _horner(inverse * inverse, STIRLING) * inverse - log(below)
+    large = stirling + horner(inverse * inverse, STIRLING) * inverse - log(below)
     z = torch.clamp(torch.where(x < 1.5, x - 1, x - 2), -0.5, 0.5)
     signed = tuple((-1.0) ** k * value / k for k, value in enumerate(ZETA_LESS_ONE, 2))
-    series = _horner(z, tuple(reversed(signed))) * z * z + z * ONE_LESS_EULER
+    series = horner(z, tuple(reversed(signed))) * z * z + z * ONE_LESS_EULER
     near = torch.where(x < 1.5, series - log1p(z), series)
     found = torch.where((x >= 0.5) & (x <= 2.5), near, large)
     return torch.where(torch.isinf(x), x, found)
@@ -268,129 +243,6 @@ def igamma_pair(a: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(nan, math.nan, low), torch.where(nan, math.nan, high)
 
 
-def _modified_bessel_scaled(order: int, x: Tensor) -> Tensor:
-    """e^-|x| I(order, x), order 0 or 1: the series of positive terms up to 30, then the asymptotic one."""
-    a = torch.abs(x)
-    near, far = torch.clamp(a, max=30.0), torch.clamp(a, min=30.0)
-    square, term = near * near * 0.25, torch.ones_like(x) if order == 0 else near * 0.5
-    total = term
-    for k in range(1, 90):
-        term = term * square / (k * (k + order))
-        total = total + term
-    rest = sum_far = torch.ones_like(x)
-    for k in range(1, 31):
-        rest = rest * ((2 * k - 1) ** 2 - 4.0 * order) / (8.0 * k * far)
-        sum_far = sum_far + rest
-    found = torch.where(a <= 30, total * exp(-near), sum_far / sqrt(far * (2 * math.pi)))
-    return torch.where(torch.isnan(x), x, found if order == 0 else torch.copysign(found, x))
-
-
-def _modified_bessel(order: int, x: Tensor) -> Tensor:
-    half = exp(torch.abs(x) * 0.5)
-    return _modified_bessel_scaled(order, x) * half * half
-
-
-def _macdonald_scaled(order: int, x: Tensor) -> Tensor:
-    """e^x K(order, x): the integral of exp(-x (cosh(t) - 1)) cosh(order t) by trapezoids of 1/16, as wide as the
-    smallest x needs.
-    """
-    inside = torch.where(x > 0, x, 1.0)
-    least = float(inside.min()) if x.numel() else 1.0
-    count = min(MOST_TERMS, int(16 * math.acosh(1 + 60 / max(least, 1e-300))) + 2)
-    ts = torch.arange(count, dtype=torch.float64, device=x.device) / 16
-    grow = exp(ts)
-    wide = (grow + torch.reciprocal(grow)) * 0.5
-    small = exp(ts * 0.5)
-    less = (small - torch.reciprocal(small)) * 0.5
-    less_one = 2 * less * less  # cosh(t) - 1
-    total = 0.5 * torch.ones_like(inside)
-    for k in range(1, count):
-        total = total + exp(-inside * less_one[k]) * (wide[k] if order else 1.0)
-    found = total / 16
-    ends = torch.where(x == 0, math.inf, math.nan)
-    return torch.where(x > 0, torch.where(torch.isinf(x), 0.0, found), ends)
-
-
-def _bessel_j(order: int, x: Tensor) -> Tensor:
-    """The mean of cos(order t - |x| sin(t)) over 96 places of half a turn up to 25, then Hankel's expansion."""
-    a = torch.abs(x)
-    near, far = torch.clamp(a, max=25.0), torch.clamp(a, min=25.0)
-    angles = torch.arange(96, dtype=torch.float64, device=x.device) * (math.pi / 96)
-    sines = sin(angles)
-    total = torch.zeros_like(x)
-    for k in range(96):
-        weight = 0.5 if k == 0 else 1.0
-        total = total + weight * cos(order * angles[k] - near * sines[k])
-    total = total + 0.5 * math.cos(math.pi * order) * torch.ones_like(x)
-    p = q = torch.zeros_like(x)
-    term = torch.ones_like(x)
-    for k in range(36):
-        sign = (1.0, 1.0, -1.0, -1.0)[k % 4]
-        p, q = (p + sign * term, q) if k % 2 == 0 else (p, q + sign * term)
-        term = term * (4.0 * order - (2 * k + 1) ** 2) / ((k + 1) * 8.0 * far)
-    s, c = sin(far), cos(far)
-    # cos and sin of far - (2 order + 1) pi / 4, times sqrt(2)
-    chi_c, chi_s = (c + s, s - c) if order == 0 else (s - c, -(s + c))
-    large = (p * chi_c - q * chi_s) / sqrt(far * math.pi)
-    found = torch.where(a <= 25, total / 96, large)
-    found = torch.where(torch.isinf(x), 0.0, found)
-    return torch.where(torch.isnan(x), x, found if order == 0 else torch.where(x < 0, -found, found))
-
-
-def spherical_bessel_j0(x: Tensor) -> Tensor:
-    """sin(x) / x; near 0 1 - x^2/6 + x^4/120 - ..."""
-    square = x * x
-    terms = tuple((-1.0) ** k / math.factorial(2 * k + 1) for k in range(7, -1, -1))
-    near = _horner(torch.clamp(square, max=0.25), terms)
-    return torch.where(torch.isinf(x), 0.0, torch.where(torch.abs(x) < 0.5, near, sin(x) / x))
-
-
-def _polynomial(first: Callable[[Tensor], Tensor], step: Callable[[int, Tensor, Tensor, Tensor], Tensor]) -> Function:
-    """P(n, x) by its recurrence from P(0) = 1 and P(1) = first(x); 0 for n < 0. step(k, x, P(k), P(k-1)) is P(k+1)."""
-
-    def polynomial(x: Tensor, n: Tensor) -> Tensor:
-        order = torch.trunc(n)
-        most = int(order.max()) if n.numel() else 0
-        if most > MOST_TERMS:
-            raise NoPortableKernel(f"a polynomial of degree {most}.", f"Up to {MOST_TERMS} it has one.")
-        before, here = torch.ones_like(x), first(x)
-        found = torch.where(order == 0, before, torch.where(order == 1, here, 0.0))
-        for k in range(1, most):
-            before, here = here, step(k, x, here, before)
-            found = torch.where(order == k + 1, here, found)
-        return found
-
-    return polynomial
-
-
-def _double_minus(k: int, x: Tensor, here: Tensor, before: Tensor) -> Tensor:
-    return (x + x) * here - before
-
-
-def _shifted(polynomial: Function) -> Function:
-    return lambda x, n: polynomial((x + x) - 1, n)
-
-
-CHEBYSHEV: dict[str, Function] = {
-    "t": _polynomial(lambda x: x, _double_minus),
-    "u": _polynomial(lambda x: x + x, _double_minus),
-    "v": _polynomial(lambda x: (x + x) - 1, _double_minus),
-    "w": _polynomial(lambda x: (x + x) + 1, _double_minus),
-}
-POLYNOMIALS: dict[str, Function] = {
-    **{f"chebyshev_polynomial_{kind}": made for kind, made in CHEBYSHEV.items()},
-    **{f"shifted_chebyshev_polynomial_{kind}": _shifted(made) for kind, made in CHEBYSHEV.items()},
-    "hermite_polynomial_h": _polynomial(lambda x: x + x, lambda k, x, p, o: (x + x) * p - (2.0 * k) * o),
-    "hermite_polynomial_he": _polynomial(lambda x: x, lambda k, x, p, o: x * p - float(k) * o),
-    "laguerre_polynomial_l": _polynomial(
-        lambda x: 1 - x, lambda k, x, p, o: (((2.0 * k + 1) - x) * p - float(k) * o) / (k + 1.0)
-    ),
-    "legendre_polynomial_p": _polynomial(
-        lambda x: x, lambda k, x, p, o: ((2.0 * k + 1) * x * p - float(k) * o) / (k + 1.0)
-    ),
-}
-
-
 def mvlgamma(x: Tensor, p: int) -> Tensor:
     """The sum of lgamma(x - i / 2), i = 0, ..., p - 1, one after the other, plus p (p - 1) / 4 log(pi)."""
     total = torch.zeros_like(x)
@@ -405,7 +257,6 @@ def complex_angle(x: Tensor) -> Tensor:
 
 
 MEMBERS: Members = {
-    **{f"aten::special_{name}": in_float64(function) for name, function in POLYNOMIALS.items()},
     "aten::lgamma": in_float64(lgamma),
     "aten::digamma": in_float64(digamma),
     "aten::polygamma": lambda n, x: in_float64(lambda wide: polygamma(n, wide))(x),
@@ -420,18 +271,5 @@ MEMBERS: Members = {
     "aten::logaddexp2": in_float64(logaddexp2),
     "aten::igamma": in_float64(lambda a, x: igamma_pair(a, x)[0]),
     "aten::igammac": in_float64(lambda a, x: igamma_pair(a, x)[1]),
-    "aten::i0": in_float64(lambda x: _modified_bessel(0, x)),
-    "aten::special_i0e": in_float64(lambda x: _modified_bessel_scaled(0, x)),
-    "aten::special_i1": in_float64(lambda x: _modified_bessel(1, x)),
-    "aten::special_i1e": in_float64(lambda x: _modified_bessel_scaled(1, x)),
-    "aten::special_modified_bessel_i0": in_float64(lambda x: _modified_bessel(0, x)),
-    "aten::special_modified_bessel_i1": in_float64(lambda x: _modified_bessel(1, x)),
-    "aten::special_modified_bessel_k0": in_float64(lambda x: _macdonald_scaled(0, x) * exp(-x)),
-    "aten::special_modified_bessel_k1": in_float64(lambda x: _macdonald_scaled(1, x) * exp(-x)),
-    "aten::special_scaled_modified_bessel_k0": in_float64(lambda x: _macdonald_scaled(0, x)),
-    "aten::special_scaled_modified_bessel_k1": in_float64(lambda x: _macdonald_scaled(1, x)),
-    "aten::special_bessel_j0": in_float64(lambda x: _bessel_j(0, x)),
-    "aten::special_bessel_j1": in_float64(lambda x: _bessel_j(1, x)),
-    "aten::special_spherical_bessel_j0": in_float64(spherical_bessel_j0),
     "aten::angle": in_float64(complex_angle),
 }

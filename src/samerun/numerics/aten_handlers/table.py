@@ -12,11 +12,13 @@ from torch._ops import OpOverload
 from samerun.numerics.aten_handlers import (
     arithmetic,
     attention,
+    bessel_functions,
     collectives,
     convolution,
     ctc_loss,
     cuda_overrides,
     distributions,
+    factorizations,
     functions,
     grid_sample,
     indexing,
@@ -32,6 +34,7 @@ from samerun.numerics.aten_handlers import (
     reductions,
     softmax,
     special_functions,
+    structured_updates,
 )
 from samerun.numerics.aten_handlers.checks import Runner, raise_torch_error_unless_accepted, with_meta_function_check
 from samerun.numerics.aten_handlers.declare import Handler, Members, NoPortableKernel
@@ -40,7 +43,8 @@ from samerun.numerics.aten_handlers.exact import ON_CUDA as ONLY_ON_CUDA
 
 FAMILIES = (
     arithmetic, functions, reductions, softmax, norms, losses, linear_algebra, convolution, pooling, indexing,
-    interpolation, random, distributions, optimizers, grid_sample, order_statistics, ctc_loss, special_functions,
+    interpolation, random, distributions, optimizers, grid_sample, order_statistics, ctc_loss,
+    special_functions, bessel_functions, factorizations, structured_updates,
 )  # fmt: skip
 COMPOSED: Members = {
     **attention.COMPOSED, **recurrent.COMPOSED, **norms.COMPOSED, **grid_sample.COMPOSED, **order_statistics.COMPOSED

@@ -72,7 +72,7 @@ def apply_correctly_rounded_float64(function_name: str, *arguments: Array) -> Ar
 LARGEST_USEFUL = {"tanh": 20, "erf": 6.5, "erfc": 28, "sigmoid": 750, "expm1": 750, "exp": 750, "exp2": 1100, "sinh": 750,
                   "cosh": 750}  # fmt: skip
 """Beyond it lies only the bound."""
-STRAIGHT_AT_ZERO = frozenset("expm1 sinh tanh asin atan log1p asinh atanh sin tan".split(" "))
+STRAIGHT_AT_ZERO = frozenset(["expm1", "sinh", "tanh", "asin", "atan", "log1p", "asinh", "atanh", "sin", "tan"])
 
 
 def _is_at_bound(function_name: str, given: list[float], double: float) -> bool:
@@ -88,9 +88,11 @@ def _is_at_bound(function_name: str, given: list[float], double: float) -> bool:
         return True
     if function_name in ("erfc", "expm1") and x < -45:
         return True
-    return math.isinf(double) and function_name != "exp" or (
-        function_name in STRAIGHT_AT_ZERO and abs(x) < 2.0**-55
-    ) or function_name == "reciprocal"
+    return (
+        (math.isinf(double) and function_name != "exp")
+        or (function_name in STRAIGHT_AT_ZERO and abs(x) < 2.0**-55)
+        or function_name == "reciprocal"
+    )
 
 
 def _round_or_recompute(doubles: Array, exact_function: Any, *arguments: Array) -> Array:
