@@ -101,7 +101,7 @@ def lu_unpack(
     if not unpack_pivots:
         return lu.new_empty(0), lower, upper
     m = lu.shape[-2]
-    order = _permutation(pivots.reshape(-1, pivots.shape[-1]), m)
+    order = _permutation(pivots.reshape(math.prod(pivots.shape[:-1]), pivots.shape[-1]), m)
     rows = torch.zeros(order.shape[0], m, m, dtype=lu.dtype).scatter_(1, order[:, None, :], 1.0)
     return rows.reshape(*lu.shape[:-2], m, m), lower, upper
 
@@ -128,7 +128,7 @@ def lu_solve(lu: Tensor, pivots: Tensor, b: Tensor, *, left: bool = True, adjoin
     shape: Any = torch.broadcast_shapes(lu.shape[:-2], given.shape[:-2])  # type: ignore[no-untyped-call]
     n, k = given.shape[-2:]
     wide = _require_matrices("linalg.lu_solve", lu.expand(*shape, n, n))
-    rows = pivots.expand(*shape, n).reshape(-1, n)
+    rows = pivots.expand(*shape, n).reshape(math.prod(shape), n)
     right = _require_matrices("linalg.lu_solve", given.expand(*shape, n, k), square=False)
     found = _solve_with_lu(wide, rows, right, adjoint if left else not adjoint)
     found = found.reshape(*shape, n, k).to(b.dtype)
@@ -143,14 +143,10 @@ def solve_ex(
     is_vector = b.dim() == 1 or (b.dim() == a.dim() - 1 and b.shape == a.shape[:-1])
     given = b[..., None] if is_vector else (b if left else b.mT)
     shape: Any = torch.broadcast_shapes(a.shape[:-2], given.shape[:-2])  # type: ignore[no-untyped-call]
-    right = given.expand(*shape, *given.shape[-2:]).to(torch.float64).reshape(-1, *given.shape[-2:])
-    every = wide.reshape(*a.shape[:-2], n, n).expand(*shape, n, n).reshape(-1, n, n)
-    rows = pivots.reshape(*a.shape[:-2], n).expand(*shape, n).reshape(-1, n)
-    x = (
-        _solve_with_lu(every, rows, right, is_vector is False and not left)
-        .reshape(*shape, *given.shape[-2:])
-        .to(a.dtype)
-    )
+    right = given.expand(*shape, *given.shape[-2:]).to(torch.float64).reshape(math.prod(shape), *given.shape[-2:])
+    every = wide.reshape(*a.shape[:-2], n, n).expand(*shape, n, n).reshape(math.prod(shape), n, n)
+    rows = pivots.reshape(*a.shape[:-2], n).expand(*shape, n).reshape(math.prod(shape), n)
+    x = _solve_with_lu(every, rows, right, not is_vector and not left).reshape(*shape, *given.shape[-2:]).to(a.dtype)
     x = x[..., 0] if is_vector else (x if left else x.mT)
     if check_errors and bool(info.any()):
         torch.ops.aten._linalg_check_errors(info.reshape(a.shape[:-2]), "torch.linalg.solve_ex", is_matrix=a.dim() == 2)
@@ -171,16 +167,22 @@ def _sign_of_permutation(pivots: Tensor) -> Tensor:
     return torch.where(swaps % 2 == 0, 1.0, -1.0).to(torch.float64)
 
 
+def _factor_for_determinant(operator: str, a: Tensor) -> tuple[Tensor, Tensor]:
+    """LU and pivots of A, or of its transpose where A is contiguous: torch chooses so, and its gradients know."""
+    lu, pivots, _ = _lu_in_place(_require_matrices(operator, a.mT if a.is_contiguous() else a), True)
+    return lu, pivots
+
+
 def det(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The class S product of U's diagonal, times the sign of the permutation."""
-    wide, pivots, _ = _lu_in_place(_require_matrices("linalg.det", a), True)
+    wide, pivots = _factor_for_determinant("linalg.det", a)
     found = sums.prod(wide.diagonal(dim1=-2, dim2=-1).contiguous(), 1) * _sign_of_permutation(pivots)
     return _restore(found, a), _restore(wide, a, *a.shape[-2:]), pivots.reshape(a.shape[:-1])
 
 
 def slogdet(a: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The class S sum of the logarithms of U's diagonal; the product of its signs."""
-    wide, pivots, _ = _lu_in_place(_require_matrices("linalg.slogdet", a), True)
+    wide, pivots = _factor_for_determinant("linalg.slogdet", a)
     diagonal = wide.diagonal(dim1=-2, dim2=-1).contiguous()
     sign = sums.prod(torch.sign(diagonal), 1) * _sign_of_permutation(pivots)
     size = sums.sum(log(diagonal.abs()), 1)
@@ -305,7 +307,7 @@ def _complete_basis(u: Tensor, present: Tensor, columns: int) -> Tensor:
 def svd(
     a: Tensor, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Columns are turned until they are orthogonal (Hestenes, 1958): their lengths are the singular values, descending."""
+    """Columns are turned until they are orthogonal (Hestenes, 1958): their lengths are the singular values."""
     x = _require_matrices("linalg.svd", a, square=False)
     if not bool(torch.isfinite(x).all()):
         torch.linalg.svd(a, full_matrices)  # torch's own words
@@ -371,11 +373,8 @@ def lstsq(
     x = kernels.matmul(vh.mT, scaled)
     rank, full = kept.sum(-1), bool(kept.all())
     rest = right - kernels.matmul(a.double(), x)
-    residuals = (
-        sums.sum(rest * rest, rest.dim() - 2).to(a.dtype) if m > n and full and driver != "gelsy" else a.new_empty(0)
-    )
-    if driver is None or driver == "gelsy":
-        residuals = sums.sum(rest * rest, rest.dim() - 2).to(a.dtype) if m > n and full else a.new_empty(0)
+    wants_residuals = m > n and full and driver not in (None, "gelsy")
+    residuals = sums.sum(rest * rest, rest.dim() - 2).to(a.dtype) if wants_residuals else a.new_empty(0)
     rank = rank if driver != "gels" else torch.empty(0, dtype=torch.int64)
     values = s.to(a.dtype) if driver in ("gelsd", "gelss") else a.new_empty(0)
     found = x.to(a.dtype)

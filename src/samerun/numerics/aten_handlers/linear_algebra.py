@@ -221,8 +221,8 @@ def matrix_exp(a: Tensor) -> Tensor:
 def grouped_mm(
     a: Tensor, b: Tensor, offs: Tensor | None = None, bias: Tensor | None = None, out_dtype: torch.dtype | None = None
 ) -> Tensor:
-    """Products of groups (of a mixture of experts): group g ends at offs[g] along the rows of a [rows, k] for b [g, k, n],
-    along the columns of b [k, columns] for a [g, m, k], or along k where both have two dimensions.
+    """Products of groups (of a mixture of experts). Group g ends at offs[g] along the rows of a [rows, k], for b
+    [g, k, n], along the columns of b [k, columns] for a [g, m, k], or along k where both have two dimensions.
     """
     _require_same_floating_dtype("_grouped_mm", a, b)
     if bias is not None:

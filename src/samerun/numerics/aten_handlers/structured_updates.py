@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import reduce
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -151,7 +152,7 @@ def _segment_bounds(data: Tensor, lengths: Tensor | None, offsets: Tensor | None
         ends = torch.cumsum(lengths, axis).reshape(-1, lengths.shape[axis]).tolist()
         return [(line, i, j) for line, row in enumerate(ends) for i, j in zip([0, *row[:-1]], row, strict=True)]
     rows = offsets.reshape(-1, offsets.shape[axis]).tolist()
-    return [(line, i, j) for line, row in enumerate(rows) for i, j in zip(row[:-1], row[1:], strict=True)]
+    return [(line, i, j) for line, row in enumerate(rows) for i, j in pairwise(row)]
 
 
 def segment_reduce(

@@ -14,6 +14,7 @@ from samerun.numerics.aten_handlers import (
     attention,
     bessel_functions,
     collectives,
+    complex_numbers,
     convolution,
     ctc_loss,
     cuda_overrides,
@@ -50,7 +51,10 @@ COMPOSED: Members = {
     **attention.COMPOSED, **recurrent.COMPOSED, **norms.COMPOSED, **grid_sample.COMPOSED, **order_statistics.COMPOSED
 }  # fmt: skip
 """Written in other operators of the table, which are looked up in turn."""
-MEMBERS: Members = {name: handler for family in FAMILIES for name, handler in family.MEMBERS.items()}
+MEMBERS: Members = {
+    **{name: handler for family in FAMILIES for name, handler in family.MEMBERS.items()},
+    **complex_numbers.FROM_REAL,
+}
 
 ON_CUDA: Members = {**MEMBERS, **cuda_overrides.MEMBERS}
 """The same for tensors of a CUDA device."""
@@ -73,13 +77,15 @@ def portable_operator_names() -> set[str]:
     return {name.removeprefix("aten::").split(".")[0].rstrip("_") for name in every}
 
 
-def resolve_runner_unless_exact(func: OpOverload, on_cuda: bool = False) -> Runner | None:
+def resolve_runner_unless_exact(func: OpOverload, on_cuda: bool = False, is_complex: bool = False) -> Runner | None:
     """How to run an operator; None where torch's own kernel is exact. What is not in the table refuses when run.
 
-    `on_cuda`: some of its tensors are on a CUDA device.
+    `on_cuda`: some of its tensors are on a CUDA device; `is_complex`: some are complex.
     """
     members = ON_CUDA if on_cuda else MEMBERS
     exact, exact_overloads = (EXACT_ON_CUDA, EXACT_OVERLOADS_ON_CUDA) if on_cuda else (EXACT, EXACT_OVERLOADS)
+    if is_complex:
+        members, exact, exact_overloads = complex_numbers.MEMBERS, complex_numbers.EXACT, frozenset()
     if getattr(func, "_schema", None) is None:
         return _raise_no_portable_kernel
     name = func._schema.name
@@ -90,7 +96,7 @@ def resolve_runner_unless_exact(func: OpOverload, on_cuda: bool = False) -> Runn
         return (
             None if name in collectives.MOVES or name.split("::")[0] == "profiler" else _make_decomposing_runner(func)
         )
-    composed = COMPOSED.get(overload) or COMPOSED.get(name)
+    composed = None if is_complex else COMPOSED.get(overload) or COMPOSED.get(name)
     if composed is not None:
         inside: Runner = lambda mode, func, args, kwargs: _call_inside_mode(mode, composed, args, kwargs)  # noqa: E731
         return inside if name in SELF_CHECKED else with_meta_function_check(inside)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import torch
 from torch._ops import OpOverload
-from torch.utils import _python_dispatch
+from torch.utils import _python_dispatch, _pytree
 
 from samerun.base.errors import NotPortableError, NotPortableWarning, SamerunError
 from samerun.numerics.aten_handlers.checks import raise_torch_error_unless_accepted
@@ -33,18 +33,35 @@ _resolved: dict[int, tuple[Any, Any]] = {}
 which so keeps its address. (An operator hashes its name anew each time, in Python.)"""
 _resolved_on_cuda: dict[int, tuple[Any, Any]] = {}
 """The same for tensors of a CUDA device."""
+_resolved_for_complex: dict[int, tuple[Any, Any]] = {}
+"""The same where a tensor is complex."""
+_complex_dtypes = frozenset((torch.complex64, torch.complex128))
 
 
 def _is_cuda_or_raise_unless_meta(tensor: Any) -> bool:
-    """True on a CUDA device, False for a meta tensor. Raises NoPortableKernel for any other unusual tensor."""
+    """True on a CUDA device, False for a meta tensor and a complex one of the CPU. Raises NoPortableKernel for any
+    other unusual tensor.
+    """
     if tensor.is_cuda and tensor.dtype in _dtypes and tensor.layout is _strided and torch.version.cuda:
         return True
-    raise_no_kernel_unless_meta(tensor)
+    if not (tensor.is_cpu and tensor.dtype in _complex_dtypes and tensor.layout is _strided):
+        raise_no_kernel_unless_meta(tensor)
     return False
 
 
 def _has_meta_tensor(args: Any) -> bool:
     return any(isinstance(value, _Tensor) and value.is_meta for value in args)
+
+
+def _has_complex_tensor(args: Any) -> bool:
+    return any(isinstance(value, _Tensor) and value.is_complex() for value in _pytree.tree_leaves(args))
+
+
+def _resolve_complex_runner_cached(func: OpOverload) -> Any:
+    known = _resolved_for_complex.get(id(func))
+    if known is None:
+        known = _resolved_for_complex[id(func)] = (resolve_runner_unless_exact(func, is_complex=True), func)
+    return known[0]
 
 
 def _resolve_cuda_runner_cached(func: OpOverload) -> Any:
@@ -91,11 +108,14 @@ class PortableMode(_python_dispatch.TorchDispatchMode):
                         if isinstance(item, _Tensor) and not (
                             item.is_cpu and item.dtype in _dtypes and item.layout is _strided
                         ):
+                            unusual = True
                             cuda = _is_cuda_or_raise_unless_meta(item) or cuda
             if cuda:
                 handler = _resolve_cuda_runner_cached(func)
             elif unusual and _has_meta_tensor(args):
                 handler = None  # without values there are no bits
+            elif unusual and _has_complex_tensor(args):
+                handler = _resolve_complex_runner_cached(func)
             if handler is None:
                 out = func(*args, **kwargs) if kwargs else func(*args)
                 if kwargs and isinstance(out, _Tensor) and not (out.is_cpu and out.dtype in _dtypes):

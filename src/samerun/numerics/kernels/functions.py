@@ -1,5 +1,5 @@
-"""Class R: correctly rounded functions of float32 and float64. bfloat16 and float16 are widened to float32, and the float
-is rounded again.
+"""Class R: correctly rounded functions of float32 and float64. bfloat16 and float16 are widened to float32, and that
+result is rounded again.
 
 In float64 the C library finds nearly every result, and says where it is in doubt; the reference computes those. Tensors
 of a CUDA device are computed on the CPU then.

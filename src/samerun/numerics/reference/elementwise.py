@@ -52,8 +52,8 @@ def apply_correctly_rounded_binary(function_name: str, x: Array, y: Array) -> Ar
 def apply_correctly_rounded_float64(function_name: str, *arguments: Array) -> Array:
     """A function of one or two float64 arrays of one shape, number by number.
 
-    NumPy's own double is taken where it says that there is no number, or none but a bound: NaN, infinity, 0, and what is
-    within a rounding of the bound.
+    NumPy's own double is taken where it says that there is no number, or none but a bound: NaN, infinity, 0, and what
+    is within a rounding of the bound.
     """
     binary = {"pow": np.power, "atan2": np.arctan2, "hypot": np.hypot}
     with np.errstate(all="ignore"):
@@ -69,8 +69,10 @@ def apply_correctly_rounded_float64(function_name: str, *arguments: Array) -> Ar
     return out
 
 
-LARGEST_USEFUL = {"tanh": 20, "erf": 6.5, "erfc": 28, "sigmoid": 750, "expm1": 750, "exp": 750, "exp2": 1100, "sinh": 750,
-                  "cosh": 750}  # fmt: skip
+LARGEST_USEFUL = {
+    "tanh": 20, "erf": 6.5, "erfc": 28, "sigmoid": 750, "expm1": 750, "exp": 750, "exp2": 1100, "sinh": 750,
+    "cosh": 750,
+}  # fmt: skip
 """Beyond it lies only the bound."""
 STRAIGHT_AT_ZERO = frozenset(["expm1", "sinh", "tanh", "asin", "atan", "log1p", "asinh", "atanh", "sin", "tan"])
 
