@@ -167,9 +167,9 @@ def describe_difference(ours: Any, same: Any, wide: Any, least_scale: float = 0.
         return "" if torch.equal(ours.to_dense(), same.to_dense()) else "other values"
     ours, same = ours.detach(), same.detach()
     if ours.is_complex():
-        given = [torch.view_as_real(x.resolve_conj()) for x in (ours, same)]
+        ours, same = (torch.view_as_real(x.resolve_conj()) for x in (ours, same))
         exact = torch.view_as_real(wide.detach().resolve_conj()) if _fits(wide, ours) and wide.is_complex() else None
-        return _describe_real_difference(*given, exact, least_scale, accuracy)
+        return _describe_real_difference(ours, same, exact, least_scale, accuracy)
     return _describe_real_difference(ours, same, wide.detach() if _fits(wide, ours) else None, least_scale, accuracy)
 
 
@@ -341,7 +341,7 @@ def select_operators(names: Sequence[str], dtype: torch.dtype) -> list[Any]:
     """torch's operators that support the type, in the order of their names; all where no name is given."""
     from torch.testing._internal.common_methods_invocations import op_db
 
-    chosen = [op for op in op_db if dtype in op.supported_dtypes("cpu")]
+    chosen: list[Any] = [op for op in list[Any](op_db) if dtype in op.supported_dtypes("cpu")]
     return sorted((op for op in chosen if not names or op.name in names), key=full_name)
 
 

@@ -12,7 +12,6 @@ from portable_operators import Verdict
 from torch import Tensor
 
 
-
 def _mix(x: Tensor, *values: float) -> Tensor:
     """x with every second value replaced by these in turn."""
     flat = x.detach().reshape(-1).clone()
@@ -53,7 +52,11 @@ def iterate_odd_samples(operator: Any, kinds: list[str], count: int) -> Iterator
         for kind in kinds:
 
             def change(value: Any, kind: str = kind) -> Any:
-                if not isinstance(value, Tensor) or value.dtype is not torch.float32 or value.layout is not torch.strided:
+                if (
+                    not isinstance(value, Tensor)
+                    or value.dtype is not torch.float32
+                    or value.layout is not torch.strided
+                ):
                     return value
                 if kind in TYPES:
                     return value.detach().to(TYPES[kind])
@@ -64,5 +67,3 @@ def iterate_odd_samples(operator: Any, kinds: list[str], count: int) -> Iterator
 
 def judge_odd_sample(operator: Any, kind: str, sample: Any) -> Verdict:
     return portable_operators.judge_sample(operator, sample, TYPES.get(kind, torch.float32))
-
-

@@ -1,8 +1,8 @@
 """Complex numbers, as pairs of real ones, and Fourier transforms.
 
-A sum adds the parts. (a + bi)(c + di) = (ac - bd) + (ad + bc)i, each product and sum rounded. A quotient divides c and d
-by s, the larger of |c| and |d| (oc, od), and takes (a oc + b od) / e and (b oc - a od) / e, e = c oc + d od. Sums are
-class S, products of matrices class M, in each part. Functions of the parts are correctly rounded ones.
+A sum adds the parts. (a + bi)(c + di) = (ac - bd) + (ad + bc)i, each product and sum rounded. A quotient divides c and
+d by s, the larger of |c| and |d| (oc, od), and takes (a oc + b od) / e and (b oc - a od) / e, e = c oc + d od. Sums
+are class S, products of matrices class M, in each part. Functions of the parts are correctly rounded ones.
 
 A Fourier transform computes in float64 and rounds once: a length that is a product p m becomes p transforms of length
 m, whose values are turned, and transforms of length p (Cooley and Tukey, 1965), p the smallest prime factor; up to
@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.aten_handlers.declare import Members, NoPortableKernel
+from samerun.numerics.aten_handlers.declare import Members, NoPortableKernel, split_names
 from samerun.numerics.aten_handlers.exact import MOVES
 from samerun.numerics.kernels import functions, sums
 from samerun.numerics.kernels.elementwise import sqrt
@@ -286,7 +286,7 @@ def fft_r2c(x: Tensor, dim: Sequence[int], normalization: int, onesided: bool) -
 
 
 def fft_c2r(x: Tensor, dim: Sequence[int], normalization: int, last_dim_size: int) -> Tensor:
-    """What lies behind the middle is the conjugate of what lies before it; imaginary parts that must be 0 are left out."""
+    """Behind the middle lies the conjugate of what lies before it; imaginary parts that must be 0 are left out."""
     last, half = dim[-1], last_dim_size // 2 + 1
     re, im = _transform_dims(_parts(x), dim[:-1], False)
     re, im = (part.movedim(last, -1)[..., :half].contiguous() for part in (re, im))
@@ -316,5 +316,8 @@ MEMBERS: Members = {
     "aten::cumsum": _of_each_part(sums.cumsum), "aten::_fft_c2c": fft_c2c, "aten::_fft_c2r": fft_c2r,
     "aten::diagonal_backward": lambda grad, *rest: _of_each_part(torch.ops.aten.diagonal_backward.default)(grad, *rest),
 }  # fmt: skip
-EXACT = frozenset(f"aten::{name}" for name in MOVES + ["eq", "ne", "neg", "negative", "isnan", "isinf", "isfinite", "_conj",
-    "real", "imag", "view_as_real", "view_as_complex", "resolve_conj", "resolve_neg", "conj_physical", "_conj_physical", "complex", "equal"])  # fmt: skip
+ROUND_ONCE = split_names("""
+    eq ne neg negative isnan isinf isfinite _conj real imag view_as_real view_as_complex resolve_conj resolve_neg
+    conj_physical _conj_physical complex equal
+""")
+EXACT = frozenset(f"aten::{name}" for name in (*MOVES, *ROUND_ONCE))

@@ -42,7 +42,12 @@ def _restore(found: Tensor, like: Tensor, *tail: int) -> Tensor:
     return found.reshape((*like.shape[:-2], *tail)).to(like.dtype)
 
 
-# --- LU and Cholesky
+def _raise_if_asked(check_errors: bool, info: Tensor, a: Tensor, operator: str) -> None:
+    """torch's own error for a matrix that has no factor or inverse."""
+    if check_errors and bool(info.any()):
+        torch.ops.aten._linalg_check_errors(info.reshape(a.shape[:-2]), operator, is_matrix=a.dim() == 2)
+
+
 def _lu_in_place(a: Tensor, pivot: bool) -> tuple[Tensor, Tensor, Tensor]:
     """A = P L U: L below the diagonal of the first result and U above; the row (from 1) that each row was swapped with;
     the first column (from 1) whose pivot is 0, else 0. The largest pivot is taken, of equal ones the first.
@@ -79,10 +84,7 @@ def _permutation(pivots: Tensor, m: int) -> Tensor:
 
 def lu_factor_ex(a: Tensor, *, pivot: bool = True, check_errors: bool = False) -> tuple[Tensor, Tensor, Tensor]:
     lu, pivots, info = _lu_in_place(_require_matrices("torch.lu_factor_ex", a, square=False), pivot)
-    if check_errors and bool(info.any()):
-        torch.ops.aten._linalg_check_errors(
-            info.reshape(a.shape[:-2]), "torch.linalg.lu_factor_ex", is_matrix=a.dim() == 2
-        )
+    _raise_if_asked(check_errors, info, a, "torch.linalg.lu_factor_ex")
     k = min(a.shape[-2:])
     return _restore(lu, a, *a.shape[-2:]), pivots.reshape(*a.shape[:-2], k), info.reshape(a.shape[:-2])
 
@@ -148,15 +150,13 @@ def solve_ex(
     rows = pivots.reshape(*a.shape[:-2], n).expand(*shape, n).reshape(math.prod(shape), n)
     x = _solve_with_lu(every, rows, right, not is_vector and not left).reshape(*shape, *given.shape[-2:]).to(a.dtype)
     x = x[..., 0] if is_vector else (x if left else x.mT)
-    if check_errors and bool(info.any()):
-        torch.ops.aten._linalg_check_errors(info.reshape(a.shape[:-2]), "torch.linalg.solve_ex", is_matrix=a.dim() == 2)
+    _raise_if_asked(check_errors, info, a, "torch.linalg.solve_ex")
     return x, _restore(wide, a, n, n), pivots.reshape(*a.shape[:-2], n), info.reshape(a.shape[:-2])
 
 
 def inverse_ex(a: Tensor, *, check_errors: bool = False) -> tuple[Tensor, Tensor]:
     wide, pivots, info = _lu_in_place(_require_matrices("linalg.inv", a), True)
-    if check_errors and bool(info.any()):
-        torch.ops.aten._linalg_check_errors(info.reshape(a.shape[:-2]), "torch.linalg.inv_ex", is_matrix=a.dim() == 2)
+    _raise_if_asked(check_errors, info, a, "torch.linalg.inv_ex")
     n = a.shape[-1]
     identity = torch.eye(n, dtype=torch.float64).expand(wide.shape[0], n, n)
     return _restore(_solve_with_lu(wide, pivots, identity), a, n, n), info.reshape(a.shape[:-2])
@@ -201,18 +201,14 @@ def cholesky_ex(a: Tensor, *, upper: bool = False, check_errors: bool = False) -
         column = torch.div(rest[:, j + 1 :, j], root[:, None])
         out[:, j, j], out[:, j + 1 :, j] = root, column
         rest[:, j + 1 :, j + 1 :] -= torch.mul(column[:, :, None], column[:, None, :])
-    if check_errors and bool(info.any()):
-        torch.ops.aten._linalg_check_errors(
-            info.reshape(a.shape[:-2]), "torch.linalg.cholesky_ex", is_matrix=a.dim() == 2
-        )
+    _raise_if_asked(check_errors, info, a, "torch.linalg.cholesky_ex")
     found = _restore(out, a, n, n)
     return (found.mT if upper else found), info.reshape(a.shape[:-2])
 
 
 def cholesky(a: Tensor, upper: bool = False) -> Tensor:
     found, info = cholesky_ex(a, upper=upper)
-    if bool(info.any()):
-        torch.ops.aten._linalg_check_errors(info, "cholesky", is_matrix=a.dim() == 2)
+    _raise_if_asked(True, info, a, "cholesky")
     return found
 
 
@@ -392,13 +388,11 @@ def _on_cpu(handler: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-MEMBERS: Members = {
-    f"aten::{name}": _on_cpu(handler)
-    for name, handler in {
+_HANDLERS: Members = {
         "linalg_lu_factor_ex": lu_factor_ex, "lu_unpack": lu_unpack, "linalg_lu": lu, "linalg_lu_solve": lu_solve,
         "_linalg_solve_ex": solve_ex, "linalg_inv_ex": inverse_ex, "_linalg_det": det, "_linalg_slogdet": slogdet,
         "linalg_cholesky_ex": cholesky_ex, "cholesky": cholesky, "cholesky_solve": cholesky_solve,
         "cholesky_inverse": cholesky_inverse, "_linalg_eigh": eigh, "_linalg_svd": svd,
         "linalg_pinv.atol_rtol_tensor": pinv, "linalg_lstsq": lstsq,
-    }.items()
-}  # fmt: skip
+    }  # fmt: skip
+MEMBERS: Members = {f"aten::{name}": _on_cpu(handler) for name, handler in _HANDLERS.items()}

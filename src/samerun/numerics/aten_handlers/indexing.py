@@ -82,8 +82,8 @@ def multiply_in_order(x: Tensor, flat_index: Tensor, values: Tensor) -> Tensor:
 def scatter_multiply(x: Tensor, dim: int, index: Tensor, source: Tensor, include_self: bool = True) -> Tensor:
     """Products in ascending source index; without x where `include_self` is false."""
     if x.dim() == 0:
-        found = scatter_multiply(x.reshape(1), 0, index.reshape(-1), source.reshape(-1), include_self)
-        return found.reshape(())  # type: ignore[no-any-return]
+        found: Tensor = scatter_multiply(x.reshape(1), 0, index.reshape(-1), source.reshape(-1), include_self)
+        return found.reshape(())
     if index.numel() == 0:
         return x.clone()
     start = x if include_self else x.scatter(dim, index, 1)
@@ -98,7 +98,8 @@ def scatter_reduce(
     if reduce in ("amax", "amin"):
         return torch.scatter_reduce(x, dim, index, source, reduce, include_self=include_self)
     if reduce == "prod":
-        return scatter_multiply(x, dim, index, source, include_self)
+        product: Tensor = scatter_multiply(x, dim, index, source, include_self)
+        return product
     if reduce not in ("sum", "mean"):
         raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
     start = x if include_self else x.scatter(dim, index, 0)
@@ -113,7 +114,8 @@ def scatter_reduce(
 def scatter_with_add_reduce(x: Tensor, dim: int, index: Tensor, source: Any, *, reduce: str) -> Tensor:
     given = source if isinstance(source, Tensor) else torch.full(index.shape, source, dtype=x.dtype, device=x.device)
     if reduce == "multiply":
-        return scatter_multiply(x, dim, index, given)
+        product: Tensor = scatter_multiply(x, dim, index, given)
+        return product
     if reduce != "add":
         raise RuntimeError("reduce argument must be either add or multiply.")
     return scatter_add(x, dim, index, given)

@@ -174,11 +174,11 @@ def segment_reduce(
         if i == j:
             out.append(torch.full_like(rows[0, 0], empty if initial is None else float(initial)))
             continue
-        kernel = {"sum": sums.sum, "mean": sums.sum, "prod": sums.prod, "max": sums.amax, "min": sums.amin}[reduce]
+        kernel: Any = {"sum": sums.sum, "mean": sums.sum, "prod": sums.prod, "max": sums.amax, "min": sums.amin}[reduce]
         found = kernel(part, 0)
         if initial is not None and float(initial) != start:
             first = torch.full_like(found, float(initial))
-            combine = {
+            combine: Any = {
                 "sum": torch.add,
                 "mean": torch.add,
                 "prod": torch.mul,

@@ -13,12 +13,12 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from torch._C._dynamo.eval_frame import set_eval_frame  # type: ignore[import-not-found]
+from torch._C._dynamo.eval_frame import set_eval_frame
 
 from samerun.base.errors import NotPortableError
 from samerun.base.hooks import PostImportHooks
 
-LeaveCallback = Callable[[], None]
+LeaveCallback = Callable[[], object]
 MESSAGE = "portable(): torch.compile has no effect inside; compiled code runs as it was written, operator by operator."
 
 _after_import = PostImportHooks()

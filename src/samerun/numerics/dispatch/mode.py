@@ -203,7 +203,7 @@ def _without_modes_above_portable() -> Iterator[None]:
             _python_dispatch._push_mode(mode)
 
 
-def _leave_mode(mode: PortableMode, resume_compiling_frames: LeaveCallback) -> None:
+def _leave_mode(mode: PortableMode, resume_compiling_frames: Callable[[], object]) -> None:
     with _without_modes_above_portable():
         mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
     resume_compiling_frames()

@@ -242,7 +242,8 @@ PAIR_FUNCTIONS: dict[str, Callable[[Fraction, Fraction], int]] = {
 
 def round_to_float32(v: Fixed) -> np.float32:
     """The float32 nearest to a fixed number; ties to even."""
-    return np.float32(round_to_float(v, 24, -149))
+    rounded: np.float32 = np.float32(round_to_float(v, 24, -149))
+    return rounded
 
 
 def round_to_float(v: Fixed, significand_bits: int, least_exponent: int) -> np.float64:
