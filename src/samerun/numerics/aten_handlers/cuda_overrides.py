@@ -7,7 +7,7 @@ are compiled with IEEE divisions and roots, and one operation leaves nothing to 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -23,9 +23,9 @@ from samerun.numerics.aten_handlers.declare import (
 )
 from samerun.numerics.kernels import library, norms, ordered_scatter
 from samerun.numerics.kernels.ordered_scatter import (
-    make_flat_positions_as_float64,
+    make_max_pool_backward_handler,
+    make_nearest_backward_handler,
     make_padding_backward,
-    scatter_add_into_zeros,
 )
 
 aten = torch.ops.aten
@@ -72,33 +72,6 @@ def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
         return torch.index_copy(x, dim, index, source)
     lines = index.reshape([-1 if at == dim % x.dim() else 1 for at in range(x.dim())]).expand(source.shape)
     return scatter(x, dim, lines, source)
-
-
-def make_max_pool_backward_handler(num_dims: int) -> Handler:
-    """The gradient of maximum pooling over the last num_dims dimensions; indices are places in such a volume."""
-
-    def backward(grad: Tensor, x: Tensor, *settings: Any) -> Tensor:
-        indices: Tensor = settings[-1]
-        volume = x[(0,) * (x.dim() - num_dims)].numel() if x.numel() else 0
-        planes = torch.arange(
-            grad.numel() // max(1, grad[(0,) * (grad.dim() - num_dims)].numel()) if grad.numel() else 0,
-            device=grad.device,
-        )
-        first = (planes * volume).reshape(*grad.shape[: grad.dim() - num_dims], *[1] * num_dims)
-        return scatter_add_into_zeros(grad, indices + first, x.shape)
-
-    return backward
-
-
-def make_nearest_backward_handler(forward: Callable[..., Tensor]) -> Handler:
-    def backward(grad: Tensor, output_size: Sequence[int], input_size: Sequence[int], *scales: float | None) -> Tensor:
-        return scatter_add_into_zeros(
-            grad,
-            forward(make_flat_positions_as_float64(input_size, grad.device), output_size, *scales).to(torch.int64),
-            input_size,
-        )
-
-    return backward
 
 
 def _make_fractional_max_pool_handler(forward: Callable[..., Any]) -> Handler:

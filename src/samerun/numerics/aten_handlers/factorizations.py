@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from samerun.numerics.aten_handlers.declare import Members, NoPortableKernel
-from samerun.numerics.aten_handlers.linear_algebra import qr
 from samerun.numerics.kernels import linear_algebra as kernels
 from samerun.numerics.kernels import sums
 from samerun.numerics.kernels.elementwise import sqrt
@@ -295,7 +294,7 @@ def _complete_basis(u: Tensor, present: Tensor, columns: int) -> Tensor:
     """u [batch, m, k], whose columns are orthonormal where `present`, and more such columns by Householder's QR."""
     if u.shape[2] == columns and bool(present.all()):
         return u
-    basis = qr(torch.where(present[:, None, :], u, 0.0), "complete")[0][..., :columns].clone()
+    basis = kernels.multiply_reflectors(*kernels.householder_qr(torch.where(present[:, None, :], u, 0.0)), columns)
     basis[..., : u.shape[2]] = torch.where(present[:, None, :], u, basis[..., : u.shape[2]])
     return basis
 

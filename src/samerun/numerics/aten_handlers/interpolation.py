@@ -237,6 +237,34 @@ def _make_resize_handlers(
     return resize, backward
 
 
+@widen_half_inputs
+def upsample_trilinear3d(x: Tensor, output_size: Sequence[int], align_corners: bool, *scales: float | None) -> Tensor:
+    """Along width, then height, then depth: a * left + b * right."""
+    for dim in (4, 3, 2):
+        scale = scales[dim - 2] if len(scales) > dim - 2 else None
+        low, high, before, after = linear_corners(x.shape[dim], output_size[dim - 2], align_corners, scale, x)
+        shape = [-1 if at == dim else 1 for at in range(5)]
+        left, right = (torch.mul(x.index_select(dim, at), w.reshape(shape)) for at, w in ((low, before), (high, after)))
+        x = torch.add(left, right)
+    return x.contiguous()
+
+
+@widen_half_inputs
+def upsample_trilinear3d_backward(
+    grad: Tensor, output_size: Sequence[int], input_size: Sequence[int], align_corners: bool, *scales: float | None
+) -> Tensor:
+    """The transposed steps: depth first; the lower terms are added before the upper ones."""
+    for dim in (2, 3, 4):
+        scale = scales[dim - 2] if len(scales) > dim - 2 else None
+        low, high, before, after = linear_corners(input_size[dim], output_size[dim - 2], align_corners, scale, grad)
+        shape = [-1 if at == dim else 1 for at in range(5)]
+        out = grad.new_zeros([input_size[at] if at == dim else size for at, size in enumerate(grad.shape)])
+        for at, weight in ((low, before), (high, after)):
+            out = ordered_scatter.index_add(out, dim, at, torch.mul(grad, weight.reshape(shape)))
+        grad = out
+    return grad
+
+
 _NN = torch._C._nn
 upsample_bicubic2d, upsample_bicubic2d_backward = _make_resize_handlers(_NN.upsample_bicubic2d, _cubic_taps)
 upsample_bilinear2d_aa, upsample_bilinear2d_aa_backward = _make_resize_handlers(
@@ -251,6 +279,16 @@ MEMBERS: Members = {
     "aten::upsample_bilinear2d_backward": upsample_bilinear2d_backward,
     "aten::upsample_linear1d": upsample_linear1d,
     "aten::upsample_linear1d_backward": upsample_linear1d_backward,
+    "aten::upsample_trilinear3d": upsample_trilinear3d,
+    "aten::upsample_trilinear3d_backward": upsample_trilinear3d_backward,
+    **{
+        f"aten::_upsample_nearest_exact{dims}d_backward": widen_half_inputs(
+            ordered_scatter.make_nearest_backward_handler(
+                getattr(torch.ops.aten, f"_upsample_nearest_exact{dims}d").default
+            )
+        )
+        for dims in (1, 2, 3)
+    },
     "aten::upsample_bicubic2d": upsample_bicubic2d,
     "aten::upsample_bicubic2d_backward": upsample_bicubic2d_backward,
     "aten::_upsample_bilinear2d_aa": upsample_bilinear2d_aa,

@@ -280,7 +280,11 @@ def cdist(a: Tensor, b: Tensor, p: float = 2.0, compute_mode: int | None = None)
     step = _rows_per_chunk(a, b)
     for at in range(0, a.shape[-2], step):
         part = slice(at, at + step)
-        out[..., part, :] = sums.vector_norm(_pairwise_differences(a[..., part, :], b), p, [a.dim()])
+        differences = _pairwise_differences(a[..., part, :], b)
+        norms = sums.vector_norm(differences, p, [a.dim()])
+        if p == 0:  # of which a NaN would be one that is not 0
+            norms = torch.where(torch.isnan(differences).any(-1), torch.nan, norms)
+        out[..., part, :] = norms
     return out
 
 

@@ -117,6 +117,21 @@ def batch_norm(
     return y, mean, rstd
 
 
+def batch_norm_with_update(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor, running_var: Tensor, momentum: float,
+    eps: float,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    found = batch_norm(x, weight, bias, running_mean, running_var, True, momentum, eps)
+    return (*found, torch.empty(0, dtype=torch.uint8, device=x.device))
+
+
+def batch_norm_backward_of_any(
+    grad: Tensor, x: Tensor, weight: Tensor, running_mean: Tensor | None, running_var: Tensor | None,
+    mean: Tensor, rstd: Tensor, update: bool, eps: float, output_mask: Sequence[bool], reserve: Tensor,
+) -> tuple[Tensor | None, ...]:  # fmt: skip
+    return batch_norm_backward(grad, x, weight, running_mean, running_var, mean, rstd, update, eps, output_mask)
+
+
 def batch_norm_without_running_stats(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, training: bool, momentum: float, eps: float
 ) -> Any:
@@ -180,6 +195,8 @@ MEMBERS: Members = {
     "aten::_native_batch_norm_legit": batch_norm,
     "aten::_native_batch_norm_legit.no_stats": batch_norm_without_running_stats,
     "aten::native_batch_norm_backward": batch_norm_backward,
+    "aten::_batch_norm_with_update": batch_norm_with_update,
+    "aten::batch_norm_backward": batch_norm_backward_of_any,
     "aten::_weight_norm_interface": weight_norm,
     "aten::_weight_norm_interface_backward": weight_norm_backward,
 }

@@ -143,6 +143,8 @@ def bernoulli_(x: Tensor, p: Any = 0.5, *, generator: Generator = None) -> Tenso
 
 def bernoulli(x: Tensor, p: Any = None, *, generator: Generator = None) -> Tensor:
     """Like x, with chances p; or with chances x."""
+    if p is None and not x.is_floating_point():
+        raise NotImplementedError(f"bernoulli: chances of {x.dtype}")
     return bernoulli_(torch.empty_like(x), x if p is None else p, generator=generator)
 
 
@@ -189,6 +191,8 @@ def exponential_(x: Tensor, lambd: float = 1.0, *, generator: Generator = None) 
     """-log(1 - u) / lambda."""
     if not lambd > 0:
         raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={lambd:g}")
+    if not x.is_floating_point():
+        raise RuntimeError(f"Exponential numbers are continuous: expected a floating point type, got {x.dtype}")
     u = draws.uniform((x.numel(),), *advance_generator_for_draw(generator, x.device))
     return copy_reshaped_and_cast_(x, divide_correctly_rounded(torch.neg(log1p(torch.neg(u))), lambd))
 

@@ -1,4 +1,4 @@
-"""Gradients and updates of places that a structure names: diagonals, masks, segments, bins, corners of a volume."""
+"""Gradients and updates of places that a structure names: diagonals, masks, segments, bins."""
 
 from __future__ import annotations
 
@@ -11,16 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.aten_handlers.cuda_overrides import make_max_pool_backward_handler, make_nearest_backward_handler
 from samerun.numerics.aten_handlers.declare import Members, NoPortableKernel, Scalar, to_floating, widen_half_inputs
-from samerun.numerics.aten_handlers.indexing import index_put, scatter_add, scatter_multiply
-from samerun.numerics.aten_handlers.interpolation import linear_corners
-from samerun.numerics.aten_handlers.norms import batch_norm, batch_norm_backward
 from samerun.numerics.kernels import ordered_scatter, sums
 from samerun.numerics.kernels.elementwise import sqrt
 from samerun.numerics.kernels.functions import exp2
-
-aten = torch.ops.aten
+from samerun.numerics.kernels.ordered_scatter import index_put, scatter_add, scatter_multiply
 
 
 def diagonal_backward(grad: Tensor, input_sizes: Sequence[int], offset: int, dim1: int, dim2: int) -> Tensor:
@@ -92,7 +87,7 @@ def index_reduce(
     at = dim % x.dim()
     lines = index.reshape([-1 if each == at else 1 for each in range(x.dim())]).expand(source.shape).to(torch.int64)
     if reduce == "prod":
-        return scatter_multiply(x, dim, lines, source, include_self)  # type: ignore[no-any-return]
+        return scatter_multiply(x, dim, lines, source, include_self)
     if reduce != "mean":
         return torch.scatter_reduce(x, dim, lines, source, reduce, include_self=include_self)
     if lines.numel() == 0:
@@ -226,49 +221,6 @@ def reduce_product(values: Sequence[Tensor], first: float, like: Tensor) -> Tens
     return reduce(torch.mul, values, torch.full_like(like, first))
 
 
-@widen_half_inputs
-def upsample_trilinear3d(x: Tensor, output_size: Sequence[int], align_corners: bool, *scales: float | None) -> Tensor:
-    """Along width, then height, then depth: a * left + b * right."""
-    for dim in (4, 3, 2):
-        scale = scales[dim - 2] if len(scales) > dim - 2 else None
-        low, high, before, after = linear_corners(x.shape[dim], output_size[dim - 2], align_corners, scale, x)
-        shape = [-1 if at == dim else 1 for at in range(5)]
-        left, right = (torch.mul(x.index_select(dim, at), w.reshape(shape)) for at, w in ((low, before), (high, after)))
-        x = torch.add(left, right)
-    return x.contiguous()
-
-
-@widen_half_inputs
-def upsample_trilinear3d_backward(
-    grad: Tensor, output_size: Sequence[int], input_size: Sequence[int], align_corners: bool, *scales: float | None
-) -> Tensor:
-    """The transposed steps: depth first; the lower terms are added before the upper ones."""
-    for dim in (2, 3, 4):
-        scale = scales[dim - 2] if len(scales) > dim - 2 else None
-        low, high, before, after = linear_corners(input_size[dim], output_size[dim - 2], align_corners, scale, grad)
-        shape = [-1 if at == dim else 1 for at in range(5)]
-        out = grad.new_zeros([input_size[at] if at == dim else size for at, size in enumerate(grad.shape)])
-        for at, weight in ((low, before), (high, after)):
-            out = ordered_scatter.index_add(out, dim, at, torch.mul(grad, weight.reshape(shape)))
-        grad = out
-    return grad
-
-
-def batch_norm_with_update(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor, running_var: Tensor, momentum: float,
-    eps: float,
-) -> tuple[Tensor, ...]:  # fmt: skip
-    found = batch_norm(x, weight, bias, running_mean, running_var, True, momentum, eps)
-    return (*found, torch.empty(0, dtype=torch.uint8, device=x.device))
-
-
-def batch_norm_backward_of_any(
-    grad: Tensor, x: Tensor, weight: Tensor, running_mean: Tensor | None, running_var: Tensor | None,
-    mean: Tensor, rstd: Tensor, update: bool, eps: float, output_mask: Sequence[bool], reserve: Tensor,
-) -> tuple[Tensor | None, ...]:  # fmt: skip
-    return batch_norm_backward(grad, x, weight, running_mean, running_var, mean, rstd, update, eps, output_mask)
-
-
 MEMBERS: Members = {
     "aten::diagonal_backward": diagonal_backward,
     "aten::_efficientzerotensor": zeros_of_any_kind,
@@ -283,17 +235,4 @@ MEMBERS: Members = {
     "aten::histogram.bin_ct": histogram,
     "aten::segment_reduce": segment_reduce,
     "aten::_segment_reduce_backward": segment_reduce_backward,
-    "aten::upsample_trilinear3d": upsample_trilinear3d,
-    "aten::upsample_trilinear3d_backward": upsample_trilinear3d_backward,
-    "aten::adaptive_max_pool3d_backward": widen_half_inputs(make_max_pool_backward_handler(3)),
-    "aten::_batch_norm_with_update": batch_norm_with_update,
-    "aten::batch_norm_backward": batch_norm_backward_of_any,
-    **{
-        f"aten::_upsample_nearest_exact{dims}d_backward": widen_half_inputs(make_nearest_backward_handler(forward))
-        for dims, forward in (
-            (1, aten._upsample_nearest_exact1d.default),
-            (2, aten._upsample_nearest_exact2d.default),
-            (3, aten._upsample_nearest_exact3d.default),
-        )
-    },
 }

@@ -71,6 +71,21 @@ SELF_CHECKED = frozenset(
 """Members whose own operators refuse what torch refuses: its meta function is not asked."""
 
 
+_CHOOSE_AMONG_EQUALS = frozenset(
+    ("aten::sort", "aten::topk", "aten::index_put", "aten::_index_put_impl", "aten::_unsafe_index_put", "aten::put")
+)
+WHOLE_BY_TORCH = frozenset(
+    name
+    for members in (
+        arithmetic.MEMBERS, functions.MEMBERS, special_functions.MEMBERS, bessel_functions.MEMBERS, reductions.MEMBERS,
+        softmax.MEMBERS, norms.MEMBERS, losses.MEMBERS, linear_algebra.PRODUCTS, indexing.MEMBERS,
+        structured_updates.MEMBERS,
+    )
+    for name in members
+) - _CHOOSE_AMONG_EQUALS  # fmt: skip
+"""Members whose results of whole numbers are the same in any order: torch's own kernel computes those."""
+
+
 def portable_operator_names() -> set[str]:
     """Names of the portable operators, without overloads."""
     every = {*MEMBERS, *COMPOSED, *EXACT, *EXACT_OVERLOADS}
@@ -105,7 +120,7 @@ def resolve_runner_unless_exact(func: OpOverload, on_cuda: bool = False, is_comp
         outs = [argument.name for argument in func._schema.arguments if argument.is_out]
         run = _make_out_runner(handler, outs) if outs else _make_functional_runner(handler)
         run = run if overload in SELF_CHECKED or name in SELF_CHECKED else with_meta_function_check(run)
-        return run if func.tags.count(torch.Tag.nondeterministic_seeded) else _with_whole_numbers_by_torch(run)
+        return _with_whole_numbers_by_torch(run) if {overload, name} & WHOLE_BY_TORCH else run
     if name in exact or overload in exact_overloads:
         return None
     if name.endswith("_"):
@@ -116,7 +131,7 @@ def resolve_runner_unless_exact(func: OpOverload, on_cuda: bool = False, is_comp
         if handler is not None:
             run = _make_in_place_runner(handler)
             run = run if base in SELF_CHECKED or name[:-1] in SELF_CHECKED else with_meta_function_check(run)
-            return run if func.tags.count(torch.Tag.nondeterministic_seeded) else _with_whole_numbers_by_torch(run)
+            return _with_whole_numbers_by_torch(run) if {overload, name} & WHOLE_BY_TORCH else run
     if name.startswith("aten::_foreach_"):
         return with_meta_function_check(_make_foreach_runner(func, name.removeprefix("aten::_foreach_")))
     return _make_decomposing_runner(func)
