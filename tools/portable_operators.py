@@ -19,7 +19,6 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -93,13 +92,7 @@ class Outcome(NamedTuple):
     is_random: bool
 
 
-def run_sample(
-    call: Callable[..., Any],
-    sample: Any,
-    portable: bool,
-    with_backward: bool,
-    make_watcher: Callable[[], Any] = nullcontext,
-) -> Outcome:
+def run_sample(call: Callable[..., Any], sample: Any, portable: bool, with_backward: bool) -> Outcome:
     """Outputs and gradients of one sample, of which each run takes a copy of its own."""
 
     def copy(value: Any) -> Any:
@@ -115,7 +108,7 @@ def run_sample(
         args = (args[0].clone() if isinstance(args[0], Tensor) else args[0], *args[1:])
     seed_generators()
     draws = DrawWatcher()
-    with samerun.portable() if portable else draws, make_watcher():
+    with samerun.portable() if portable else draws:
         outputs, gradients = _forward_and_backward(call, args, kwargs, leaves, sample, with_backward, portable)
     return Outcome(outputs, gradients, draws.found)
 
@@ -260,15 +253,12 @@ is asked to. And where torch's float64 kernel has constants of float32."""
 
 TORCH_ACCURACY = {
     "digamma": 1e-9, "polygamma": 1e-9, "special.polygamma": 1e-9, "lgamma": 1e-9, "mvlgamma": 1e-9,
-    "linalg.pinv": 1e-12, "native_layer_norm": 1e-12, "nn.functional.ctc_loss": 1e-12, "special.bessel_j0": 1e-6, "special.bessel_j1": 1e-6,
+    "linalg.pinv": 1e-12, "special.bessel_j0": 1e-6, "special.bessel_j1": 1e-6,
 }  # fmt: skip
 """What torch's own float64 kernels are wrong by (trigamma by 1e-10, Bessel functions by 1e-8), of the largest value."""
 
 
-def judge_sample(
-    operator: Any, sample: Any, dtype: torch.dtype, make_watcher: Callable[[], Any] = nullcontext
-) -> Verdict:
-    """`make_watcher`: a context inside `portable()`."""
+def judge_sample(operator: Any, sample: Any, dtype: torch.dtype) -> Verdict:
     call, has_backward = operator.op, _has_backward(operator, dtype)
     reference = REFERENCES.get(operator.name, call)
     try:
@@ -276,7 +266,7 @@ def judge_sample(
     except Exception as torch_error:
         return _judge_refusal_of_torch(call, sample, torch_error)
     try:
-        ours = run_sample(call, sample, True, has_backward and same.gradients is not None, make_watcher)
+        ours = run_sample(call, sample, True, has_backward and same.gradients is not None)
     except samerun.NotPortableError as error:
         return Verdict("refused", str(error).split(": ", 1)[-1].splitlines()[0])
     except Exception as error:

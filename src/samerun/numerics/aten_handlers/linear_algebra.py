@@ -194,8 +194,8 @@ def triangular_solve(
 ) -> tuple[Tensor, Tensor]:
     shape: Any = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])  # type: ignore[no-untyped-call]
     matrix = (a.mT if transpose else a).expand(*shape, *a.shape[-2:])
-    right = b.expand(*shape, *b.shape[-2:]).reshape(math.prod(shape), *b.shape[-2:]).contiguous()
-    flat = matrix.reshape(math.prod(shape), *a.shape[-2:]).contiguous()
+    right = b.expand(*shape, *b.shape[-2:]).reshape(-1, *b.shape[-2:]).contiguous()
+    flat = matrix.reshape(-1, *a.shape[-2:]).contiguous()
     x = kernels.solve_triangular(flat, right, upper != transpose, unitriangular)
     return x.reshape(*shape, *b.shape[-2:]), a.expand(*shape, *a.shape[-2:]).clone()
 

@@ -26,8 +26,7 @@ def diagonal_backward(grad: Tensor, input_sizes: Sequence[int], offset: int, dim
 
 def zeros_of_any_kind(size: Sequence[int], **kwargs: Any) -> Tensor:
     """What autograd takes for a gradient of nothing; here in memory."""
-    given = {name: kwargs.get(name) for name in ("dtype", "device", "pin_memory")}
-    return torch.zeros(tuple(size), **{name: value for name, value in given.items() if value is not None})
+    return torch.zeros(tuple(size), dtype=kwargs.get("dtype"), device=kwargs.get("device"))
 
 
 def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
