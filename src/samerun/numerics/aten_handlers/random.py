@@ -81,8 +81,7 @@ def normal(mean: Any, std: Any = 1.0, *, generator: Generator = None) -> Tensor:
     require_floating_dtype(like.dtype)
     sizes = (each.shape for each in (mean, std) if isinstance(each, Tensor))
     shape = torch.broadcast_shapes(*sizes)  # type: ignore[no-untyped-call]
-    z = draws.normal(tuple(shape), *advance_generator_for_draw(generator, like.device))
-    return scale_normal(z, mean, std).to(torch.result_type(mean, std))
+    return scale_normal(draws.normal(tuple(shape), *advance_generator_for_draw(generator, like.device)), mean, std)
 
 
 def normal_with_number_mean_and_std(
@@ -197,8 +196,6 @@ def exponential_(x: Tensor, lambd: float = 1.0, *, generator: Generator = None) 
     require_floating_dtype(x.dtype)
     if not lambd > 0:
         raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={lambd:g}")
-    if not x.is_floating_point():
-        raise RuntimeError(f"Exponential numbers are continuous: expected a floating point type, got {x.dtype}")
     u = draws.uniform((x.numel(),), *advance_generator_for_draw(generator, x.device))
     return copy_reshaped_and_cast_(x, divide_correctly_rounded(torch.neg(log1p(torch.neg(u))), lambd))
 
