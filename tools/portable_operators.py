@@ -260,7 +260,8 @@ is asked to. And where torch's float64 kernel has constants of float32."""
 
 TORCH_ACCURACY = {
     "digamma": 1e-9, "polygamma": 1e-9, "special.polygamma": 1e-9, "lgamma": 1e-9, "mvlgamma": 1e-9,
-    "linalg.pinv": 1e-12, "native_layer_norm": 1e-12, "nn.functional.ctc_loss": 1e-12, "special.bessel_j0": 1e-6, "special.bessel_j1": 1e-6,
+    "linalg.pinv": 1e-12, "native_layer_norm": 1e-12, "nn.functional.ctc_loss": 1e-12,
+    "special.bessel_j0": 1e-6, "special.bessel_j1": 1e-6,
 }  # fmt: skip
 """What torch's own float64 kernels are wrong by (trigamma by 1e-10, Bessel functions by 1e-8), of the largest value."""
 

@@ -210,7 +210,7 @@ def test_types_layouts_and_settings_outside_it_are_refused(what: Any, words: str
 def test_the_nearest_operators_share_a_word_with_what_is_refused() -> None:
     for name, first in (
         ("other_max_pool2d", "adaptive_max_pool2d"),
-        ("upsample_other2d", "upsample_nearest2d"),
+        ("upsample_other2d", "upsample_bilinear2d"),
         ("other_dropout", "native_dropout"),
     ):
         assert first in find_similar_portable_operators(name), find_similar_portable_operators(name)
