@@ -97,8 +97,11 @@ OVERFLOW: dict[str, Callable[[str], bool]] = {
     "subnormal": _is_tiny,
 }
 ODD_TRANSFORMS = ("nan", "inf", "huge")  # a NaN or an infinity of a line is in all its sums
+EQUAL_VALUES = ("expanded", "overlapping", "ties", "zero", "inf", "nan", "int64", "bool", "float16")
 DECIDED: dict[str, tuple[str, ...]] = {
     "digamma": ("zero", "ties", "huge"),  # the gradient at a pole is infinite
+    # of equal values the first is meant, and has the gradient
+    **dict.fromkeys(("masked.median", "median", "nanmedian", "mode", "kthvalue", "topk", "sort"), EQUAL_VALUES),
     "geqrf": ("inf", "huge"),  # a column whose squares vanish is not reflected
     "grid_sampler_2d": ("nan", "inf", "huge"),  # a NaN is outside
     "grid_sampler_3d": ("nan", "inf", "huge"),
