@@ -164,8 +164,8 @@ def _with_whole_numbers_by_torch(run: Runner) -> Runner:
         first = args[0] if args else None
         if not isinstance(first, Tensor) or first.is_floating_point() or first.is_complex():
             return run(mode, func, args, kwargs)
-        if any(isinstance(value, Tensor) and value.is_floating_point() for value in kwargs.values()):
-            return run(mode, func, args, kwargs)  # an `out` of another type
+        if any(isinstance(value, Tensor) and value.is_floating_point() for value in (*args, *kwargs.values())):
+            return run(mode, func, args, kwargs)  # another argument, or an `out`
         found = func(*args, **kwargs)
         results = found if isinstance(found, (tuple, list)) else (found,)
         if any(isinstance(each, Tensor) and each.is_floating_point() for each in results):
