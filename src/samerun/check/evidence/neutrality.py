@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -129,11 +129,10 @@ def judge_runs(
             dtype = max((record.dtypes[key] for record in records[:2]), key=lambda each: UNIT.get(each, 0.0))
             item = judge_item(key, dtype, (values[0], values[1], values[2], values[3]), narrow)
             if item.verdict == "unclear" and narrow:
-                item = ItemJudgement("clean", *list(vars(item).values())[1:])
+                item = replace(item, verdict="clean")
             elif item.verdict != "clean" and disturbed is not None and key in disturbed.values:
                 noise = norm(disturbed.values[key] - values[2])
-                verdict: ItemVerdict = "clean" if item.left <= GUARD * noise else "wrong"
-                item = ItemJudgement(verdict, *list(vars(item).values())[1:])
+                item = replace(item, verdict="clean" if item.left <= GUARD * noise else "wrong")
             items.append(item)
         last = RunJudgement("clean", kind, number, tuple(items))
         for verdict in ("wrong", "unclear"):
@@ -158,7 +157,7 @@ def measure_distances(a: RunNumbers, b: RunNumbers) -> list[DistancePoint]:
     for kind, number, (one, other) in iterate_records((a, b)):
         apart = size = 0.0
         for key in common_keys((one, other)):
-            if key[0] in ("parameter", "buffer", "output"):
+            if key[0] in DECISIVE:
                 x, y = one.values[key], other.values[key]
                 finite = np.isfinite(x) & np.isfinite(y)
                 apart += norm(x[finite] - y[finite]) ** 2
