@@ -60,6 +60,23 @@ def test_the_report_of_a_switch_that_is_wrong(tmp_path: Path) -> None:
     assert "Switches that should change nothing" in page and "polyline" in page
 
 
+def test_another_interpreter_rounds_and_portable_takes_it_away(tmp_path: Path) -> None:
+    """The other one is a script that starts this one with torch's plain kernels, as another torch may have others."""
+    other = tmp_path / "other"
+    other.write_text(f'#!/bin/sh\nATEN_CPU_CAPABILITY=default exec {sys.executable} "$@"\n', encoding="utf-8")
+    other.chmod(0o755)
+    text = "import torch\nx = torch.arange(512.0).reshape(64, 8).mul(0.37).frac()\n"
+    text += "model = torch.nn.utils.skip_init(torch.nn.Linear, 8, 8)\n"
+    text += "for p in model.parameters():\n    p.data.copy_(x.flatten()[:p.numel()].view_as(p))\n"
+    text += "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+    text += "for step in range(2):\n    model(x).softmax(1).square().sum().backward()\n    optimizer.step()\n"
+    (tmp_path / "train.py").write_text(text, encoding="utf-8")
+    done = samerun(["check", "--neutral", f"python={other}", "--quiet", "--json", "-", "train.py"], tmp_path)
+    (result,) = json.loads(done.stdout)["neutral"]
+    assert (done.returncode, result["outcome"], result["line"]) == (0, "rounding", 8), result
+    assert "inside samerun.portable() both sides give the same bits" in result["detail"]
+
+
 def test_a_program_that_differs_by_itself_is_not_called_wrong(tmp_path: Path) -> None:
     text = "import os, torch\nmodel = torch.nn.Linear(40, 1)\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
     text += "for step in range(2):\n    model(torch.randn(8, 40)).square().mean().backward()\n    optimizer.step()\n"

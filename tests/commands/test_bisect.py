@@ -19,6 +19,7 @@ from samerun.record.receipt.bisection import (
     SettingsState,
     apply_setting_changes,
     bisect_changes,
+    list_package_changes,
     list_setting_changes,
     match_lines,
 )
@@ -168,6 +169,45 @@ def test_settings_between_two_commands() -> None:
     details = [change.detail for change in changes]
     assert details[0] == "--lr 0.1 -> --lr 0.2" and details[-2:] == ["x -> (not set)", "1 -> 2"]
     assert apply_setting_changes(good, changes[:1]).words == ("--lr", "0.2", "--fast", "data.csv")
+
+
+def test_packages_that_one_receipt_lacks() -> None:
+    """What a new version needs is there before it, what an old one needs until it goes, what cannot go is told."""
+    good = {"torch": "2.13.0", "mypy": "2.4", "old-helper": "1", "numpy": "2.4"}
+    bad = {"torch": "2.15.0", "triton": "3.9", "numpy": "2.4"}
+    changes, kept = list_package_changes(good, bad, {"mypy": "2.4", "torch": "2.13.0", "numpy": "2.4"})
+    assert [change.name for change in changes] == ["triton", "torch", "old-helper"] and kept == ["mypy"]
+    assert changes[1].detail == "2.13.0 -> 2.15.0" and changes[0].detail == "(absent) -> 3.9"
+
+
+def test_the_file_that_moved_the_results(tmp_path: Path) -> None:
+    """Of files that changed, that came and that went, one is read."""
+    for side, number in (("monday", 1.0), ("friday", 2.0)):
+        (tmp_path / side / "inside").mkdir(parents=True)
+        for name, text in (("a.txt", f"{side} {number}"), ("b.txt", "same"), ("inside/x.txt", str(number))):
+            (tmp_path / side / name).write_text(text, encoding="utf-8")
+    (tmp_path / "monday/gone.txt").touch(), (tmp_path / "friday/new.txt").touch()
+    (tmp_path / "train.py").write_text(
+        "import pathlib, sys, torch\ntorch.manual_seed(0)\nfolder = pathlib.Path(sys.argv[1])\n"
+        "numbers = [float(p.read_text()) for p in sorted(folder.glob('inside/*'))]\n"
+        "model = torch.nn.Linear(1, 1)\n"
+        "result = model(torch.tensor(numbers)) * 3\nopen('out.txt', 'w').write(str(result.item()))\n",
+        encoding="utf-8",
+    )
+    words = ["bisect", "--over", "data", "monday", "friday", "--quiet", "--json", "-", "--", "train.py"]
+    done = samerun([*words, "{}"], tmp_path)
+    assert done.returncode == 1, done.stderr
+    found = json.loads(done.stdout)
+    assert found["change"] == {"name": "inside/x.txt", "detail": "3 -> 3 bytes"} and found["changes"] == 4
+    assert (found["file"], found["line"]) == ("train.py", 6)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["friday", "monday", "out.txt", "train.py"]
+    for wrong, said in (
+        (words, "says where its data are"),
+        ([*words[:4], "monday", *words[5:], "{}"], "the same files"),
+        ([*words[:4], "sunday", *words[5:], "{}"], "sunday: No such file"),
+    ):
+        done = samerun(wrong, tmp_path)
+        assert (done.returncode, said in done.stderr) == (2, True), done.stderr
 
 
 def test_lines_that_moved() -> None:

@@ -40,8 +40,10 @@ HINT = "Try: samerun bisect v1.0 HEAD -- train.py, or samerun bisect --over sett
 @click.argument("good")
 @click.argument("bad")
 @click.argument("program_words", nargs=-1, metavar="-- SCRIPT [ARGS...]", type=click.UNPROCESSED)
-@click.option("--over", type=click.Choice(["commits", "settings", "packages"]), default="commits", show_default=True,
-              help="GOOD and BAD are two commits; or two receipts, of which settings or packages differ.")  # fmt: skip
+@click.option("--over", type=click.Choice(["commits", "settings", "packages", "data"]), default="commits",
+              show_default=True,
+              help="GOOD and BAD are two commits; or two receipts, of which settings or packages differ; or two "
+                   "folders of data.")  # fmt: skip
 @click.option("--with", "linked", multiple=True, metavar="PATH",
               help="A file or folder in no commit that the program reads: linked into each checkout.")  # fmt: skip
 @click.option("--ignore-output", multiple=True, metavar="GLOB", help="Output files that do not count: logs with times.")
@@ -56,7 +58,8 @@ def command(
     GOOD and BAD are two commits of the repository in which you are, the good one first. Each that is tried is checked
     out into a temporary folder; the working tree and what is not committed stay as they are. With --over settings or
     packages they are two receipts: arguments and variables of the one are changed into those of the other, or versions
-    of packages, which pip installs into a folder that is kept for the next time. The program's output goes to standard
+    of packages, which pip installs into a folder that is kept for the next time. With --over data they are two folders:
+    {} among the program's arguments stands for a folder with files of both. The program's output goes to standard
     error. Exit code 1: the change was found. 2: trouble; also where both ends give the same.
 
     \b
@@ -65,6 +68,7 @@ def command(
       samerun bisect 3f2a9c1 main --with data -- train.py
       samerun bisect --over settings monday.json friday.json -- train.py
       samerun bisect --over packages old.json new.json -- train.py
+      samerun bisect --over data monday friday -- train.py --data {}
     """
     from samerun.report.output import show_and_write_record
 
@@ -72,7 +76,8 @@ def command(
     try:
         require_output_writable("--json", json_to)
         form, words = _split_program_words(program_words)
-        bisect = {"commits": bisect_commits, "settings": bisect_settings, "packages": bisect_packages}[options["over"]]
+        bisect = {"commits": bisect_commits, "settings": bisect_settings, "packages": bisect_packages,
+                  "data": bisect_data}[options["over"]]  # fmt: skip
         with _open_receipt_folder(options["save"]) as folder:
             program = ProgramRuns(folder, form, words, options["linked"], quiet)
             record = bisect(program, good, bad, options["ignore_output"])
@@ -155,7 +160,7 @@ def make_record(
         "untested": [{"name": changes[at].name, "detail": changes[at].detail} for at in result.untested],
         "difference": result.difference,
         "operator": moved.name if moved is not None else None,
-        "file": moved.file if moved is not None else "",
+        "file": format_source_location(moved.file, 0).removesuffix(":0") if moved is not None else "",
         "line": moved.line if moved is not None else 0,
         "good": result.good_run.name,
         "bad": result.bad_run.name,
@@ -242,24 +247,30 @@ def bisect_settings(program: ProgramRuns, good: str, bad: str, ignored: Sequence
 
 def bisect_packages(program: ProgramRuns, good: str, bad: str, ignored: Sequence[str]) -> dict[str, Any]:
     """Versions that differ from the present environment are installed by pip, each into a folder that is kept."""
+    from importlib.metadata import distributions
+
     from samerun.record.receipt import bisection
 
-    versions = [receipt["packages"] for receipt in _load_receipts(good, bad)]
-    changes = [each for each in bisection.list_package_changes(*versions) if each.name != "samerun"]
+    installed = {bisection.canonicalize_package_name(each.name): each.version for each in distributions()}
+    installed.pop("samerun", None)
+    good_versions, bad_versions = (
+        {name: version for name, version in receipt["packages"].items() if name != "samerun"}
+        for receipt in _load_receipts(good, bad)
+    )
+    changes, kept = bisection.list_package_changes(good_versions, bad_versions, installed)
+    if kept and not program.quiet:
+        echo_escaped(f"samerun: installed here, so they stay in all runs: {', '.join(kept)}", err=True)
     if not changes:
         raise SamerunError("Both receipts have the same packages.", hint="Try --over settings, or --over commits.")
-    lacking = [c.name for c in changes if not (versions[0].get(c.name) and versions[1].get(c.name))]
-    if lacking:
-        raise SamerunError(
-            f"{', '.join(lacking)}: in one receipt only; a package cannot be taken away from the environment.",
-            hint="Record both runs with the same packages, in whatever versions.",
-        )
 
     def run_state(count: int) -> ComparedRun | None:
-        wanted = {c.name: str(versions[1 if at < count else 0][c.name]) for at, c in enumerate(changes)}
-        folders = [str(install_package(name, version, program.quiet)) for name, version in wanted.items()]
+        folders = []
+        for at, change in enumerate(changes):
+            version = change.bad if at < count else change.good
+            if version is not None and installed.get(bisection.canonicalize_package_name(change.name)) != version:
+                folders.append(str(install_package(change.name, version, program.quiet)))
         path = os.pathsep.join([*folders, *filter(None, [os.environ.get("PYTHONPATH")])])
-        return program.run(f"{count} of {len(changes)} changes", PYTHONPATH=path)
+        return program.run(f"{count} of {len(changes)} changes", PYTHONPATH=path or None)
 
     result = bisection.bisect_changes(len(changes), run_state, ignored)
     moved = bisection.find_moved_operator(result.good_run, result.bad_run, lambda file, line: line)
@@ -271,7 +282,8 @@ def install_package(name: str, version: str, quiet: bool) -> Path:
     if not all(c.isalnum() or c in "._-+!" for c in name + version) or name.startswith("-"):
         raise SamerunError(f"{name} {version} is no package and version.", hint="Is the receipt whole?")
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "samerun" / "packages"
-    folder = base / f"{name}-{version}-{sys.implementation.cache_tag}"
+    # The name by which code of libraries is told from the user's.
+    folder = base / f"{name}-{version}-{sys.implementation.cache_tag}" / "site-packages"
     if (folder / ".whole").is_file():
         return folder
     if not quiet:
@@ -292,6 +304,31 @@ def install_package(name: str, version: str, quiet: bool) -> Path:
         raise SamerunError(f"pip could not install {name} {version}.", hint="Is there such a version for this Python?")
     (folder / ".whole").touch()
     return folder
+
+
+# --- between two folders
+def bisect_data(program: ProgramRuns, good: str, bad: str, ignored: Sequence[str]) -> dict[str, Any]:
+    """The program reads a folder of links, always the same one, to files of the good folder and of the bad one."""
+    from samerun.record.receipt import bisection
+
+    if not any("{}" in word for word in program.words):
+        raise SamerunError("No argument of the program says where its data are.",
+                           hint="Write {} for the folder: -- train.py --data {}")  # fmt: skip
+    files = [bisection.list_data_files(Path(folder)) for folder in (good, bad)]
+    changes = bisection.list_file_changes(*files)
+    if not changes:
+        raise SamerunError(f"{good} and {bad} hold the same files.", hint="Try --over commits, or --over packages.")
+    with temporary_work_folder() as scratch:
+        folder = scratch / "data"
+        words = [word.replace("{}", str(folder)) for word in program.words]
+
+        def run_state(count: int) -> ComparedRun | None:
+            bisection.link_data(folder, files[0], changes[:count])
+            return program.run(f"{count} of {len(changes)} changes", words)
+
+        result = bisection.bisect_changes(len(changes), run_state, ignored)
+        moved = bisection.find_moved_operator(result.good_run, result.bad_run, lambda file, line: line)
+    return make_record("data", program, changes, result, moved)
 
 
 # --- in words

@@ -33,7 +33,7 @@ from samerun.check.plan import Plan
 from samerun.check.search.report_records import relative_path_if_below_working_directory
 from samerun.check.search.run_status import require_comparable, require_success
 from samerun.check.search.search import NO_OPERATOR, Search
-from samerun.check.variations.neutral_switches import NeutralSwitch, SideLabel, with_switch
+from samerun.check.variations.neutral_switches import NeutralSwitch, SideLabel, inside_portable, with_switch
 from samerun.record.config import NumbersRequest
 from samerun.record.trace import format as f
 from samerun.record.trace.run import read_final_digests_by_model_class, read_steps, select_events
@@ -112,13 +112,27 @@ class NeutralCheck:
             if changed is None:
                 what = f"{a.step_count} optimizer steps" if a.step_count else f"{len(a.numbers.calls)} calls of models"
                 return NeutralResult(switch.name, "same", f"{switch.detail}; the same bits in {what}")
-            return SwitchJudge(self, switch, a, b, changed).judge()
+            result = SwitchJudge(self, switch, a, b, changed).judge()
+            if result.outcome == "rounding" and switch.tries_portable:
+                result = replace(result, detail=f"{result.detail}; {self._try_portable(a, b)}")
+            return result
         except NotComparable as error:
             return NeutralResult(switch.name, "unaligned", f"{switch.detail}; {error}")
 
     def _run_side(self, switch: NeutralSwitch, label: SideLabel) -> NumberedRun:
         base = self.search.plan.with_watch(numbers=NumbersRequest(), depth="steps")
         return self.run_once(switch.side(label)(base), f"{switch.name}-{label}")
+
+    def _try_portable(self, a: NumberedRun, b: NumberedRun) -> str:
+        """Whether `portable()` takes a difference away, by running both sides inside of it."""
+        try:
+            sides = [self.run_once(inside_portable(side.plan), f"{side.run.name}-portable") for side in (a, b)]
+            for side in sides:
+                require_ended_well(side, "the program")
+            stays = find_first_change(*sides)
+        except NotComparable as error:
+            return f"inside samerun.portable() {error}"
+        return f"inside samerun.portable() both sides {'differ too' if stays else 'give the same bits'}"
 
     def run_once(self, plan: Plan, name: str, again: bool = False) -> NumberedRun:
         """The run of a plan, made now or before; `again`: made now in any case."""

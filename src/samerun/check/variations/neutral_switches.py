@@ -29,7 +29,8 @@ class NeutralSwitch:
 
     unavailable: the reason why it cannot be tried with this plan, or "". needs_use: what the program must have used for
     the switch to act on it (a key of the use counts in a run's numbers), else it is skipped; `lacking` says what it
-    lacks then. coarser: one side computes in a coarser format on purpose.
+    lacks then. coarser: one side computes in a coarser format on purpose. tries_portable: where the sides differ by
+    rounding, they are run inside `portable()` too, which promises the same bits on both.
     """
 
     name: str
@@ -40,6 +41,7 @@ class NeutralSwitch:
     needs_use: str = ""
     lacking: str = ""
     coarser: bool = False
+    tries_portable: bool = False
 
     def side(self, label: SideLabel) -> Side:
         return self.a if label == "a" else self.b
@@ -53,6 +55,11 @@ def with_switch(name: str, setting: str) -> Side:
         return plan.with_watch(numbers=replace(asked, switches=(*asked.switches, (name, setting))))
 
     return apply
+
+
+def inside_portable(plan: Plan) -> Plan:
+    """The program inside `samerun.portable()`, as `numerics/dispatch/portable.py` reads it from the environment."""
+    return plan.with_environment(SAMERUN_PORTABLE="1")
 
 
 # --- what torch can do in another way ------------------------------------------------------------------------
@@ -144,7 +151,8 @@ def make_python_switch(path: str) -> NeutralSwitch:
         return "" if own else "the command does not start with Python itself"
 
     return NeutralSwitch(f"python={path}", f"this Python -> {path}", keep_plan,
-                         lambda plan: replace(plan, command=(interpreter, *plan.command[1:])), unavailable)  # fmt: skip
+                         lambda plan: replace(plan, command=(interpreter, *plan.command[1:])), unavailable,
+                         tries_portable=True)  # fmt: skip
 
 
 # --- the user's own ------------------------------------------------------------------------------------------------

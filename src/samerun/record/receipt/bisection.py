@@ -8,6 +8,7 @@ a git that reads no configuration of the repository's: nothing in the working tr
 from __future__ import annotations
 
 import difflib
+import filecmp
 import os
 import re
 import shutil
@@ -282,9 +283,78 @@ def apply_setting_changes(good: SettingsState, changes: Sequence[SettingChange])
     return SettingsState(tuple(words), variables)
 
 
-def list_package_changes(good: dict[str, Any], bad: dict[str, Any]) -> list[RecordedChange]:
-    """Packages whose versions differ between two receipts: name, and version of the good and of the bad one."""
-    return [
-        RecordedChange(name, f"{good.get(name) or '(absent)'} -> {bad.get(name) or '(absent)'}")
-        for name in sorted({*good, *bad}) if good.get(name) != bad.get(name)
-    ]  # fmt: skip
+@dataclass(frozen=True)
+class PackageChange(RecordedChange):
+    """A package whose version differs between two receipts; None: it is not there."""
+
+    good: str | None = None
+    bad: str | None = None
+
+
+def list_package_changes(
+    good: dict[str, Any], bad: dict[str, Any], installed: dict[str, str]
+) -> tuple[list[PackageChange], list[str]]:
+    """What can be changed from the one into the other, and the packages that cannot: those that one receipt lacks, and
+    that are installed here, since a folder in front of the environment hides no package of it.
+
+    What is added comes first and what is taken away last, so that a new version of a package finds in every state what
+    it depends on. installed: canonical name -> version.
+    """
+    changes, kept = [], []
+    for name in sorted({*good, *bad}):
+        old, new = good.get(name), bad.get(name)
+        if old == new:
+            continue
+        if (old is None or new is None) and canonicalize_package_name(name) in installed:
+            kept.append(name)
+            continue
+        changes.append(PackageChange(name, f"{old or '(absent)'} -> {new or '(absent)'}", old, new))
+    changes.sort(key=lambda change: (change.good is not None, change.bad is None, change.name))
+    return changes, kept
+
+
+def canonicalize_package_name(name: str) -> str:
+    """As package indexes compare names (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+# --- data, between two folders
+@dataclass(frozen=True)
+class FileChange(RecordedChange):
+    """A file that differs between two folders, by its path below them; None: it is not there."""
+
+    good: Path | None = None
+    bad: Path | None = None
+
+
+def list_data_files(folder: Path) -> dict[str, Path]:
+    """Path below the folder -> file. Raises SamerunError if the folder cannot be read."""
+
+    def refuse(error: OSError) -> None:
+        raise SamerunError(f"{error.filename}: {error.strerror}.", hint="Name two folders of data.")
+
+    files = [Path(top, name) for top, _, names in os.walk(folder, onerror=refuse) for name in names]
+    return {path.relative_to(folder).as_posix(): path.absolute() for path in sorted(files) if path.is_file()}
+
+
+def list_file_changes(good: dict[str, Path], bad: dict[str, Path]) -> list[FileChange]:
+    """The files of which contents differ, by path."""
+    changes = []
+    for name in sorted({*good, *bad}):
+        old, new = good.get(name), bad.get(name)
+        if old is None or new is None:
+            changes.append(FileChange(name, "added" if old is None else "taken away", old, new))
+        elif not filecmp.cmp(old, new, shallow=False):
+            changes.append(FileChange(name, f"{old.stat().st_size:,} -> {new.stat().st_size:,} bytes", old, new))
+    return changes
+
+
+def link_data(folder: Path, good: dict[str, Path], changes: Sequence[FileChange]) -> None:
+    """Fill a folder, which is emptied before, with links to the good files after some of the changes."""
+    shutil.rmtree(folder, ignore_errors=True)
+    files: dict[str, Path | None] = {**good, **{change.name: change.bad for change in changes}}
+    folder.mkdir(parents=True)
+    for name, path in files.items():
+        if path is not None:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).symlink_to(path)
