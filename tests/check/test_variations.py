@@ -33,12 +33,12 @@ class Stream(IterableDataset):
         for i in range(6):
             yield torch.full((2,), float(i))
 
-if __name__ == "__main__":  # Python 3.14 starts workers afresh
-    torch.manual_seed(0)
-    x = torch.zeros(2)
-    for batch in DataLoader(DATASET, batch_size=3, num_workers=WORKERS):
-        x = x + torch.nn.functional.relu(batch).sum(0)
-    print(x.shape)
+torch.multiprocessing.set_start_method("fork")  # Python 3.14 chooses another
+torch.manual_seed(0)
+x = torch.zeros(2)
+for batch in DataLoader(DATASET, batch_size=3, num_workers=WORKERS):
+    x = x + torch.nn.functional.relu(batch).sum(0)
+print(x.shape)
 """
 
 
