@@ -105,6 +105,7 @@ if __name__ == "__main__":
     ray.shutdown()
 """
 )
+pytestmark = pytest.mark.slow
 QUIET = {
     "OMP_NUM_THREADS": "1",
     "RAY_TRAIN_V2_ENABLED": "1",
