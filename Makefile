@@ -3,7 +3,7 @@
 # make test    the tests                      make bench   what watching and keyed samples cost
 # make fuzz-portable     wrong arguments to portable operators, under AddressSanitizer
 # make test-slow         the rest of what CI runs                make test-exhaustive   minutes for one claim
-# make test-adapters     Lightning, transformers, accelerate, s3, gs, NVRTC
+# make test-adapters     Lightning, transformers, accelerate, Hydra, s3, gs, NVRTC
 # make gpu             what only a CUDA device can tell, in MINUTES=40; needs torch alone
 # make test-packages   50 packages beside torch         make test-programs   training programs that others wrote
 # make docs   the site, in build/site, with warnings as errors
@@ -70,8 +70,9 @@ test-exhaustive: $(STAMP)
 # environment sees the packages of the main one behind its own: torch stays the one that is pinned, and is not
 # installed twice. pip never changes what lies outside of the environment that it installs into.
 test-adapters: $(ADAPTERS)/.samerun-installed
-	OMP_NUM_THREADS=1 $(ADAPTERS)/bin/python -m pytest -n 2 --dist worksteal tests/adapters/test_adapters.py tests/adapters/test_notebook.py tests/record/receipt/test_remote.py \
-		tests/numerics/cuda/test_cuda_sources.py tests/repository/test_packages.py -k "notebook or lightning or transformers or accelerate or s3 or gs or cuda_sources"
+	OMP_NUM_THREADS=1 $(ADAPTERS)/bin/python -m pytest -n 2 --dist worksteal tests/adapters/test_adapters.py tests/adapters/test_launchers.py \
+		tests/adapters/test_notebook.py tests/record/receipt/test_remote.py \
+		tests/numerics/cuda/test_cuda_sources.py tests/repository/test_packages.py -k "notebook or lightning or transformers or accelerate or hydra or s3 or gs or cuda_sources"
 
 $(ADAPTERS)/.samerun-installed: $(STAMP)
 	$(call make_environment,$(ADAPTERS),adapters)
@@ -80,7 +81,8 @@ $(ADAPTERS)/.samerun-installed: $(STAMP)
 # The packages that people use most beside torch, each used a little, alone and under samerun: plain and watched output
 # are compared. Over 1.5 GB, so it has an environment of its own too. Nothing is fetched while the tests run.
 test-packages: $(PACKAGES)/.samerun-installed
-	REQUIRE_PACKAGES=1 OMP_NUM_THREADS=1 $(PACKAGES)/bin/python -m pytest -n 2 --dist worksteal tests/repository/test_packages.py tests/adapters/test_trackers.py
+	REQUIRE_PACKAGES=1 OMP_NUM_THREADS=1 $(PACKAGES)/bin/python -m pytest -n 2 --dist worksteal tests/repository/test_packages.py tests/adapters/test_trackers.py \
+		tests/adapters/test_launchers.py
 
 # Programs that others wrote, taken from their repositories (tests/programs/public/README.md).
 test-programs: $(PACKAGES)/.samerun-installed

@@ -50,6 +50,14 @@ events = EventAccumulator("logs").Reload()
 shown = text.tensor_proto.string_val[0].decode()
 print(shown.partition("digest | ")[2].split(" ")[0], ["samerun/run.json"])
 """,
+    "aim": """
+import aim
+run = aim.Run(repo=".", system_tracking_interval=None, capture_terminal_logs=False)
+print(log_receipt("run.json", to=run))
+run.close()
+kept = aim.Run(run.hash, repo=".", system_tracking_interval=None, capture_terminal_logs=False)["samerun"]
+print(kept["digest"], [f"samerun/{kept['receipt']}"])
+""",
 }
 OFFLINE = {"WANDB_MODE": "offline", "WANDB_SILENT": "true", "DO_NOT_TRACK": "1"}
 

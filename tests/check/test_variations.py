@@ -33,6 +33,7 @@ class Stream(IterableDataset):
         for i in range(6):
             yield torch.full((2,), float(i))
 
+torch.multiprocessing.set_start_method("fork")  # Python 3.14 chooses another
 torch.manual_seed(0)
 x = torch.zeros(2)
 for batch in DataLoader(DATASET, batch_size=3, num_workers=WORKERS):

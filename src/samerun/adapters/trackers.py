@@ -1,4 +1,4 @@
-"""A receipt, logged to the experiment tracker that a program uses: MLflow, Weights & Biases, TensorBoard.
+"""A receipt, logged to the experiment tracker that a program uses: MLflow, Weights & Biases, TensorBoard, Aim.
 
     with samerun.receipt("run.json"):
         train()
@@ -24,7 +24,7 @@ PREFIX = "samerun/"
 def log_receipt(path: str | os.PathLike[str], to: Any = None) -> list[str]:
     """Log a receipt's file and its digest; returns the names of the trackers that took it.
 
-    `to`: a run of wandb, or a SummaryWriter of TensorBoard. None: the active runs of MLflow and of
+    `to`: a run of wandb or Aim, or a SummaryWriter of TensorBoard. None: the active runs of MLflow and of
     wandb, which know theirs. Raises SamerunError for what is not a receipt, for a run of another kind, and where `to`
     is None and no run is active.
     """
@@ -38,7 +38,7 @@ def log_receipt(path: str | os.PathLike[str], to: Any = None) -> list[str]:
                 return [name]
         raise SamerunError(
             f"log_receipt(to=...): a {kind} is not a run that samerun knows.",
-            hint="Give a run of wandb or TensorBoard's SummaryWriter; MLflow's run is found without `to`.",
+            hint="Give a run of wandb or Aim, or TensorBoard's SummaryWriter; MLflow's run is found without `to`.",
         )
     reached = [name for name, log_active in _ACTIVE.items() if log_active(file, summary)]
     if not reached:
@@ -68,6 +68,10 @@ def _is_wandb_run(kind: str, run: Any) -> bool:
     return kind.startswith("wandb.") and hasattr(run, "summary")
 
 
+def _is_aim_run(kind: str, run: Any) -> bool:
+    return kind.startswith("aim.") and hasattr(run, "hash")
+
+
 def _log_to_tensorboard(writer: Any, path: Path, summary: dict[str, str]) -> None:
     rows = "\n".join(f"| {name} | {value} |" for name, value in summary.items())
     writer.add_text(f"{PREFIX}receipt", f"| receipt | {path.name} |\n|---|---|\n{rows}")
@@ -78,6 +82,11 @@ def _log_to_wandb(run: Any, path: Path, summary: dict[str, str]) -> None:
     artifact = sys.modules["wandb"].Artifact(f"receipt-{run.id}", type="receipt", metadata=dict(summary))
     artifact.add_file(str(path))
     run.log_artifact(artifact)
+
+
+def _log_to_aim(run: Any, path: Path, summary: dict[str, str]) -> None:
+    """Parameters alone: a run of Aim keeps files only where its owner has named a place for them."""
+    run[PREFIX.rstrip("/")] = {"receipt": path.name, **summary}
 
 
 def _log_to_active_mlflow_run(path: Path, summary: dict[str, str]) -> bool:
@@ -100,6 +109,7 @@ def _log_to_active_wandb_run(path: Path, summary: dict[str, str]) -> bool:
 _RUNS: dict[str, tuple[Callable[[str, Any], bool], Callable[[Any, Path, dict[str, str]], None]]] = {
     "tensorboard": (_is_tensorboard_writer, _log_to_tensorboard),
     "wandb": (_is_wandb_run, _log_to_wandb),
+    "aim": (_is_aim_run, _log_to_aim),
 }
 _ACTIVE: dict[str, Callable[[Path, dict[str, str]], bool]] = {
     "mlflow": _log_to_active_mlflow_run,
