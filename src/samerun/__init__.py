@@ -24,9 +24,12 @@ if TYPE_CHECKING:
         NotPortableWarning,
         SamerunError,
         SeedError,
+        StepNotRepeatableError,
         SwitchError,
         TooLateError,
         UnseededError,
+        WrongResultError,
+        WrongResultWarning,
     )
     from samerun.control.ddp import ddp_comm_hook
     from samerun.control.determinism.mode import deterministic
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from samerun.numerics.verification.portable_equal import portable_equal
     from samerun.receipt_block import receipt
     from samerun.record.watching.start import mark
+    from samerun.step_guard import guard
 
 _WHERE = {
     "CheckpointError": "samerun.base.errors",
@@ -48,15 +52,19 @@ _WHERE = {
     "NotPortableWarning": "samerun.base.errors",
     "SamerunError": "samerun.base.errors",
     "SeedError": "samerun.base.errors",
+    "StepNotRepeatableError": "samerun.base.errors",
     "SwitchError": "samerun.base.errors",
     "TooLateError": "samerun.base.errors",
     "UnseededError": "samerun.base.errors",
+    "WrongResultError": "samerun.base.errors",
+    "WrongResultWarning": "samerun.base.errors",
     "checkpoint": "samerun.data.checkpoint",
     "checkpoint_sequential": "samerun.control.rng.activation_checkpoint",
     "ddp_comm_hook": "samerun.control.ddp",
     "deterministic": "samerun.control.determinism.mode",
     "fixed_rng": "samerun.control.rng.isolation",
     "get_rng_state": "samerun.control.rng.state",
+    "guard": "samerun.step_guard",
     "isolate_rng": "samerun.control.rng.isolation",
     "load_ipython_extension": "samerun.adapters.notebook",
     "load_state_dict": "samerun.control.rng.state",
@@ -82,9 +90,12 @@ __all__ = [
     "NotPortableWarning",
     "SamerunError",
     "SeedError",
+    "StepNotRepeatableError",
     "SwitchError",
     "TooLateError",
     "UnseededError",
+    "WrongResultError",
+    "WrongResultWarning",
     "__version__",
     "checkpoint",
     "checkpoint_sequential",
@@ -93,6 +104,7 @@ __all__ = [
     "deterministic",
     "fixed_rng",
     "get_rng_state",
+    "guard",
     "isolate_rng",
     "load_state_dict",
     "mark",

@@ -16,7 +16,9 @@ from samerun.check.execution.runner import (
     describe_folder_if_disk_failure,
     make_recording_failure_hint,
 )
-from samerun.record.comparison.compare import Difference
+from samerun.record.comparison.alignment import is_from_unwritten_memory
+from samerun.record.comparison.compare import Difference, find_first_difference
+from samerun.record.comparison.streams import IGNORE_UNUSED_MEMORY
 from samerun.record.config import STARTED_FILE
 from samerun.record.watching.stack_frames import RECORD_FOLDER
 
@@ -48,6 +50,18 @@ def require_comparable(run: Run) -> None:
             run,
             hint="Is samerun installed for the Python that the command starts? (python -I and -S switch it off.)",
         )
+
+
+def find_first_difference_of_runs(a: Run, b: Run) -> Difference | None:
+    """The first difference of two runs; None if they are the same."""
+    scope = (*a.plan.scope, *b.plan.scope)
+    found = find_first_difference(a.traces, b.traces, scope)
+    # A number that came from unwritten memory may have been printed, which no trace shows.
+    if found is not None and is_from_unwritten_memory(found) and a.wrote_the_same_output(b):
+        found = find_first_difference(a.traces, b.traces, (*scope, IGNORE_UNUSED_MEMORY))
+    if found is None and a.exit_code != b.exit_code:
+        found = Difference("process", "main", "main", None, None, 0, 0)
+    return found
 
 
 def require_success(run: Run) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from samerun.record.comparison.alignment import Difference, StreamComparison, classify_value_difference, read_event
 from samerun.record.comparison.streams import (
+    IGNORE_UNUSED_MEMORY,
     ONLY_SAMPLE_ROWS,
     Array,
     ComparisonScope,
@@ -104,7 +105,8 @@ def compare_traces(a: Trace, b: Trace, scope: ComparisonScope = ()) -> Differenc
             )
         else:
             streams = left.open_stream(numbers_a), right.open_stream(numbers_b)
-            difference = StreamComparison((a, b), streams, role).find_first_difference()
+            unused = IGNORE_UNUSED_MEMORY in scope
+            difference = StreamComparison((a, b), streams, role, unused).find_first_difference()
         if difference is not None:
             differences.append(difference)
     return min(differences, key=lambda d: d.event.index if d.event else 0, default=None)
