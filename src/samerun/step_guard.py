@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from samerun.record.watching.operator_digests import OperatorDifference, OperatorDigests
 
 RECORD_SCHEMA = 1
+MAX_SETTLING = 5
+"""So often a step is computed again while it runs other operators each time, as it may at the first."""
 LAST = 3
 """Number of the computation whose results the training has."""
 
@@ -68,6 +70,7 @@ class ComputedStep(NamedTuple):
     operators: OperatorDigests
     end: dict[str, bytes]
     result: Any
+    error: Exception | None
 
     def find_difference(self, other: ComputedStep) -> StepDifference | None:
         """Where two computations first differ; None if nowhere."""
@@ -129,29 +132,41 @@ class StepGuard:
         snapshot = TrainingSnapshot(self._parts, arguments)
         first = self._compute(function)
         own_generators = first.operators.generators
-        self._restore(snapshot, own_generators)
-        second = self._compute_again(function)
-        difference = first.find_difference(second)
-        if not any(_gather_over_ranks(difference is not None)):
-            return second.result
+        for _ in range(MAX_SETTLING):
+            self._restore(snapshot, own_generators)
+            second = self._compute(function)
+            difference = first.find_difference(second)
+            ranks = _gather_over_ranks(None if difference is None else difference.is_other_program)
+            if not any(found is not None for found in ranks):
+                return _return_or_raise(second)
+            if False in ranks:
+                break
+            # What a program makes once and keeps (a cache, a table of shapes, DDP's buckets in their second order) is
+            # made in the first computations: they run other operators, and say nothing about the machine.
+            first = second
         self._restore(snapshot, own_generators)
         copies = [name for name, value in self._digest_state(arguments).items() if before.get(name) != value]
         if any(_gather_over_ranks(bool(copies))):
             self._report_wrong_copies(copies)
-        third = self._compute_again(function, difference)
+        third = self._compute(function, difference.operator if difference else None)
         wrong = self._decide([first, second, third], difference)
         found = difference if difference is not None else second.find_difference(third)
         ranks = _gather_over_ranks((wrong, found.collectives if found is not None and wrong else None))
         if any(number for number, _ in ranks):
             self._report(wrong, found, third, ranks)
-        return third.result
+        return _return_or_raise(third)
 
     def _compute(self, function: Callable[[], Any], locate: OperatorDifference | None = None) -> ComputedStep:
         from samerun.record.watching.operator_digests import OperatorDigests
 
+        result, failed = None, None
         with OperatorDigests(locate) as operators:
-            result = function()
-        return ComputedStep(operators, self._digest_state(result), result)
+            try:
+                result = function()
+            except Exception as error:  # of the program; or because an index or a size was computed wrong
+                failed = error
+        end = {**self._digest_state(result), "exception": type(failed).__qualname__.encode()}
+        return ComputedStep(operators, end, result, failed)
 
     def _digest_state(self, other: Any) -> dict[str, bytes]:
         """The digests of all that is put back, by name, and of the step's arguments or its result."""
@@ -160,15 +175,6 @@ class StepGuard:
         with hide_from_recorder():
             named = [*name_training_values(self._parts), ("argument or result", other)]
             return {name: _digest_value(value, digest) for name, value in named}
-
-    def _compute_again(self, function: Callable[[], Any], difference: StepDifference | None = None) -> ComputedStep:
-        try:
-            return self._compute(function, difference.operator if difference else None)
-        except Exception as error:
-            raise StepNotRepeatableError(
-                f"step {self.steps} ran once, and failed when it was computed again: {type(error).__name__}: {error}",
-                hint="The function must work when it is called twice: pass it the batch, do not let it take the next.",
-            ) from error
 
     def _restore(self, snapshot: TrainingSnapshot, own_generators: dict[Any, Any]) -> None:
         snapshot.restore()
@@ -181,6 +187,12 @@ class StepGuard:
         Raises StepNotRepeatableError if there are no two that agree, or if what differs is which operators ran.
         """
         first, second, third = computed
+        if first.error is None and second.error is not None and third.error is not None:
+            error = second.error
+            raise StepNotRepeatableError(
+                f"step {self.steps} ran once, and failed when it was computed again: {type(error).__name__}: {error}",
+                hint="The function must work when it is called twice: pass it the batch, do not let it take the next.",
+            ) from error
         if difference is None:
             return 0 if second.find_difference(third) is None else LAST
         if (
@@ -192,11 +204,11 @@ class StepGuard:
                 f"step {self.steps} cannot be compared: {difference.name} may add in another order each time.",
                 hint="Call samerun.deterministic() before the training.",
             )
-        if second.find_difference(third) is None:
-            # What a program makes once and keeps (a cache, buckets in a new order) is made in the first computation.
-            return 0 if difference.is_other_program else 1
-        if first.find_difference(third) is None and not difference.is_other_program:
-            return 2
+        if not difference.is_other_program:
+            if second.find_difference(third) is None:
+                return 1
+            if first.find_difference(third) is None:
+                return 2
         raise StepNotRepeatableError(
             f"step {self.steps} gave three different results in three computations, the first difference at"
             f" {difference.name}.",
@@ -250,6 +262,12 @@ class StepGuard:
         return path, record
 
 
+def _return_or_raise(computed: ComputedStep) -> Any:
+    if computed.error is not None:
+        raise computed.error
+    return computed.result
+
+
 def _digest_value(value: Any, digest: Callable[[Any], bytes]) -> bytes:
     """The digest of tensors, numbers and texts, through dicts, lists and tuples; other objects count by their type."""
     import numpy as np
@@ -260,7 +278,8 @@ def _digest_value(value: Any, digest: Callable[[Any], bytes]) -> bytes:
     if isinstance(value, dict):
         return _digest_values([item for pair in value.items() for item in pair], digest)
     if isinstance(value, (list, tuple)):
-        return _digest_values(value, digest)
+        is_plain = all(type(item) is int for item in value)  # Python's generator has 625 numbers
+        return repr(value).encode() if is_plain else _digest_values(value, digest)
     if isinstance(value, np.ndarray):
         return value.tobytes()
     if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):

@@ -30,17 +30,22 @@ class ExecutedOperator(NamedTuple):
     """One operator of a computation.
 
     `geometry`: shapes of its results, with their offsets in memory: where it differs, another program has run.
-    `collectives`: how many collectives this process had called before.
+    `collectives`: how many collectives this process had called before. `is_concurrent`: several threads compute it.
     """
 
     operator: WatchedOperator
     geometry: tuple[Any, ...]
     digest: bytes
     collectives: int
+    is_concurrent: bool
 
 
 class OperatorDifference(NamedTuple):
-    """The first operator at which two computations differ. `is_other_program`: not in values, but in what was run."""
+    """The first operator at which two computations differ.
+
+    `is_other_program`: not in values, but in what was run. `is_unordered`: it may add in the order in which threads
+    arrive, so that other bits are no sign of a fault.
+    """
 
     lane: int
     position: int
@@ -72,13 +77,14 @@ class OperatorDigests(torch_internals.KeepsProgramsCompiledMixin, TorchDispatchM
         self.uses_deterministic_operators = torch.are_deterministic_algorithms_enabled()
         self._locate = locate
         self._collectives = 0
+        self._threads = torch.get_num_threads()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "_schema", None) is None or torch_internals.is_on_fake_tensors():
+            return func(*args, **kwargs)  # of higher order: the operators it calls are seen themselves
         if any(kind.__torch_dispatch__ is not _Tensor.__torch_dispatch__ for kind in types):
             return NotImplemented  # a subclass (DTensor) calls operators on the tensors it is made of: those are seen
-        kwargs = kwargs or {}
-        if getattr(func, "_schema", None) is None:
-            return func(*args, **kwargs)  # of higher order: the operators it calls are seen themselves
         if args and isinstance(args[0], (int, float, complex)):
             args = torch_internals.restore_number_tensors(func, args)
         operator = _operators.get(func)
@@ -91,6 +97,8 @@ class OperatorDigests(torch_internals.KeepsProgramsCompiledMixin, TorchDispatchM
             return out
         with torch_guards.no_torch_function():
             if operator.allocates:
+                if not d.is_readable(out):
+                    return out
                 with torch_guards.HiddenFromProgram():
                     fresh_memory.fill_uninitialized_if_possible(out, "zeros")
             else:
@@ -113,6 +121,8 @@ class OperatorDigests(torch_internals.KeepsProgramsCompiledMixin, TorchDispatchM
         results = written + [
             tensor for at, tensor in enumerate(results) if id(tensor) not in done and at != operator.scratch_output
         ]
+        if not all(map(torch_guards.has_real_values, results)):
+            return  # fake tensors, of which shapes are asked
         geometry = tuple((tensor.shape, tensor.storage_offset() if _is_plain(tensor) else 0) for tensor in results)
         if operator.asynchronous:  # what a collective gives may not be there yet: its readers are compared
             value = b""
@@ -127,7 +137,8 @@ class OperatorDigests(torch_internals.KeepsProgramsCompiledMixin, TorchDispatchM
         wanted = self._locate
         if wanted is not None and (wanted.lane, wanted.position) == (lane, len(lane_operators)):
             self.location = _describe_location()
-        lane_operators.append(ExecutedOperator(operator, geometry, value, self._collectives))
+        is_concurrent = self._threads > 1 or any(not tensor.is_cpu for tensor in results)
+        lane_operators.append(ExecutedOperator(operator, geometry, value, self._collectives, is_concurrent))
 
     def first_difference(self, other: OperatorDigests) -> OperatorDifference | None:
         """The first operator in which two computations differ: in values or, if that is earlier, in what was run."""
@@ -149,7 +160,7 @@ def _compare_lane(
     for index, (one, other) in enumerate(zip(first, second, strict=False)):
         is_other_program = one.operator is not other.operator or one.geometry != other.geometry
         if is_other_program or one.digest != other.digest:
-            unordered = any(name in one.operator.name for name in UNORDERED)
+            unordered = one.is_concurrent and any(name in one.operator.name for name in UNORDERED)
             return OperatorDifference(lane, index, one.operator.name, is_other_program, unordered, one.collectives)
     if len(first) == len(second):
         return None
