@@ -12,9 +12,9 @@ from samerun.record.watching.interceptors import (
     loader,
     numbers,
     numpy_random,
-    object_collectives,
     operators,
     random_generators,
+    rank_messages,
     training,
 )
 
@@ -69,7 +69,7 @@ INTERCEPTORS: tuple[Interceptor, ...] = (
     loader.SAMPLE_ROWS,
     checkpoints.CHECKPOINTS,
     checkpoints.KEPT_STATES,
-    object_collectives.OBJECT_COLLECTIVES,
+    rank_messages.RANK_MESSAGES,
     operators.COMPILE_CALLS,
     operators.COMPILED_GRAPHS,
     operators.DOUBLED_GRAPHS,
