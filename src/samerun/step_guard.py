@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from samerun.base.errors import SamerunError, StepNotRepeatableError, WrongResultError, WrongResultWarning
 from samerun.base.files import write_file_atomically
 from samerun.base.hooks import hide_from_recorder
-from samerun.control.training_snapshot import TrainingSnapshot, name_training_values, require_restorable
+from samerun.control.rng.training_snapshot import TrainingSnapshot, name_training_values, require_restorable
 
 if TYPE_CHECKING:
     from samerun.record.watching.operator_digests import OperatorDifference, OperatorDigests

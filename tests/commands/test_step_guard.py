@@ -17,7 +17,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import samerun
-from samerun.control.training_snapshot import TrainingSnapshot
+from samerun.control.rng.training_snapshot import TrainingSnapshot
 from samerun.record.watching.watched_operator import WatchedOperator
 
 
