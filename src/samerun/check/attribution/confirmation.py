@@ -100,6 +100,8 @@ class Experiment:
                 continue
             if not comes_later_in_same_thread(found, self.situation.difference):
                 return False
+            if self.trials >= TRIALS_WITH_RACE and is_at_same_operator(found, self.situation.difference):
+                return False  # the same race, lost a few steps later
             self.later = found
             if not may_agree_by_chance(self.suspect):
                 break
@@ -160,6 +162,14 @@ def comes_later_in_same_thread(difference: Difference, reference: Difference) ->
     return (difference.role, difference.thread) == (reference.role, reference.thread) and (
         difference.ordinal > reference.ordinal > 0
     )
+
+
+def is_at_same_operator(difference: Difference, reference: Difference) -> bool:
+    """Whether two differences are at one operator of one line, perhaps in other steps."""
+    one, other = difference.event, reference.event
+    if one is None or other is None:
+        return False
+    return (one.name, one.file, one.line) == (other.name, other.file, other.line)
 
 
 def with_suspect_sources_pinned(plan: Plan, suspect: Suspect, pin_names: tuple[str, ...]) -> Plan:

@@ -10,7 +10,7 @@ It is read again: at every use when it is small, once per optimizer step when it
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from xxhash import xxh3_128_digest
 
@@ -58,8 +58,13 @@ class StorageRecord:
         self.content_digest, self.read_epoch = None, -1
 
 
-WrittenByCollective = tuple[StorageRecord, bool]
-"""The record of memory that a collective writes to, and whether other parts of it stay undefined."""
+class WrittenByCollective(NamedTuple):
+    """The record of memory that a collective writes to, which bytes of it, and whether other parts stay undefined."""
+
+    record: StorageRecord
+    begin: int
+    end: int
+    is_partial: bool
 
 
 class StorageDigests:
@@ -116,13 +121,13 @@ class StorageDigests:
         `note_started` was told of. What waits in C++ tells nobody.
         """
         record = self.find_or_add_record(tensor)
-        beside = [partial for each, partial in self._list_in_flight() if each is record]
+        beside = [each.is_partial for each in self._list_in_flight() if each.record is record]
         partial = any(beside) if beside else record.uninitialised
         partial = bool(partial and tensor.nbytes < tensor.untyped_storage().nbytes())
         record.trusted, record.uninitialised = False, may_return_early or partial
         record.drop_known_digests()
         record.last_writer = COLLECTIVE if may_return_early else -1
-        return record, partial
+        return WrittenByCollective(record, *_byte_range(tensor), partial)
 
     def note_started(self, work: Any, written: list[WrittenByCollective]) -> None:
         """The program can wait for `work`, a collective that writes to this memory."""
@@ -132,15 +137,17 @@ class StorageDigests:
 
     def note_waited(self, work: Any, is_complete: bool) -> None:
         """The program has waited for a collective; or, if not `is_complete`, may wait for it in a way unknown here."""
-        _, records = self.in_flight.pop(id(work), (None, []))
-        for record, is_partial in records if is_complete else ():
-            if record.last_writer == COLLECTIVE and not self.is_in_flight(record):
+        _, written = self.in_flight.pop(id(work), (None, []))
+        still = {id(each.record) for each in self._list_in_flight()}
+        for record, _, _, is_partial in written if is_complete else ():
+            if record.last_writer == COLLECTIVE and id(record) not in still:
                 record.uninitialised, record.last_writer = is_partial, -1
                 record.drop_known_digests()
 
-    def is_in_flight(self, record: StorageRecord) -> bool:
-        """Whether a collective that nobody has waited for yet writes to the memory."""
-        return any(record is each for each, _ in self._list_in_flight())
+    def is_in_flight(self, tensor: Any) -> bool:
+        """Whether a collective that nobody has waited for yet writes to elements of the tensor."""
+        record, (begin, end) = self.find_or_add_record(tensor), _byte_range(tensor)
+        return any(each.record is record and each.begin < end and begin < each.end for each in self._list_in_flight())
 
     def _list_in_flight(self) -> list[WrittenByCollective]:
         return [each for _, written in list(self.in_flight.values()) for each in written]
@@ -247,6 +254,14 @@ class StorageDigests:
         elif record.content_digest is not None:
             record.content_digest = xxh3_128_digest(record.content_digest + str(key).encode() + found)
         return found
+
+
+def _byte_range(tensor: Any) -> tuple[int, int]:
+    """Where in its memory a tensor lies; all of the memory if it is not contiguous."""
+    if not tensor.is_contiguous():
+        return 0, tensor.untyped_storage().nbytes()
+    begin = tensor.storage_offset() * tensor.element_size()
+    return begin, begin + tensor.nbytes
 
 
 def digest_contiguous_view(tensor: Any, record: StorageRecord) -> bytes:

@@ -7,7 +7,7 @@ from typing import Any
 
 from samerun.base.user_code import SAMERUN_FOLDER
 from samerun.record import pins
-from samerun.record.digests.storages import StorageDigests, StorageRecord, WrittenByCollective
+from samerun.record.digests.storages import StorageDigests, WrittenByCollective
 from samerun.record.trace import format as f
 from samerun.record.watching.recorder import Recorder
 
@@ -18,9 +18,9 @@ MESSAGES = ("send", "recv")
 _TORCH_FILE = "distributed_c10d.py"
 
 
-def record_if_read_before_wait(recorder: Recorder, storages: StorageDigests, record: StorageRecord, name: str) -> None:
+def record_if_read_before_wait(recorder: Recorder, storages: StorageDigests, tensor: Any, name: str) -> None:
     """Record that an operator reads memory that a collective may still be writing to, if that is known."""
-    if storages.is_in_flight(record):
+    if storages.is_in_flight(tensor):
         recorder.emit_host_event(f.FACT, IN_FLIGHT_READ, aux=name, thin_repeats=True)
 
 

@@ -257,7 +257,7 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
             if record.last_writer != thread and record.last_writer >= 0:
                 flags |= f.FOREIGN_WRITE
             if record.uninitialised:  # its garbage is not compared; what is computed from it is
-                self._record_uninitialized_read(operator, record)
+                self._record_uninitialized_read(operator, record, tensor)
                 flags |= f.INEXACT if record.last_writer == COLLECTIVE else f.UNINITIALISED
                 parts.append(UNDEFINED)
                 continue
@@ -282,9 +282,9 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
         inputs = parts[0] if len(parts) == 1 else b"".join(parts)
         return flags, location_id, xxh3_64_intdigest(inputs), scalars
 
-    def _record_uninitialized_read(self, operator: WatchedOperator, record: Any) -> None:
+    def _record_uninitialized_read(self, operator: WatchedOperator, record: Any, tensor: Any) -> None:
         if record.last_writer == COLLECTIVE:
-            return collectives.record_if_read_before_wait(self.recorder, self.table.storages, record, operator.name)
+            return collectives.record_if_read_before_wait(self.recorder, self.table.storages, tensor, operator.name)
         self.unwritten_origin = record.made_at
         if self.recorder.count_and_should_record(("uninitialised", operator.name, record.made_at)):
             self.recorder.emit(f.FRESH, name=operator.name, location_id=record.made_at, phase=f.HOST)
