@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     )
     from samerun.control.ddp import ddp_comm_hook
     from samerun.control.determinism.mode import deterministic
+    from samerun.control.fsdp import clip_grad_norm_, fsdp_comm_hook
     from samerun.control.rng.activation_checkpoint import checkpoint_sequential
     from samerun.control.rng.isolation import fixed_rng, isolate_rng
     from samerun.control.rng.seeding import register_rng, seed_everything, unregister_rng
@@ -60,9 +61,11 @@ _WHERE = {
     "WrongResultWarning": "samerun.base.errors",
     "checkpoint": "samerun.data.checkpoint",
     "checkpoint_sequential": "samerun.control.rng.activation_checkpoint",
+    "clip_grad_norm_": "samerun.control.fsdp",
     "ddp_comm_hook": "samerun.control.ddp",
     "deterministic": "samerun.control.determinism.mode",
     "fixed_rng": "samerun.control.rng.isolation",
+    "fsdp_comm_hook": "samerun.control.fsdp",
     "get_rng_state": "samerun.control.rng.state",
     "guard": "samerun.step_guard",
     "isolate_rng": "samerun.control.rng.isolation",
@@ -99,10 +102,12 @@ __all__ = [
     "__version__",
     "checkpoint",
     "checkpoint_sequential",
+    "clip_grad_norm_",
     "data",
     "ddp_comm_hook",
     "deterministic",
     "fixed_rng",
+    "fsdp_comm_hook",
     "get_rng_state",
     "guard",
     "isolate_rng",
