@@ -47,7 +47,7 @@ class StorageRecord:
         self.uninitialised = False
         """Not all of it was written since it was made by `empty` or its like, or a collective may still be writing."""
         self.made_at = 0
-        """Where it was allocated, for uninitialised memory."""
+        """Where it was allocated, for uninitialised memory; negative if a library asked for it."""
         self.last_writer = -1
         """Number of the thread that wrote last, or `COLLECTIVE`."""
         self.read_epoch = -1

@@ -208,7 +208,7 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
             record.uninitialised = out.numel() > 0 and not filled
             record.trusted, record.content_digest = True, NOTHING
             record.view_digests.clear()
-            record.made_at = self._intern_user_line(state.module)
+            record.made_at = self._intern_user_line(state.module) * (1 if stack_frames.is_called_by_user() else -1)
 
     def _digest_operands(self, operator: WatchedOperator, args: Any, kwargs: Any, state: ThreadState) -> EventInputs:
         """Digest the operands before the operator runs: it may write over them.
@@ -286,8 +286,7 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
         if record.last_writer == COLLECTIVE:
             return collectives.record_if_read_before_wait(self.recorder, self.table.storages, tensor, operator.name)
         self.unwritten_origin = record.made_at
-        if self.recorder.count_and_should_record(("uninitialised", operator.name, record.made_at)):
-            self.recorder.emit(f.FRESH, name=operator.name, location_id=record.made_at, phase=f.HOST)
+        fresh_memory.record_uninitialized_read(self.recorder, operator.name, record.made_at)
 
     def _record_draw(
         self, operator: WatchedOperator, generator: Any, location_id: int, state: ThreadState, phase: int
