@@ -130,7 +130,7 @@ class StepGuard:
     def _compute_twice(self, function: Callable[[], Any], arguments: Any) -> Any:
         before = self._digest_state(arguments)
         snapshot = TrainingSnapshot(self._parts, arguments)
-        first = self._compute(function)
+        original = first = self._compute(function)
         own_generators = first.operators.generators
         for _ in range(MAX_SETTLING):
             self._restore(snapshot, own_generators)
@@ -138,7 +138,7 @@ class StepGuard:
             difference = first.find_difference(second)
             ranks = _gather_over_ranks(None if difference is None else difference.is_other_program)
             if not any(found is not None for found in ranks):
-                return _return_or_raise(second)
+                return self._return_or_raise(original, second)
             if False in ranks:
                 break
             # What a program makes once and keeps (a cache, a table of shapes, DDP's buckets in their second order) is
@@ -149,12 +149,14 @@ class StepGuard:
         if any(_gather_over_ranks(bool(copies))):
             self._report_wrong_copies(copies)
         third = self._compute(function, difference.operator if difference else None)
+        if second.error is not None and third.error is not None:
+            self._return_or_raise(original, third)
         wrong = self._decide([first, second, third], difference)
         found = difference if difference is not None else second.find_difference(third)
         ranks = _gather_over_ranks((wrong, found.collectives if found is not None and wrong else None))
         if any(number for number, _ in ranks):
             self._report(wrong, found, third, ranks)
-        return _return_or_raise(third)
+        return self._return_or_raise(original, third)
 
     def _compute(self, function: Callable[[], Any], locate: OperatorDifference | None = None) -> ComputedStep:
         from samerun.record.watching.operator_digests import OperatorDigests
@@ -176,6 +178,18 @@ class StepGuard:
             named = [*name_training_values(self._parts), ("argument or result", other)]
             return {name: _digest_value(value, digest) for name, value in named}
 
+    def _return_or_raise(self, original: ComputedStep, last: ComputedStep) -> Any:
+        """The result of a step, or its error; StepNotRepeatableError if it fails only when it is computed again."""
+        error = last.error
+        if error is None:
+            return last.result
+        if original.error is not None:
+            raise error
+        raise StepNotRepeatableError(
+            f"step {self.steps} ran once, and failed when it was computed again: {type(error).__name__}: {error}",
+            hint="The function must work when it is called twice: pass it the batch, do not let it take the next.",
+        ) from error
+
     def _restore(self, snapshot: TrainingSnapshot, own_generators: dict[Any, Any]) -> None:
         snapshot.restore()
         for generator, state in own_generators.items():
@@ -187,12 +201,6 @@ class StepGuard:
         Raises StepNotRepeatableError if there are no two that agree, or if what differs is which operators ran.
         """
         first, second, third = computed
-        if first.error is None and second.error is not None and third.error is not None:
-            error = second.error
-            raise StepNotRepeatableError(
-                f"step {self.steps} ran once, and failed when it was computed again: {type(error).__name__}: {error}",
-                hint="The function must work when it is called twice: pass it the batch, do not let it take the next.",
-            ) from error
         if difference is None:
             return 0 if second.find_difference(third) is None else LAST
         if (
@@ -260,12 +268,6 @@ class StepGuard:
             path = next(path for each in names if not (path := self._folder / f"{each}.json").exists())
             write_file_atomically(path, json.dumps(record, indent=1).encode())
         return path, record
-
-
-def _return_or_raise(computed: ComputedStep) -> Any:
-    if computed.error is not None:
-        raise computed.error
-    return computed.result
 
 
 def _digest_value(value: Any, digest: Callable[[Any], bytes]) -> bytes:
