@@ -24,12 +24,16 @@ if TYPE_CHECKING:
         NotPortableWarning,
         SamerunError,
         SeedError,
+        StepNotRepeatableError,
         SwitchError,
         TooLateError,
         UnseededError,
+        WrongResultError,
+        WrongResultWarning,
     )
     from samerun.control.ddp import ddp_comm_hook
     from samerun.control.determinism.mode import deterministic
+    from samerun.control.fsdp import clip_grad_norm_, fsdp_comm_hook
     from samerun.control.rng.activation_checkpoint import checkpoint_sequential
     from samerun.control.rng.isolation import fixed_rng, isolate_rng
     from samerun.control.rng.seeding import register_rng, seed_everything, unregister_rng
@@ -40,6 +44,7 @@ if TYPE_CHECKING:
     from samerun.numerics.verification.portable_equal import portable_equal
     from samerun.receipt_block import receipt
     from samerun.record.watching.start import mark
+    from samerun.step_guard import guard
 
 _WHERE = {
     "CheckpointError": "samerun.base.errors",
@@ -48,15 +53,21 @@ _WHERE = {
     "NotPortableWarning": "samerun.base.errors",
     "SamerunError": "samerun.base.errors",
     "SeedError": "samerun.base.errors",
+    "StepNotRepeatableError": "samerun.base.errors",
     "SwitchError": "samerun.base.errors",
     "TooLateError": "samerun.base.errors",
     "UnseededError": "samerun.base.errors",
+    "WrongResultError": "samerun.base.errors",
+    "WrongResultWarning": "samerun.base.errors",
     "checkpoint": "samerun.data.checkpoint",
     "checkpoint_sequential": "samerun.control.rng.activation_checkpoint",
+    "clip_grad_norm_": "samerun.control.fsdp",
     "ddp_comm_hook": "samerun.control.ddp",
     "deterministic": "samerun.control.determinism.mode",
     "fixed_rng": "samerun.control.rng.isolation",
+    "fsdp_comm_hook": "samerun.control.fsdp",
     "get_rng_state": "samerun.control.rng.state",
+    "guard": "samerun.step_guard",
     "isolate_rng": "samerun.control.rng.isolation",
     "load_ipython_extension": "samerun.adapters.notebook",
     "load_state_dict": "samerun.control.rng.state",
@@ -82,17 +93,23 @@ __all__ = [
     "NotPortableWarning",
     "SamerunError",
     "SeedError",
+    "StepNotRepeatableError",
     "SwitchError",
     "TooLateError",
     "UnseededError",
+    "WrongResultError",
+    "WrongResultWarning",
     "__version__",
     "checkpoint",
     "checkpoint_sequential",
+    "clip_grad_norm_",
     "data",
     "ddp_comm_hook",
     "deterministic",
     "fixed_rng",
+    "fsdp_comm_hook",
     "get_rng_state",
+    "guard",
     "isolate_rng",
     "load_state_dict",
     "mark",

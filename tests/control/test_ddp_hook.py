@@ -15,7 +15,8 @@ from repository_paths import PROGRAMS
 
 import samerun
 from samerun.base.errors import SamerunError
-from samerun.control.ddp import GradientTreeState, tree_sum_in_place
+from samerun.control.ddp import GradientTreeState
+from samerun.control.gradient_tree import tree_sum_in_place
 
 PROGRAM = PROGRAMS / "ddp_ranks.py"
 
@@ -109,8 +110,8 @@ def accumulated(values: list[Any]) -> Any:
         model.require_backward_grad_sync = number == len(values) - 1
         (parameter * value).sum().backward()
         assert (parameter.grad is None) != model.require_backward_grad_sync
-    state.add_partial_sums_to_last(parameter, parameter.grad)
-    assert not state.partial_sums
+    state.sums.add_to_last(parameter, parameter.grad)
+    assert not state.sums.partial_sums
     return parameter.grad
 
 

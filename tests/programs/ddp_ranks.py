@@ -1,6 +1,6 @@
 """Train with microbatches of one global batch spread over the ranks there are; rank 0 prints its parameters' digest.
 
-torchrun --nproc-per-node N ddp_ranks.py {plain,hook,portable} [bucket_cap_mb] [resume]
+torchrun --nproc-per-node N ddp_ranks.py {plain,hook,portable,fsdp,fsdp_plain} [bucket_cap_mb] [resume]
 """
 
 import contextlib
@@ -9,6 +9,8 @@ import sys
 
 import torch
 import torch.distributed as dist
+
+from torch.distributed.fsdp import fully_shard
 
 import samerun
 from samerun.record.digests.digest import digest
@@ -27,10 +29,22 @@ def make(bucket):
         torch.nn.Tanh(),
         torch.nn.Linear(32, 10),
     )
-    return model, torch.optim.AdamW(model.parameters(), lr=1e-2)
+    return model
+
+
+def shard(model, hook):
+    for layer in model:
+        if list(layer.parameters()):
+            fully_shard(layer)
+    fully_shard(model)
+    if hook:
+        samerun.fsdp_comm_hook(model)
+    return model
 
 
 def wrapped(model, hook, bucket):
+    if sys.argv[1].startswith("fsdp"):
+        return shard(model, hook)
     ddp = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=bucket)
     if hook:
         samerun.ddp_comm_hook(ddp)
@@ -38,15 +52,16 @@ def wrapped(model, hook, bucket):
 
 
 def main():
-    hook = sys.argv[1] in ("hook", "portable")
+    hook = sys.argv[1] in ("hook", "portable", "fsdp")
     bucket = float(sys.argv[2]) if len(sys.argv) > 2 else 25
     resume = len(sys.argv) > 3
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
     each = MICROBATCHES // world
-    model, optimizer = make(bucket)
+    model = make(bucket)
     ddp = wrapped(model, hook, bucket)
-    data = torch.Generator().manual_seed(1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)  # fully_shard makes other parameters
+    data, norms = torch.Generator().manual_seed(1), []
     for step in range(STEPS):
         if resume and step == STEPS // 2:
             ddp = wrapped(copy.deepcopy(model), hook, bucket)
@@ -62,15 +77,19 @@ def main():
             def backward(at=at):
                 (torch.nn.functional.cross_entropy(ddp(x[at]), y[at]) / each).backward()
 
-            if number < each - 1:
+            if sys.argv[1].startswith("fsdp"):
+                ddp.set_requires_gradient_sync(number == each - 1)
+                backward()
+            elif number < each - 1:
                 with ddp.no_sync():
                     backward()
             else:
                 backward()
+        norms.append(samerun.clip_grad_norm_(model.parameters(), 0.5).item())
         optimizer.step()
-    parts = [digest(p).hex() for p in model.parameters()]
+    parts = [digest(p.full_tensor() if hasattr(p, "full_tensor") else p).hex() for p in model.parameters()]
     if rank == 0:
-        print("digest", "".join(parts)[:64], flush=True)
+        print("digest", "".join(parts)[:64], norms, flush=True)
     dist.destroy_process_group()
 
 

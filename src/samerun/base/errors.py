@@ -67,3 +67,19 @@ class NotPortableError(SamerunError):
 
 class NotPortableWarning(UserWarning):
     """The same inside `samerun.portable(unsupported="warn")`."""
+
+
+class WrongResultError(SamerunError):
+    """`samerun.guard`: one of several computations of a step gave other bits. `record`: what was written of it."""
+
+    def __init__(self, message: str, hint: str | None = None, record: dict[str, object] | None = None) -> None:
+        super().__init__(message, hint)
+        self.record = record or {}
+
+
+class WrongResultWarning(UserWarning):
+    """The same with `samerun.guard(..., on_mismatch="warn")`."""
+
+
+class StepNotRepeatableError(SamerunError):
+    """`samerun.guard`: a step that is computed again computes something else, so that nothing can be compared."""

@@ -24,6 +24,8 @@ from samerun.record.comparison.compare import Difference
 
 KINDS_THAT_MAY_AGREE = ("thread-race", "async-order", "nondeterministic-operator", "object-id", "uninitialised-memory")
 """Kinds that need not show in every run: more pinned runs are needed before they count as confirmed."""
+TRIALS_WITH_RACE = 5
+"""So many pinned runs have to equal the first one where threads or ranks were seen to race: half of them may anyway."""
 MOST_TRIALS = 20
 ERROR_PROBABILITY = 0.05
 """Accepted probability that a rare difference merely happened not to show in the pinned runs."""
@@ -98,6 +100,8 @@ class Experiment:
                 continue
             if not comes_later_in_same_thread(found, self.situation.difference):
                 return False
+            if self.trials >= TRIALS_WITH_RACE and is_at_same_operator(found, self.situation.difference):
+                return False  # the same race, lost a few steps later
             self.later = found
             if not may_agree_by_chance(self.suspect):
                 break
@@ -111,9 +115,23 @@ class Experiment:
         for number in range(self.trials + 1):
             again = self.run(self.plan, f"-free{number + 1}")
             if any(self._runs_differ_early(earlier, again) for earlier in unpinned):
-                return True
+                return self._stays_away_when_pinned_longer(number)
             unpinned.append(again)
         return False
+
+    def _stays_away_when_pinned_longer(self, agreeing_runs: int) -> bool:
+        """Whether more pinned runs are the same too, where unpinned runs were seen to agree by chance.
+
+        Ranks and threads that race give one of few results: a suspect that only shifts the moment at which they meet
+        would otherwise be confirmed by two runs that happen to be alike.
+        """
+        if not agreeing_runs or self.first is None or self.later is not None:
+            return True
+        needed = compute_trials_for_rate(1 / (agreeing_runs + 1))
+        return not any(
+            self._runs_differ_early(self.first, self.run(self.pinned_plan, f"-longer{number + 1}"))
+            for number in range(needed - self.trials)
+        )
 
     def results_follow_pin_values(self) -> bool:
         """Whether the results change when the source is pinned at another value."""
@@ -146,6 +164,14 @@ def comes_later_in_same_thread(difference: Difference, reference: Difference) ->
     )
 
 
+def is_at_same_operator(difference: Difference, reference: Difference) -> bool:
+    """Whether two differences are at one operator of one line, perhaps in other steps."""
+    one, other = difference.event, reference.event
+    if one is None or other is None:
+        return False
+    return (one.name, one.file, one.line) == (other.name, other.file, other.line)
+
+
 def with_suspect_sources_pinned(plan: Plan, suspect: Suspect, pin_names: tuple[str, ...]) -> Plan:
     """The plan with a suspect's source pinned."""
     pinned = plan.with_added_pins(*pin_names)
@@ -170,11 +196,17 @@ def compute_required_trials(search: ExperimentRunner, suspect: Suspect, no_race_
 
     A program with threads or processes of its own may differ now and then whatever the suspect is.
     """
-    least = 3 if may_agree_by_chance(suspect) or not no_race_sign else 1
+    least = 1 if no_race_sign else TRIALS_WITH_RACE
+    least = max(least, 3) if may_agree_by_chance(suspect) else least
     if not search.reruns or search.differing_reruns >= search.reruns:
         return least
     rate = max(search.differing_reruns, 1) / search.reruns
-    return max(least, min(MOST_TRIALS, math.ceil(math.log(ERROR_PROBABILITY) / math.log(1 - rate))))
+    return max(least, compute_trials_for_rate(rate))
+
+
+def compute_trials_for_rate(rate: float) -> int:
+    """How many runs in a row chance makes the same no more often than is accepted, if two differ at this rate."""
+    return min(MOST_TRIALS, math.ceil(math.log(ERROR_PROBABILITY) / math.log(1 - rate)))
 
 
 def may_agree_by_chance(suspect: Suspect) -> bool:

@@ -8,6 +8,8 @@ from samerun.check.evidence.trace_signs import is_inplace_operator_name
 from samerun.record import pins
 from samerun.record.trace import format as f
 from samerun.record.trace.run import select_events
+from samerun.record.watching.collectives import IN_FLIGHT_READ
+from samerun.record.watching.interceptors.rank_messages import ANY_SOURCE
 
 # What finishes first is used first.
 PINNED_BY_IN_ORDER = (
@@ -24,6 +26,10 @@ def find_async_order_suspects(situation: Situation) -> list[Suspect]:
         if clue.b is not None and clue.a.line and clue.a.direct:
             # Taking the same results in order leaves all else as it was, races of the tasks too: it is tried before
             # those, which go as well where threads run one after the other.
+            if clue.a.name == ANY_SOURCE:  # it names no rank, and so nothing else can be why another came first
+                why = f"recv at line {clue.a.line} took a message from another rank first"
+                found.append(Suspect("async-order", clue.a.file, clue.a.line, (why,), 0.5))
+                continue
             in_turn = clue.a.name in PINNED_BY_IN_ORDER
             rank = 1.0 + relative_event_distance(situation, clue) * (0.3 if in_turn else 1.0)
             found.append(
@@ -31,6 +37,10 @@ def find_async_order_suspects(situation: Situation) -> list[Suspect]:
                         (f"{clue.a.name} at line {clue.a.line} gave another item first",),
                         rank, (pins.IN_ORDER if in_turn else pins.SERIAL,))
             )  # fmt: skip
+    early = [e for e in situation.host_events if e.kind == f.FACT and e.name == IN_FLIGHT_READ and e.line]
+    for read in early[-1:]:
+        why = f"{read.text} at line {read.line} reads memory to which a collective, not waited for, may still write"
+        found.append(Suspect("async-order", read.file, read.line, (why,), 0.4, (pins.WAITED,)))
     batches = situation.select_clues(f.BATCH)
     if batches and batches[0].b is not None:
         role = batches[0].role
@@ -45,15 +55,18 @@ def find_async_order_suspects(situation: Situation) -> list[Suspect]:
                 Suspect("async-order", loaders[-1].file, loaders[-1].line,
                         ("the DataLoader handed over the same batches in another order",), 0.9, (pins.IN_ORDER,))
             )  # fmt: skip
-    return found[:2]
+    return sorted(found, key=lambda suspect: suspect.rank)[:2]
 
 
 ASYNC_ORDER = Cause(
     "async-order",
     find_async_order_suspects,
-    "take results in the order in which they were asked for (pool.map, in_order=True, a sequence number)",
+    "take results in the order in which they were asked for (pool.map, in_order=True, recv(src=...), a sequence"
+    " number), and wait() for a collective before its tensors are used",
     "Queues, as_completed, wait, imap_unordered and DataLoader(in_order=False) hand over what finishes first; asyncio"
-    " goes on with the task whose thread or socket is ready first. Which that is depends on the machine's load.",
+    " goes on with the task whose thread or socket is ready first; recv without a source takes the message of the rank"
+    " that is first. A tensor that is read before the collective with async_op=True was waited for holds what had"
+    " arrived by then. All that depends on the machine's load.",
 )
 
 

@@ -16,6 +16,7 @@ from samerun.record import pins
 from samerun.record.trace import format as f
 from samerun.record.trace.reader import Trace
 from samerun.record.trace.run import Event, RunTraces, select_events
+from samerun.record.watching.collectives import IN_FLIGHT_READ
 from samerun.record.watching.watched_operator import UNORDERED
 
 # --- in one run: whether the program may differ in some runs only
@@ -37,7 +38,8 @@ def has_no_sign_of_race(traces: RunTraces, treat_id_as_sign: bool = True) -> boo
 
     Signs are threads that draw from one generator or write to one tensor, results taken as they come, clocks that
     may decide something, processes other than a DataLoader's, operators whose order of summation may follow the
-    threads, a DataLoader with several workers and `in_order=False`, and (`by_address`) `id`. A thread that prepares
+    threads, a DataLoader with several workers and `in_order=False`, reads before a collective was waited for, and
+    (`by_address`) `id`. A thread that prepares
     batches or writes a log is not a sign, nor is the duration of a step that is only printed.
     """
     if treat_id_as_sign and any_user_file_calls_id(traces):
@@ -49,7 +51,7 @@ def has_no_sign_of_race(traces: RunTraces, treat_id_as_sign: bool = True) -> boo
             return False
         if any(part in name for name in trace.strings for part in UNORDERED if name.startswith("aten.")):
             return False
-        if threads_share_generator_or_tensor(trace):
+        if threads_share_generator_or_tensor(trace) or IN_FLIGHT_READ in trace.strings:
             return False
         if has_second_worker and any(e.text == "made" and not e.inputs for e in select_events(trace, (f.LOADER,))):
             return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import filecmp
 import os
 import shutil
 import time
@@ -66,6 +67,10 @@ class Run:
     def read_output_tail(self, stream: Literal["stdout", "stderr"]) -> str:
         """The end of what the program wrote to "stdout" or "stderr"."""
         return processes.read_file_tail(self.folder / stream)
+
+    def wrote_the_same_output(self, other: Run) -> bool:
+        """Whether both programs wrote the same bytes to their standard output."""
+        return filecmp.cmp(self.folder / "stdout", other.folder / "stdout", shallow=False)
 
 
 class RunFailed(SamerunError):

@@ -16,8 +16,12 @@ from samerun.check.execution.runner import (
     describe_folder_if_disk_failure,
     make_recording_failure_hint,
 )
-from samerun.record.comparison.compare import Difference
+from samerun.record.comparison.alignment import is_from_unwritten_memory
+from samerun.record.comparison.compare import Difference, find_first_difference
+from samerun.record.comparison.streams import IGNORE_UNUSED_MEMORY
 from samerun.record.config import STARTED_FILE
+from samerun.record.trace import format as f
+from samerun.record.trace.run import select_events
 from samerun.record.watching.stack_frames import RECORD_FOLDER
 
 PATIENCE, PATIENCE_BY_LINES, PATIENCE_SECONDS = 10, 50, 60.0
@@ -48,6 +52,28 @@ def require_comparable(run: Run) -> None:
             run,
             hint="Is samerun installed for the Python that the command starts? (python -I and -S switch it off.)",
         )
+
+
+def find_first_difference_of_runs(a: Run, b: Run) -> Difference | None:
+    """The first difference of two runs; None if they are the same."""
+    scope = (*a.plan.scope, *b.plan.scope)
+    found = find_first_difference(a.traces, b.traces, scope)
+    # A library that asks for shapes computes on memory that it made for that. What the program's own line made is meant
+    # to hold values; and a number that came from such memory may have been printed, which no trace shows.
+    if found is not None and is_from_memory_made_by_library(a, found) and a.wrote_the_same_output(b):
+        found = find_first_difference(a.traces, b.traces, (*scope, IGNORE_UNUSED_MEMORY))
+    if found is None and a.exit_code != b.exit_code:
+        found = Difference("process", "main", "main", None, None, 0, 0)
+    return found
+
+
+def is_from_memory_made_by_library(run: Run, difference: Difference) -> bool:
+    """Whether the first operator that differs read memory that a library made and nothing had written."""
+    event = difference.a
+    if event is None or not is_from_unwritten_memory(difference):
+        return False
+    reads = select_events(run.traces.traces[difference.role], (f.FRESH,), event.index)
+    return any(read.inputs for read in reads[-1:] if read.name == event.name)
 
 
 def require_success(run: Run) -> None:

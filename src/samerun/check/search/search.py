@@ -36,13 +36,14 @@ from samerun.check.search.report_records import make_cause_path_relative, make_f
 from samerun.check.search.resume_experiments import ResumeExperiments
 from samerun.check.search.run_status import (
     describe_failure,
+    find_first_difference_of_runs,
     require_comparable,
     require_success,
     require_within_time_limit,
     timed_out_before_difference,
     with_experiment_time_limit,
 )
-from samerun.record.comparison.compare import Difference, find_first_difference
+from samerun.record.comparison.compare import Difference
 
 DIFFERENT_IN_EVERY_PROCESS = ("address_layout", "hash_seed", "memory")
 """Variations of what differs in every process by itself."""
@@ -318,10 +319,7 @@ class Search:
     def compare_runs(self, a: Run, b: Run) -> Difference | None:
         """The first difference of two runs; None if they are the same."""
         require_comparable(b)
-        found = find_first_difference(a.traces, b.traces, (*a.plan.scope, *b.plan.scope))
-        if found is None and a.exit_code != b.exit_code:
-            found = Difference("process", "main", "main", None, None, 0, 0)
-        return found
+        return find_first_difference_of_runs(a, b)
 
     def measure_and_record_growth(self, steps: tuple[int, ...], a: Run, b: Run) -> None:
         """Compare the parameters that two more runs saved after some steps."""

@@ -105,7 +105,16 @@ class StreamPosition:
 class StreamComparison:
     """Compares the event streams of one thread (or of all threads) of two processes."""
 
-    def __init__(self, traces: tuple[Trace, Trace], streams: tuple[ValueStream, ValueStream], role: str) -> None:
+    def __init__(
+        self,
+        traces: tuple[Trace, Trace],
+        streams: tuple[ValueStream, ValueStream],
+        role: str,
+        ignores_unused_memory: bool = False,
+    ) -> None:
+        self.ignores_unused_memory = ignores_unused_memory
+        self.from_unwritten_memory: Difference | None = None
+        """The first operator that gave other values because it read memory that nothing had written."""
         self.traces = traces
         self.role = role
         self.left, self.right = streams
@@ -114,22 +123,48 @@ class StreamComparison:
         """The last position at which only one run draws from a torch generator."""
 
     def find_first_difference(self) -> Difference | None:
+        """The first difference of the two streams.
+
+        Values computed from memory that nothing had written do not count if they are not used: a library that wants
+        the shapes of results, or a program that warms up, calls operators on `torch.empty`. They are not used if all
+        that follows from them is operators of the same names, and a result after the last of them is equal.
+        """
+        found = self._find_difference()
+        return self.from_unwritten_memory if found is not None and self.from_unwritten_memory else found
+
+    def _find_difference(self) -> Difference | None:
         left, right = self.left, self.right
         while left.buffer_at_least(1) | right.buffer_at_least(1):
             size = min(len(left.events), len(right.events))
             equal = count_equal_head_events(left, right, size)
+            if self.from_unwritten_memory and not _RESULTS.isdisjoint(left.kinds_of_first(equal)):
+                self.from_unwritten_memory = None
             self._drop_and_count_operators(equal, equal)
             if equal == size and size:
                 continue
             left.buffer_at_least(RESYNC_WINDOW), right.buffer_at_least(RESYNC_WINDOW)
             if size and has_same_kind_name_and_location(left.head_bytes(1), right.head_bytes(1)):
+                if self.ignores_unused_memory and self._is_from_unwritten_memory():
+                    self._drop_and_count_operators(1, 1)
+                    continue
                 return self._blame_skipped_draw_if_possible(self._make_value_difference_at_heads())
             extra_in, count = find_extra_before_resync(left, right)
             if not count or not _RESULTS.isdisjoint((left if extra_in == "a" else right).kinds_of_first(count)):
                 extra_in, count = find_extra_ignoring_values(left.events, right.events)
                 return self._make_operator_difference(self._make_position_at_heads(extra_in, count))
             self._skip_unmatched_events(extra_in, count)
-        return None
+        return self.from_unwritten_memory
+
+    def _is_from_unwritten_memory(self) -> bool:
+        """Whether the operators at the heads differ because one before them, or they, read what nothing had written."""
+        if self.left.kinds_of_first(1) != _OPERATOR:
+            return False
+        if self.from_unwritten_memory is not None:
+            return True
+        difference = self._make_value_difference_at_heads()
+        if is_from_unwritten_memory(difference):
+            self.from_unwritten_memory = difference
+        return self.from_unwritten_memory is not None
 
     def _drop_and_count_operators(self, left_count: int, right_count: int) -> None:
         for at, stream, count in ((0, self.left, left_count), (1, self.right, right_count)):
@@ -181,6 +216,12 @@ class StreamComparison:
         extra = tuple(read_event(trace, index) for index in position.extra)
         role = self.traces[0].role
         return Difference("operator", role, self.role, a, b, step, position.ordinal, position.extra_in, extra)
+
+
+def is_from_unwritten_memory(difference: Difference) -> bool:
+    """Whether a difference is at an operator that read memory that nothing had written."""
+    events = (difference.a, difference.b)
+    return all(event is not None and event.kind == f.OPERATOR and event.flags & f.UNINITIALISED for event in events)
 
 
 def read_event(trace: Trace, index: int) -> Event:

@@ -15,6 +15,7 @@ import numpy as np
 
 from samerun.record.comparison.alignment import Difference, StreamComparison, classify_value_difference, read_event
 from samerun.record.comparison.streams import (
+    IGNORE_UNUSED_MEMORY,
     ONLY_SAMPLE_ROWS,
     Array,
     ComparisonScope,
@@ -27,6 +28,7 @@ from samerun.record.trace import format as f
 from samerun.record.trace.reader import Trace
 from samerun.record.trace.run import Event, RunTraces, select_events
 
+COLLECTIVE_SPACES = ("c10d.", "_c10d_functional")
 MAX_THREAD_NUMBER = 0xFFFF
 """An event has 16 bits for its thread number."""
 
@@ -34,12 +36,14 @@ MAX_THREAD_NUMBER = 0xFFFF
 def find_first_difference(a: RunTraces, b: RunTraces, scope: ComparisonScope = ()) -> Difference | None:
     """The first difference between two runs, or None if every compared value is equal.
 
-    The main process comes first, then the others in the order of their roles. `scope`: what is not compared, see
-    `samerun.record.comparison.streams`.
+    The main process comes first. Of the others, of which ranks are some, it is the one that differs after the fewest
+    collectives: what one rank computes reaches others by a collective only. Then the order of their roles counts.
+    `scope`: what is not compared, see `samerun.record.comparison.streams`.
     """
     roles = sorted(set(a.traces) | set(b.traces), key=lambda role: (role != "main", role))
     roles = [role for role in roles if is_process_compared(role, scope)]
     missing = None
+    found: list[tuple[int, Difference]] = []
     for role in roles:
         trace_a, trace_b = a.traces.get(role), b.traces.get(role)
         if trace_a is None or trace_b is None:
@@ -49,9 +53,24 @@ def find_first_difference(a: RunTraces, b: RunTraces, scope: ComparisonScope = (
                 missing = Difference("process", role, "main", None, None, 0, 0, "a" if trace_a else "b")
             continue
         difference = compare_traces(trace_a, trace_b, scope)
-        if difference is not None:
+        if difference is not None and role == "main":
             return difference
+        if difference is not None:
+            found.append((count_collectives_before(trace_a, difference.a), difference))
+    if found:
+        return min(found, key=lambda each: each[0])[1]
     return missing or (None if scope else _find_difference_from_empty_run(a, b, roles))
+
+
+def count_collectives_before(trace: Trace, event: Event | None) -> int:
+    """How many collectives and messages a process had called before an event."""
+    names = np.array([n for n, text in enumerate(trace.strings) if text.startswith(COLLECTIVE_SPACES)], dtype=np.uint32)
+    count = at = 0
+    for chunk in trace.iter_event_chunks() if len(names) and event is not None else ():
+        called = (chunk["kind"] == f.OPERATOR) & np.isin(chunk["name"], names)
+        count += int(np.count_nonzero(called[: max(0, event.index - at)])) if event is not None else 0
+        at += len(chunk)
+    return count
 
 
 def _find_difference_from_empty_run(a: RunTraces, b: RunTraces, roles: list[str]) -> Difference | None:
@@ -104,7 +123,8 @@ def compare_traces(a: Trace, b: Trace, scope: ComparisonScope = ()) -> Differenc
             )
         else:
             streams = left.open_stream(numbers_a), right.open_stream(numbers_b)
-            difference = StreamComparison((a, b), streams, role).find_first_difference()
+            unused = IGNORE_UNUSED_MEMORY in scope
+            difference = StreamComparison((a, b), streams, role, unused).find_first_difference()
         if difference is not None:
             differences.append(difference)
     return min(differences, key=lambda d: d.event.index if d.event else 0, default=None)

@@ -23,7 +23,9 @@ ONLY_RANK_0: Final = "ranks"
 """Compare only what the model of rank 0 holds after each step and at the end."""
 ONLY_SAMPLE_ROWS: Final = "rows"
 """Compare only what is computed for each sample, whatever batch it comes in."""
-ScopeRestriction = Literal["workers", "children", "ranks", "rows"]
+IGNORE_UNUSED_MEMORY: Final = "unused"
+"""Skip what is computed from memory that nothing wrote, if every result after it is equal: then nobody uses it."""
+ScopeRestriction = Literal["workers", "children", "ranks", "rows", "unused"]
 ComparisonScope = tuple[ScopeRestriction, ...]
 
 SOFT_LEAVES = frozenset(("batch", "rng", "rng.numpy", "rng.python"))

@@ -10,7 +10,7 @@ It is read again: at every use when it is small, once per optimizer step when it
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from xxhash import xxh3_128_digest
 
@@ -21,6 +21,7 @@ COLLECTIVE = -2
 """In place of the thread that wrote last: a collective may still be writing."""
 UNDEFINED = b"undefined".ljust(16, b"\0")
 """Digest of memory that was not completely written: what it holds is garbage, not a value."""
+MOST_IN_FLIGHT = 64
 SMALL_BYTES = 1 << 18
 """Untrusted memory up to this size is digested at every use."""
 
@@ -46,7 +47,7 @@ class StorageRecord:
         self.uninitialised = False
         """Not all of it was written since it was made by `empty` or its like, or a collective may still be writing."""
         self.made_at = 0
-        """Where it was allocated, for uninitialised memory."""
+        """Where it was allocated, for uninitialised memory; negative if a library asked for it."""
         self.last_writer = -1
         """Number of the thread that wrote last, or `COLLECTIVE`."""
         self.read_epoch = -1
@@ -55,6 +56,15 @@ class StorageRecord:
         """Drop all digests: something may have written to the memory."""
         self.view_digests.clear()
         self.content_digest, self.read_epoch = None, -1
+
+
+class WrittenByCollective(NamedTuple):
+    """The record of memory that a collective writes to, which bytes of it, and whether other parts stay undefined."""
+
+    record: StorageRecord
+    begin: int
+    end: int
+    is_partial: bool
 
 
 class StorageDigests:
@@ -68,6 +78,8 @@ class StorageDigests:
         self.epoch = 0
         """Number of optimizer steps so far: untrusted large memory is read once in each."""
         self._drop_above = 128
+        self.in_flight: dict[int, tuple[Any, list[WrittenByCollective]]] = {}
+        """Id of the handle of a collective that the program can wait for -> the handle, and what it writes to."""
 
     def find_or_add_record(self, tensor: Any, trusted_if_new: bool = False) -> StorageRecord:
         """The record of a tensor's storage, made if it is new."""
@@ -102,17 +114,43 @@ class StorageDigests:
                 free(record.weak_ref)
         self._drop_above = max(128, 2 * len(self.records))
 
-    def mark_written_by_collective(self, tensor: Any, may_return_early: bool) -> None:
+    def mark_written_by_collective(self, tensor: Any, may_return_early: bool) -> WrittenByCollective:
         """A collective writes to a tensor, and may go on doing so after it has returned.
 
-        Work.wait() calls no operator, so nobody knows when the value is complete: the memory counts as undefined until
-        something else writes to it.
+        The memory counts as undefined until something else writes to it, or the program has waited for the handle that
+        `note_started` was told of. What waits in C++ tells nobody.
         """
         record = self.find_or_add_record(tensor)
-        partial = record.uninitialised and tensor.nbytes < tensor.untyped_storage().nbytes()
+        beside = [each.is_partial for each in self._list_in_flight() if each.record is record]
+        partial = any(beside) if beside else record.uninitialised
+        partial = bool(partial and tensor.nbytes < tensor.untyped_storage().nbytes())
         record.trusted, record.uninitialised = False, may_return_early or partial
         record.drop_known_digests()
         record.last_writer = COLLECTIVE if may_return_early else -1
+        return WrittenByCollective(record, *_byte_range(tensor), partial)
+
+    def note_started(self, work: Any, written: list[WrittenByCollective]) -> None:
+        """The program can wait for `work`, a collective that writes to this memory."""
+        while len(self.in_flight) >= MOST_IN_FLIGHT:  # the handle keeps memory: those nobody waits for are let go
+            self.in_flight.pop(next(iter(self.in_flight)))
+        self.in_flight[id(work)] = work, written
+
+    def note_waited(self, work: Any, is_complete: bool) -> None:
+        """The program has waited for a collective; or, if not `is_complete`, may wait for it in a way unknown here."""
+        _, written = self.in_flight.pop(id(work), (None, []))
+        still = {id(each.record) for each in self._list_in_flight()}
+        for record, _, _, is_partial in written if is_complete else ():
+            if record.last_writer == COLLECTIVE and id(record) not in still:
+                record.uninitialised, record.last_writer = is_partial, -1
+                record.drop_known_digests()
+
+    def is_in_flight(self, tensor: Any) -> bool:
+        """Whether a collective that nobody has waited for yet writes to elements of the tensor."""
+        record, (begin, end) = self.find_or_add_record(tensor), _byte_range(tensor)
+        return any(each.record is record and each.begin < end and begin < each.end for each in self._list_in_flight())
+
+    def _list_in_flight(self) -> list[WrittenByCollective]:
+        return [each for _, written in list(self.in_flight.values()) for each in written]
 
     def mark_copy_of_uninitialized(self, tensor: Any, location_id: int, thread_number: int) -> bytes:
         """Note a copy of memory that was not completely written: the copy is as undefined as its source."""
@@ -216,6 +254,14 @@ class StorageDigests:
         elif record.content_digest is not None:
             record.content_digest = xxh3_128_digest(record.content_digest + str(key).encode() + found)
         return found
+
+
+def _byte_range(tensor: Any) -> tuple[int, int]:
+    """Where in its memory a tensor lies; all of the memory if it is not contiguous."""
+    if not tensor.is_contiguous():
+        return 0, tensor.untyped_storage().nbytes()
+    begin = tensor.storage_offset() * tensor.element_size()
+    return begin, begin + tensor.nbytes
 
 
 def digest_contiguous_view(tensor: Any, record: StorageRecord) -> bytes:

@@ -12,10 +12,10 @@ from xxhash import xxh3_64_intdigest, xxh3_128_digest
 from samerun.record import pins
 from samerun.record.digests import digest as d
 from samerun.record.digests import torch_guards
-from samerun.record.digests.storages import COLLECTIVE, UNDEFINED, StorageDigests
+from samerun.record.digests.storages import COLLECTIVE, UNDEFINED, StorageDigests, WrittenByCollective
 from samerun.record.digests.torch_guards import as_plain_tensor, is_plain_cpu_tensor, no_torch_function
 from samerun.record.trace import format as f
-from samerun.record.watching import kept_tensors, stack_frames, torch_internals
+from samerun.record.watching import collectives, kept_tensors, stack_frames, torch_internals
 from samerun.record.watching.interceptors import fresh_memory
 from samerun.record.watching.recorder import NOTHING, Recorder
 from samerun.record.watching.thread_state import ThreadState
@@ -208,7 +208,7 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
             record.uninitialised = out.numel() > 0 and not filled
             record.trusted, record.content_digest = True, NOTHING
             record.view_digests.clear()
-            record.made_at = self._intern_user_line(state.module)
+            record.made_at = self._intern_user_line(state.module) * (1 if stack_frames.is_called_by_user() else -1)
 
     def _digest_operands(self, operator: WatchedOperator, args: Any, kwargs: Any, state: ThreadState) -> EventInputs:
         """Digest the operands before the operator runs: it may write over them.
@@ -257,7 +257,7 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
             if record.last_writer != thread and record.last_writer >= 0:
                 flags |= f.FOREIGN_WRITE
             if record.uninitialised:  # its garbage is not compared; what is computed from it is
-                self._record_uninitialized_read(operator, record)
+                self._record_uninitialized_read(operator, record, tensor)
                 flags |= f.INEXACT if record.last_writer == COLLECTIVE else f.UNINITIALISED
                 parts.append(UNDEFINED)
                 continue
@@ -282,12 +282,11 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
         inputs = parts[0] if len(parts) == 1 else b"".join(parts)
         return flags, location_id, xxh3_64_intdigest(inputs), scalars
 
-    def _record_uninitialized_read(self, operator: WatchedOperator, record: Any) -> None:
+    def _record_uninitialized_read(self, operator: WatchedOperator, record: Any, tensor: Any) -> None:
         if record.last_writer == COLLECTIVE:
-            return
+            return collectives.record_if_read_before_wait(self.recorder, self.table.storages, tensor, operator.name)
         self.unwritten_origin = record.made_at
-        if self.recorder.count_and_should_record(("uninitialised", operator.name, record.made_at)):
-            self.recorder.emit(f.FRESH, name=operator.name, location_id=record.made_at, phase=f.HOST)
+        fresh_memory.record_uninitialized_read(self.recorder, operator.name, record.made_at)
 
     def _record_draw(
         self, operator: WatchedOperator, generator: Any, location_id: int, state: ThreadState, phase: int
@@ -331,6 +330,7 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
             return
         results: list[bytes] = []
         kept: list[Any] = []
+        sent: list[WrittenByCollective] = []
         for tensor in operator.written_tensors(args, kwargs):
             if not isinstance(tensor, _Tensor):
                 continue
@@ -344,19 +344,20 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
                 flags |= f.ON_DEVICE
             record = storages.find_or_add_record(tensor)
             if operator.asynchronous:
-                storages.mark_written_by_collective(tensor, operator.may_return_early(args, kwargs))
+                sent.append(storages.mark_written_by_collective(tensor, operator.may_return_early(args, kwargs)))
             elif moved:
                 results.append(storages.mark_copy_of_uninitialized(tensor, self.unwritten_origin, thread))
             else:
                 results.append(storages.digest_written(tensor, record, thread))
-        outs = []
-        values: list[Any] = []
+        outs, values = [], list[Any]()
         flatten_into((out,), _Tensor, outs, values)
         done = {id(tensor) for tensor in kept}
         if operator.asynchronous:
             for tensor in outs:
                 if id(tensor) not in done and type(tensor) in torch_guards.PLAIN_TYPES:
                     storages.mark_written_by_collective(tensor, operator.may_return_early(args, kwargs))
+            if operator.may_return_early(args, kwargs):
+                collectives.note_started_by_program(self.recorder, storages, out, sent, operator.name)
             outs, values = [], []
         for at, tensor in enumerate(outs):
             if id(tensor) in done:

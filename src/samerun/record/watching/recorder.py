@@ -49,6 +49,7 @@ class Recorder:
         self.leave_operators: Callable[[], None] | None = None
         self.root_models: dict[int, Any] = {}
         self.drop_known_digests: Callable[[list[Any]], None] = lambda tensors: None
+        self.note_waited: Callable[[Any, bool], None] = lambda work, is_complete: None
         self.clock: Any = None
         self.loader_count = 0
         self.own_generators: list[Any] | None = None if config.kept_states is None else []

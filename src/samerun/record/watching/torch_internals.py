@@ -62,7 +62,7 @@ def exclude_from_compilation(*functions: Any) -> None:
 def creates_meta_or_fake_tensor(kwargs: Any) -> bool:
     """Whether an operator without tensor inputs makes a meta or fake tensor: it draws from no generator."""
     device = kwargs.get("device") if kwargs else None
-    return (device is not None and torch.device(device).type == "meta") or _infra_mode(_FAKE) is not None
+    return (device is not None and torch.device(device).type == "meta") or is_on_fake_tensors()
 
 
 def is_capturing_operators() -> bool:
@@ -71,6 +71,11 @@ def is_capturing_operators() -> bool:
     torch.func.linearize hands memory that nobody wrote as tangents to the function whose graph it wants.
     """
     return _infra_mode(_PROXY) is not None
+
+
+def is_on_fake_tensors() -> bool:
+    """Whether operators are called to learn shapes: on fake tensors, which have no values."""
+    return _infra_mode(_FAKE) is not None
 
 
 _infra_mode = torch._C._get_dispatch_mode

@@ -42,6 +42,13 @@ def torch_fills_uninitialized_memory() -> bool:
     return torch.are_deterministic_algorithms_enabled() and bool(settings.fill_uninitialized_memory)
 
 
+def record_uninitialized_read(recorder: Recorder, operator_name: str, made_at: int) -> None:
+    """Record that an operator reads memory that was not written; `made_at` is negative if a library made it."""
+    if recorder.count_and_should_record(("uninitialised", operator_name, made_at)):
+        by_library = int(made_at < 0)
+        recorder.emit(f.FRESH, name=operator_name, location_id=abs(made_at), inputs=by_library, phase=f.HOST)
+
+
 def fill_numpy_empty_if_configured(recorder: Recorder, numpy: Any) -> None:
     """Fill what `numpy.empty` and `numpy.empty_like` return."""
     fill = recorder.config.fresh_memory

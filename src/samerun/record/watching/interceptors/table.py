@@ -14,6 +14,7 @@ from samerun.record.watching.interceptors import (
     numpy_random,
     operators,
     random_generators,
+    rank_messages,
     training,
 )
 
@@ -68,6 +69,7 @@ INTERCEPTORS: tuple[Interceptor, ...] = (
     loader.SAMPLE_ROWS,
     checkpoints.CHECKPOINTS,
     checkpoints.KEPT_STATES,
+    rank_messages.RANK_MESSAGES,
     operators.COMPILE_CALLS,
     operators.COMPILED_GRAPHS,
     operators.DOUBLED_GRAPHS,

@@ -1,0 +1,136 @@
+"""Go back to where a training stood before a step, in the same process: models, optimizers and the like, generators."""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from samerun.base.errors import SamerunError
+from samerun.control.rng.state import restore_snapshot, take_snapshot
+
+
+class TrainingSnapshot:
+    """What a step changes, as it is now. `restore` may be called more than once.
+
+    Tensors are put back in place: the program, its graph and a communication library may hold them. Covers of a
+    module the parameters, gradients and buffers (also those that are not saved), of an optimizer the parameters, their
+    gradients, the state and the groups, of another object its `state_dict`, and every generator that
+    `seed_everything` knows. `arguments`: what the step is called with, whose tensors, lists and dicts are put back too.
+    """
+
+    def __init__(self, parts: Sequence[Any], arguments: Any = ()) -> None:
+        import torch
+
+        require_restorable(parts)
+        self._random = take_snapshot(start_devices=False)
+        self._contents: dict[int, tuple[Any, Any]] = {}
+        """Id of a tensor -> it, and a copy: one tensor may be part of many things."""
+        self._containers: list[tuple[Any, Any]] = []
+        self._gradients: list[tuple[Any, Any]] = []
+        self._modes: list[tuple[Any, bool]] = []
+        self._states: list[tuple[Any, Any]] = []
+        for part in parts:
+            if isinstance(part, torch.nn.Module):
+                self._keep_module(part)
+            elif isinstance(part, torch.optim.Optimizer):
+                self._keep(part.param_groups)
+                self._keep(part.state)
+            else:
+                self._states.append((part, copy.deepcopy(part.state_dict())))
+        self._keep(arguments)
+
+    def restore(self) -> None:
+        """Put everything back."""
+        import torch
+
+        for container, content in self._containers:
+            container.clear()
+            if isinstance(container, dict):
+                container.update(content)
+            else:
+                container.extend(content)
+        for parameter, gradient in self._gradients:
+            parameter.grad = gradient
+        with torch.no_grad():
+            for tensor, content in self._contents.values():
+                tensor.detach().copy_(content)
+        for module, training in self._modes:
+            module.training = training
+        for part, state in self._states:
+            part.load_state_dict(copy.deepcopy(state))
+        restore_snapshot(self._random)
+
+    def _keep_module(self, module: Any) -> None:
+        for child in module.modules():
+            self._modes.append((child, child.training))
+            for tensors in (child._parameters, child._buffers):  # `module.buffer = ...` replaces a tensor
+                self._keep(tensors)
+
+    def _keep(self, value: Any) -> None:
+        import torch
+
+        if isinstance(value, torch.Tensor):
+            if id(value) in self._contents:
+                return
+            self._contents[id(value)] = value, value.detach().clone()
+            if value.is_leaf and value.requires_grad:
+                self._gradients.append((value, value.grad))
+                self._keep(value.grad)
+        elif isinstance(value, dict):
+            self._containers.append((value, dict(value)))
+            for entry in value.values():
+                self._keep(entry)
+        elif isinstance(value, (list, deque)):
+            self._containers.append((value, list(value)))
+            for entry in value:
+                self._keep(entry)
+        elif isinstance(value, tuple):
+            for entry in value:
+                self._keep(entry)
+
+
+def require_restorable(parts: Sequence[Any]) -> None:
+    """Raises SamerunError for a part that cannot be put back."""
+    import torch
+
+    for part in parts:
+        known = isinstance(part, (torch.nn.Module, torch.optim.Optimizer))
+        if not known and not all(callable(getattr(part, name, None)) for name in ("state_dict", "load_state_dict")):
+            raise SamerunError(
+                f"{type(part).__name__} cannot be put back: it has no state_dict and load_state_dict.",
+                hint="Give models, optimizers, schedulers, scalers, and objects of yours with these two methods.",
+            )
+
+
+def name_training_values(parts: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+    """Everything that a `TrainingSnapshot` covers, by name: tensors, and what an optimizer or scheduler counts."""
+    import torch
+
+    names: dict[int, str] = {}
+    for part in parts:
+        kind = type(part).__name__
+        if isinstance(part, torch.nn.Module):
+            for name, parameter in part.named_parameters():
+                names[id(parameter)] = name
+                yield f"parameter {name}", parameter
+                yield f"gradient of {name}", parameter.grad
+            for name, buffer in part.named_buffers():
+                yield f"buffer {name}", buffer
+        elif isinstance(part, torch.optim.Optimizer):
+            parameters = [parameter for group in part.param_groups for parameter in group["params"]]
+            for at, parameter in enumerate(parameters):
+                name = names.get(id(parameter), f"{at} of {kind}")
+                if id(parameter) not in names:
+                    yield f"parameter {name}", parameter
+                    yield f"gradient of {name}", parameter.grad
+                state = part.state.get(parameter, {})
+                for key, value in state.items() if isinstance(state, dict) else ():
+                    yield f"{kind}'s {key} of {name}", value
+            for group in part.param_groups:
+                yield f"{kind}'s settings", {key: value for key, value in group.items() if key != "params"}
+        else:
+            yield f"state of {kind}", part.state_dict()
+    for name, random_state in take_snapshot(start_devices=False).state.items():
+        yield f"random generator {name}", random_state

@@ -1,0 +1,179 @@
+"""The digests of all that one computation computes, operator by operator, to compare it with its repetition.
+
+Nothing is written to a trace and nothing of the program changes, except that fresh memory holds zeros: what a program
+reads of memory that it never wrote is no wrong result of the machine.
+
+Imports torch: only loaded once the program has.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from samerun.record.digests import digest as d
+from samerun.record.digests import torch_guards
+from samerun.record.watching import torch_internals
+from samerun.record.watching.interceptors import fresh_memory
+from samerun.record.watching.stack_frames import find_user_line
+from samerun.record.watching.watched_operator import UNORDERED, WatchedOperator, flatten_into
+
+_Tensor = torch.Tensor
+_plain_call = torch._ops.OpOverload.__call__
+_random_tag = torch.Tag.nondeterministic_seeded
+_in_backward = torch._C._current_graph_task_id
+
+
+class ExecutedOperator(NamedTuple):
+    """One operator of a computation.
+
+    `geometry`: shapes of its results, with their offsets in memory: where it differs, another program has run.
+    `collectives`: how many collectives this process had called before. `is_concurrent`: several threads compute it.
+    """
+
+    operator: WatchedOperator
+    geometry: tuple[Any, ...]
+    digest: bytes
+    collectives: int
+    is_concurrent: bool
+
+
+class OperatorDifference(NamedTuple):
+    """The first operator at which two computations differ.
+
+    `is_other_program`: not in values, but in what was run. `is_unordered`: it may add in the order in which threads
+    arrive, so that other bits are no sign of a fault.
+    """
+
+    lane: int
+    position: int
+    operator: str
+    is_other_program: bool
+    is_unordered: bool
+    collectives: int
+
+
+_operators: dict[Any, WatchedOperator] = {}
+
+
+class OperatorDigests(torch_internals.KeepsProgramsCompiledMixin, TorchDispatchMode):
+    """A block in which the results of every operator are digested.
+
+    The autograd engine computes the backward pass of each device in a thread of its own, so that only the order of
+    one device's operators is fixed: each is a lane. `locate`: lane and position of the operator whose line is wanted.
+    """
+
+    supports_higher_order_operators = True
+
+    def __init__(self, locate: OperatorDifference | None = None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.lanes: dict[int, list[ExecutedOperator]] = {}
+        self.generators: dict[Any, Any] = {}
+        """Generator of the program's own that an operator has drawn from -> its state before."""
+        self.location = ""
+        """File and line of the operator `locate`, and the node of the graph where it is of the backward pass."""
+        self.uses_deterministic_operators = torch.are_deterministic_algorithms_enabled()
+        self._locate = locate
+        self._collectives = 0
+        self._threads = torch.get_num_threads()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "_schema", None) is None or torch_internals.is_on_fake_tensors():
+            return func(*args, **kwargs)  # of higher order: the operators it calls are seen themselves
+        if any(kind.__torch_dispatch__ is not _Tensor.__torch_dispatch__ for kind in types):
+            return NotImplemented  # a subclass (DTensor) calls operators on the tensors it is made of: those are seen
+        if args and isinstance(args[0], (int, float, complex)):
+            args = torch_internals.restore_number_tensors(func, args)
+        operator = _operators.get(func)
+        if operator is None:
+            operator = _operators[func] = WatchedOperator(func, _random_tag, _plain_call)
+        if operator.random:
+            self._save_own_generator(args, kwargs)
+        out = func(*args, **kwargs)
+        if operator.silent:
+            return out
+        with torch_guards.no_torch_function():
+            if operator.allocates:
+                if not d.is_readable(out):
+                    return out
+                with torch_guards.HiddenFromProgram():
+                    fresh_memory.fill_uninitialized_if_possible(out, "zeros")
+            else:
+                self._append(operator, args, kwargs, out)
+        return out
+
+    def _save_own_generator(self, args: Any, kwargs: Any) -> None:
+        generator = kwargs.get("generator")
+        if generator is None:  # some operators take it by position
+            generator = next((value for value in args if isinstance(value, torch.Generator)), None)
+        if generator is not None and generator not in self.generators:
+            self.generators[generator] = generator.get_state()
+
+    def _append(self, operator: WatchedOperator, args: Any, kwargs: Any, out: Any) -> None:
+        written = [tensor for tensor in operator.written_tensors(args, kwargs) if isinstance(tensor, _Tensor)]
+        results: list[Any] = []
+        values: list[Any] = []
+        flatten_into((out,), _Tensor, results, values)
+        done = {id(tensor) for tensor in written}
+        results = written + [
+            tensor for at, tensor in enumerate(results) if id(tensor) not in done and at != operator.scratch_output
+        ]
+        if not all(map(torch_guards.has_real_values, results)):
+            return  # fake tensors, of which shapes are asked
+        geometry = tuple((tensor.shape, tensor.storage_offset() if _is_plain(tensor) else 0) for tensor in results)
+        if operator.asynchronous:  # what a collective gives may not be there yet: its readers are compared
+            value = b""
+            self._collectives += 1
+        else:
+            parts = [d.digest(tensor) for tensor in results]
+            value = b"".join(parts) if not values else b"".join([*parts, repr(values).encode()])
+        lane = 0
+        if _in_backward() != -1 and results and not results[0].is_cpu:
+            lane = 1 + (results[0].device.index or 0)
+        lane_operators = self.lanes.setdefault(lane, [])
+        wanted = self._locate
+        if wanted is not None and (wanted.lane, wanted.position) == (lane, len(lane_operators)):
+            self.location = _describe_location()
+        is_concurrent = self._threads > 1 or any(not tensor.is_cpu for tensor in results)
+        lane_operators.append(ExecutedOperator(operator, geometry, value, self._collectives, is_concurrent))
+
+    def first_difference(self, other: OperatorDigests) -> OperatorDifference | None:
+        """The first operator in which two computations differ: in values or, if that is earlier, in what was run."""
+        found = [
+            difference
+            for lane in sorted({*self.lanes, *other.lanes})
+            if (difference := _compare_lane(lane, self.lanes.get(lane, []), other.lanes.get(lane, [])))
+        ]
+        return min(found, key=lambda difference: (difference.collectives, difference.lane), default=None)
+
+
+def _is_plain(tensor: Any) -> bool:
+    return type(tensor) in torch_guards.PLAIN_TYPES and tensor.layout is torch.strided
+
+
+def _compare_lane(
+    lane: int, first: list[ExecutedOperator], second: list[ExecutedOperator]
+) -> OperatorDifference | None:
+    for index, (one, other) in enumerate(zip(first, second, strict=False)):
+        is_other_program = one.operator is not other.operator or one.geometry != other.geometry
+        if is_other_program or one.digest != other.digest:
+            unordered = one.is_concurrent and any(name in one.operator.name for name in UNORDERED)
+            return OperatorDifference(lane, index, one.operator.name, is_other_program, unordered, one.collectives)
+    if len(first) == len(second):
+        return None
+    index = min(len(first), len(second))
+    longer = max(first, second, key=len)[index]
+    return OperatorDifference(lane, index, longer.operator.name, True, False, longer.collectives)
+
+
+def _describe_location() -> str:
+    """The user's line that is running, and in the backward pass the node of the graph."""
+    line = find_user_line()
+    words = [f"{line.file}:{line.line}"] if line.file else []
+    node: Any = torch._C._current_autograd_node() if _in_backward() != -1 else None
+    if node is not None:
+        words.append(f"in {node.name()}")
+    return " ".join(words)
