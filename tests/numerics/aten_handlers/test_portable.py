@@ -182,25 +182,22 @@ def test_every_operator_of_training_is_in_the_table(name: str) -> None:
 def test_an_operator_outside_the_table_is_refused_with_line_and_way_out() -> None:
     x = torch.randn(3, 3)
     with samerun.portable(), pytest.raises(samerun.NotPortableError) as caught:
-        torch.linalg.svd(x)  # this line
+        torch.linalg.eig(x)  # this line
     line = next(i for i, text in enumerate(Path(__file__).read_text().splitlines(), 1) if "# this line" in text)
-    assert caught.value.message.endswith(f"test_portable.py:{line}: aten._linalg_svd.default has no portable kernel "
+    assert caught.value.message.endswith(f"test_portable.py:{line}: aten.linalg_eig.default has no portable kernel "
                                          "for float32.")  # fmt: skip
-    assert caught.value.hint is not None and "Do it before the portable part" in caught.value.hint
+    assert caught.value.hint is not None and "before the portable part" in caught.value.hint
     assert not is_inside_portable()
 
 
 @pytest.mark.parametrize(
     ("what", "words"),
     [
-        (lambda: torch.ones(2, dtype=torch.complex64) * 2, "a tensor of type complex64"),
+        (lambda: torch.ones(2, dtype=torch.complex64).sin(), "complex64"),
         (lambda: torch.eye(3).to_sparse() * 2, "to_sparse|layout sparse"),
-        (lambda: torch.ones(2, dtype=torch.float64).exp(), "float64"),
         (lambda: torch.rand(2, dtype=torch.complex64), "complex64"),
-        (lambda: torch.ones(3).scatter_reduce(0, torch.zeros(3, dtype=torch.int64), torch.ones(3), "prod"), "prod"),
-        (lambda: torch.fft.rfft(torch.ones(8)), "fft"),
-        (lambda: torch.lgamma(torch.ones(3)), "lgamma"),
-        (lambda: torch.ones(2, 2).inverse(), "inv"),
+        (lambda: torch.special.bessel_y0(torch.ones(3)), "bessel_y0"),
+        (lambda: torch.ones(2, 2, dtype=torch.complex64).inverse(), "inv"),
     ],
 )
 def test_types_layouts_and_settings_outside_it_are_refused(what: Any, words: str) -> None:
@@ -213,11 +210,11 @@ def test_types_layouts_and_settings_outside_it_are_refused(what: Any, words: str
 def test_the_nearest_operators_share_a_word_with_what_is_refused() -> None:
     for name, first in (
         ("other_max_pool2d", "adaptive_max_pool2d"),
-        ("upsample_other2d", "upsample_nearest2d"),
+        ("upsample_other2d", "upsample_bilinear2d"),
         ("other_dropout", "native_dropout"),
     ):
         assert first in find_similar_portable_operators(name), find_similar_portable_operators(name)
-    for name in ("_is_all_true", "linalg_svd", "linalg_eig", "special_bessel_j0", "_other_loss", "_foreach_x"):
+    for name in ("_is_all_true", "linalg_eig", "_other_loss", "_foreach_x"):
         assert find_similar_portable_operators(name) == [], (
             "names that only look alike, or share a word that says nothing"
         )
@@ -226,20 +223,20 @@ def test_the_nearest_operators_share_a_word_with_what_is_refused() -> None:
         for name in find_similar_portable_operators("_softmax_backward_x")
     )
     with samerun.portable(), pytest.raises(samerun.NotPortableError) as caught:
-        torch.special.bessel_j0(torch.ones(3))
+        torch.special.airy_ai(torch.ones(3))
     assert caught.value.hint is not None and caught.value.hint.startswith(GENERAL_ADVICE)
 
 
 def test_with_warn_torchs_own_kernel_runs() -> None:
     x = torch.randn(3, 3)
     with samerun.portable(unsupported="warn"):
-        with pytest.warns(samerun.NotPortableWarning, match=r"_linalg_svd"):
-            values = torch.linalg.svd(x)[1]
+        with pytest.warns(samerun.NotPortableWarning, match=r"linalg_eig"):
+            values = torch.linalg.eig(x)[0]
         with samerun.portable(), pytest.raises(samerun.NotPortableError):
-            torch.linalg.svd(x)
+            torch.linalg.eig(x)
         with pytest.warns(samerun.NotPortableWarning):
-            torch.linalg.svd(x)
-    torch.testing.assert_close(values, torch.linalg.svd(x)[1])
+            torch.linalg.eig(x)
+    torch.testing.assert_close(values, torch.linalg.eig(x)[0])
 
 
 def test_torchs_own_errors_stay_torchs() -> None:

@@ -10,6 +10,7 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
+import portable_operators
 import pytest
 import torch
 import torch.nn.functional as F
@@ -21,6 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import samerun
 from samerun.numerics.aten_handlers import random
+from samerun.numerics.aten_handlers.declare import split_names
 from samerun.numerics.aten_handlers.table import COMPOSED, MEMBERS
 
 SEEN: set[str] = set()
@@ -296,6 +298,59 @@ def test_what_cudnn_would_compute_is_the_same() -> None:
                          aten.grid_sampler_2d(x, grid, 1, 2, False))  # fmt: skip
         assert torch.allclose(x, x)
         assert aten._use_cudnn_ctc_loss(real(3, 1, 4), torch.ones(1, 1).int(), [3], [1], 0) is False
+
+
+FROM_TORCHS_SAMPLES = split_names("""
+    lgamma digamma polygamma special.zeta mvlgamma erfinv special.ndtri special.erfcx special.log_ndtr
+    special.entr special.xlog1py logaddexp2 igamma igammac i0 special.i0e special.i1 special.i1e
+    special.modified_bessel_i0 special.modified_bessel_i1 special.modified_bessel_k0 special.modified_bessel_k1
+    special.bessel_j0 special.scaled_modified_bessel_k0 special.scaled_modified_bessel_k1 special.bessel_j1
+    special.spherical_bessel_j0 special.chebyshev_polynomial_t special.chebyshev_polynomial_u
+    special.chebyshev_polynomial_v special.chebyshev_polynomial_w special.shifted_chebyshev_polynomial_t
+    special.shifted_chebyshev_polynomial_u special.shifted_chebyshev_polynomial_v
+    special.shifted_chebyshev_polynomial_w special.hermite_polynomial_h special.hermite_polynomial_he
+    special.laguerre_polynomial_l special.legendre_polynomial_p angle rad2deg linalg.lu_factor_ex lu_unpack
+    linalg.lu linalg.lu_solve linalg.solve_ex linalg.inv_ex linalg.det linalg.slogdet linalg.cholesky_ex
+    cholesky cholesky_solve cholesky_inverse linalg.eigh linalg.svd linalg.pinv linalg.lstsq matrix_exp ormqr
+    triangular_solve diagonal sgn put _unsafe_masked_index_put_accumulate renorm std_mean dist ldexp
+    index_reduce histogram _segment_reduce nn.functional.interpolate nn.functional.adaptive_max_pool3d polar
+    fft.rfft _batch_norm_with_update take _unsafe_masked_index linalg.solve nn.functional.batch_norm
+""")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_operators_of_which_torch_has_samples() -> None:
+    wrong = []
+    for operator in portable_operators.select_operators(FROM_TORCHS_SAMPLES, torch.float32):
+        for sample in portable_operators.iterate_samples(operator, torch.float32, 2):
+            verdict = portable_operators.judge_sample(operator, sample, torch.float32, Listening)
+            if verdict.kind != "right":
+                wrong.append((portable_operators.full_name(operator), verdict))
+    assert not wrong
+
+
+def test_gradients_of_exact_nearest_interpolation() -> None:
+    for shape in ((1, 2, 4), (1, 2, 4, 3), (1, 2, 4, 3, 3)):
+        x = real(*shape)
+        gradients = []
+        for given, context in ((x.float(), samerun.portable()), (x, nullcontext())):
+            given.requires_grad_()
+            with context, Listening() if given.dtype is torch.float32 else nullcontext():
+                F.interpolate(given, scale_factor=1.5, mode="nearest-exact").square().sum().backward()
+            assert given.grad is not None
+            gradients.append(given.grad.double())
+        torch.testing.assert_close(*gradients, rtol=1e-5, atol=1e-5)
+
+
+def test_groups_of_a_mixture_of_experts() -> None:
+    x, experts = real(10, 8).float(), real(3, 8, 4).float()
+    ends = torch.tensor([2, 2, 7], dtype=torch.int32)
+    with samerun.portable(), Listening():
+        found = torch.ops.aten._grouped_mm(x, experts, ends)
+        pieces = [x[:2] @ experts[0], x[2:2] @ experts[1], x[2:7] @ experts[2]]
+        of_k = torch.ops.aten._grouped_mm(x.t(), x, torch.tensor([4, 10], dtype=torch.int32))
+    assert torch.equal(found[:7], torch.cat(pieces)) and not bool(found[7:].any())
+    torch.testing.assert_close(of_k, torch.stack([x[:4].t() @ x[:4], x[4:].t() @ x[4:]]))
 
 
 RAN: set[str] = set()

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.utils import _python_dispatch
 
 import samerun
-from samerun.numerics.aten_handlers.table import EXACT_ON_CUDA, EXACT_OVERLOADS_ON_CUDA
+from samerun.numerics.aten_handlers.table import EXACT_ON_CUDA, EXACT_OVERLOADS_ON_CUDA, WHOLE_BY_TORCH
 from samerun.numerics.dispatch import mode
 from samerun.numerics.kernels import elementwise, linear_algebra, norms, ordered_scatter, softmax, sums
 from samerun.numerics.verification import conformance
@@ -186,10 +186,12 @@ class Trap(_python_dispatch.TorchDispatchMode):
         elif base in self.OF_WHOLE_NUMBERS and overload not in EXACT_OVERLOADS_ON_CUDA:  # max.dim only chooses
             assert not args[0].is_floating_point(), func
         else:
+            is_whole = isinstance(args[0], Tensor) and not args[0].is_floating_point()
             known = {name, f"aten::{base}"} & EXACT_ON_CUDA or {overload, overload.replace("_.", ".")} & (
                 EXACT_OVERLOADS_ON_CUDA | self.UNIQUE_PLACES
             )
-            assert known, f"{func} inside a handler"
+            by_torch = is_whole and {name, overload, f"aten::{base}"} & WHOLE_BY_TORCH
+            assert known or by_torch, f"{func} inside a handler"
         return func(*args, **kwargs)
 
 

@@ -122,7 +122,7 @@ def arange(*bounds: Any, **kwargs: Any) -> Tensor:
     """start + i * step: exact in whole numbers, else in float64 (two roundings), rounded once more."""
     whole, device = all(isinstance(bound, int) for bound in bounds), kwargs.get("device")
     dtype = kwargs.get("dtype") or (torch.int64 if whole else torch.get_default_dtype())
-    if whole and not dtype.is_floating_point:
+    if not dtype.is_floating_point:
         return torch.arange(*bounds, dtype=dtype, device=device)
     start, end, step = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1)[:3]
     size = torch.arange(start, end, step, dtype=torch.float64).numel()

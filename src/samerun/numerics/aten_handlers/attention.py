@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from samerun.numerics.aten_handlers.declare import Members
+from samerun.numerics.aten_handlers.declare import HALF_TYPES, Members
 
 
 def scaled_dot_product_attention(
@@ -22,7 +22,16 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """q [..., l, e], k [..., s, e], v [..., s, f] -> [..., l, f]. Rows where everything is masked give 0."""
+    """q [..., l, e], k [..., s, e], v [..., s, f] -> [..., l, f]. Rows where everything is masked give 0.
+
+    Half types compute in float32, and the result is rounded once.
+    """
+    if q.dtype in HALF_TYPES and k.dtype is q.dtype and v.dtype is q.dtype:
+        wide_mask = mask.float() if mask is not None and mask.dtype is q.dtype else mask
+        wide = scaled_dot_product_attention(
+            q.float(), k.float(), v.float(), wide_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+        )
+        return wide.to(q.dtype)
     if is_causal and mask is not None:
         raise RuntimeError("scaled_dot_product_attention: give either attn_mask or is_causal=True")
     if enable_gqa:

@@ -7,7 +7,7 @@ are compiled with IEEE divisions and roots, and one operation leaves nothing to 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -23,9 +23,9 @@ from samerun.numerics.aten_handlers.declare import (
 )
 from samerun.numerics.kernels import library, norms, ordered_scatter
 from samerun.numerics.kernels.ordered_scatter import (
-    make_flat_positions_as_float64,
+    make_max_pool_backward_handler,
+    make_nearest_backward_handler,
     make_padding_backward,
-    scatter_add_into_zeros,
 )
 
 aten = torch.ops.aten
@@ -74,33 +74,6 @@ def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     return scatter(x, dim, lines, source)
 
 
-def _make_max_pool_backward_handler(num_dims: int) -> Handler:
-    """The gradient of maximum pooling over the last num_dims dimensions; indices are places in such a volume."""
-
-    def backward(grad: Tensor, x: Tensor, *settings: Any) -> Tensor:
-        indices: Tensor = settings[-1]
-        volume = x[(0,) * (x.dim() - num_dims)].numel() if x.numel() else 0
-        planes = torch.arange(
-            grad.numel() // max(1, grad[(0,) * (grad.dim() - num_dims)].numel()) if grad.numel() else 0,
-            device=grad.device,
-        )
-        first = (planes * volume).reshape(*grad.shape[: grad.dim() - num_dims], *[1] * num_dims)
-        return scatter_add_into_zeros(grad, indices + first, x.shape)
-
-    return backward
-
-
-def _make_nearest_backward_handler(forward: Callable[..., Tensor]) -> Handler:
-    def backward(grad: Tensor, output_size: Sequence[int], input_size: Sequence[int], *scales: float | None) -> Tensor:
-        return scatter_add_into_zeros(
-            grad,
-            forward(make_flat_positions_as_float64(input_size, grad.device), output_size, *scales).to(torch.int64),
-            input_size,
-        )
-
-    return backward
-
-
 def _make_fractional_max_pool_handler(forward: Callable[..., Any]) -> Handler:
     def pool(x: Tensor, *settings: Any) -> Any:
         """torch places the windows in the type of x on the CPU, in float32 on CUDA."""
@@ -135,25 +108,25 @@ MEMBERS: Members = {
     "aten::floor_divide": floor_divide,
     "aten::scatter.src": scatter,
     "aten::index_copy": index_copy,
-    "aten::max_pool2d_with_indices_backward": widen_half_inputs(_make_max_pool_backward_handler(2)),
-    "aten::max_pool3d_with_indices_backward": widen_half_inputs(_make_max_pool_backward_handler(3)),
+    "aten::max_pool2d_with_indices_backward": widen_half_inputs(make_max_pool_backward_handler(2)),
+    "aten::max_pool3d_with_indices_backward": widen_half_inputs(make_max_pool_backward_handler(3)),
     "aten::fractional_max_pool2d": _make_fractional_max_pool_handler(aten.fractional_max_pool2d.default),
     "aten::fractional_max_pool3d": _make_fractional_max_pool_handler(aten.fractional_max_pool3d.default),
-    "aten::fractional_max_pool2d_backward": widen_half_inputs(_make_max_pool_backward_handler(2)),
-    "aten::fractional_max_pool3d_backward": widen_half_inputs(_make_max_pool_backward_handler(3)),
-    "aten::adaptive_max_pool2d_backward": widen_half_inputs(_make_max_pool_backward_handler(2)),
+    "aten::fractional_max_pool2d_backward": widen_half_inputs(make_max_pool_backward_handler(2)),
+    "aten::fractional_max_pool3d_backward": widen_half_inputs(make_max_pool_backward_handler(3)),
+    "aten::adaptive_max_pool2d_backward": widen_half_inputs(make_max_pool_backward_handler(2)),
     "aten::reflection_pad1d_backward": widen_half_inputs(make_padding_backward(aten.reflection_pad1d.default)),
     "aten::reflection_pad2d_backward": widen_half_inputs(make_padding_backward(aten.reflection_pad2d.default)),
     "aten::replication_pad1d_backward": widen_half_inputs(make_padding_backward(aten.replication_pad1d.default)),
     "aten::replication_pad2d_backward": widen_half_inputs(make_padding_backward(aten.replication_pad2d.default)),
     "aten::upsample_nearest1d_backward": widen_half_inputs(
-        _make_nearest_backward_handler(aten.upsample_nearest1d.default)
+        make_nearest_backward_handler(aten.upsample_nearest1d.default)
     ),
     "aten::upsample_nearest2d_backward": widen_half_inputs(
-        _make_nearest_backward_handler(aten.upsample_nearest2d.default)
+        make_nearest_backward_handler(aten.upsample_nearest2d.default)
     ),
     "aten::upsample_nearest3d_backward": widen_half_inputs(
-        _make_nearest_backward_handler(aten.upsample_nearest3d.default)
+        make_nearest_backward_handler(aten.upsample_nearest3d.default)
     ),
     "aten::cudnn_batch_norm": cudnn_batch_norm,
     "aten::cudnn_batch_norm_backward": cudnn_batch_norm_backward,

@@ -83,6 +83,30 @@ def _cast_if_float32_tensor(out: Any, target_dtype: torch.dtype) -> Any:
     return out.to(target_dtype) if isinstance(out, Tensor) and out.dtype is torch.float32 else out
 
 
+Function = Callable[..., Tensor]
+
+
+def in_float64(function: Function) -> Callable[..., Any]:
+    """The function of tensors and numbers, computed in float64 and rounded once to the type that torch promotes to."""
+
+    def handler(*values: Any, **settings: Any) -> Tensor:
+        tensors = [value for value in values if isinstance(value, Tensor)]
+        dtype = torch.result_type(*values) if len(values) == 2 else tensors[0].dtype
+        if not dtype.is_floating_point:
+            dtype = torch.get_default_dtype()
+        wide = [torch.as_tensor(value, dtype=torch.float64, device=tensors[0].device) for value in values]
+        return function(*torch.broadcast_tensors(*wide), **settings).to(dtype)  # type: ignore[no-untyped-call]
+
+    return handler
+
+
+def horner(x: Tensor, terms: tuple[float, ...]) -> Tensor:
+    total = torch.zeros_like(x)
+    for term in terms:
+        total = total * x + term
+    return total
+
+
 Generator = torch.Generator | None
 
 

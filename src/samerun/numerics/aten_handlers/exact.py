@@ -29,6 +29,8 @@ MOVES = split_names("""
     upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d
     _upsample_nearest_exact3d diag adaptive_max_pool2d adaptive_max_pool3d bucketize searchsorted one_hot isin
     unique_dim _unique2 unique_consecutive _assert_async _foreach_copy_ _foreach_zero_
+    complex view_as_complex view_as_real _linalg_check_errors _chunk_cat block_diag as_strided_copy
+    _unsafe_masked_index _unique hash_tensor
     _has_compatible_shallow_copy_type _version record_stream result_type can_cast
 """)
 

@@ -61,32 +61,25 @@ def _try_exact_power(x: Tensor, exponent: Any) -> Tensor | None:
     return None
 
 
-def _raise_if_float64(*values: Any) -> None:
-    for x in values:
-        if isinstance(x, Tensor) and x.dtype is torch.float64:
-            raise NoPortableKernel("torch.float64.", "It has one for float32: tensor.float().")
-
-
 @widen_half_inputs
 def pow(x: Any, exponent: Any) -> Tensor:
     """x ** exponent: products and roots for 0, 1, 2, 3, 0.5, -1 and -2; else correctly rounded."""
-    if isinstance(x, Tensor) and not isinstance(exponent, Tensor):
-        found = _try_exact_power(x, exponent)
-        if found is not None:
-            return found
     dtype = torch.result_type(x, exponent)
     if not dtype.is_floating_point:
         return torch.pow(x, exponent)
+    if isinstance(x, Tensor) and not isinstance(exponent, Tensor):
+        x = x.to(dtype)
+        found = _try_exact_power(x, exponent)
+        if found is not None:
+            return found
     device = next(each.device for each in (x, exponent) if isinstance(each, Tensor))
     a, b = (torch.as_tensor(each, dtype=dtype, device=device) for each in (x, exponent))
-    _raise_if_float64(a)
     return kernels.pow(a, b)
 
 
 @widen_half_inputs
 def atan2(y: Tensor, x: Tensor) -> Tensor:
-    _raise_if_float64(y, x)
-    return kernels.atan2(y, x)
+    return kernels.atan2(*_promote_to_floating(y, x))
 
 
 def gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
@@ -101,8 +94,9 @@ def silu_backward(grad: Tensor, x: Tensor) -> Tensor:
     return elementwise.silu_backward(grad.expand(x.shape), x)
 
 
+@widen_half_inputs
 def hypot(x: Tensor, y: Tensor) -> Tensor:
-    return kernels.hypot(x, y)
+    return kernels.hypot(*_promote_to_floating(x, y))
 
 
 @widen_half_inputs
@@ -182,9 +176,16 @@ def glu_backward(grad: Tensor, x: Tensor, dim: int) -> Tensor:
 @widen_half_inputs
 def xlogy(x: Any, y: Any) -> Tensor:
     """x * log(y); 0 where x is 0 and y is not NaN."""
-    device = next(each.device for each in (x, y) if isinstance(each, Tensor))
-    a, b = (torch.as_tensor(each, dtype=torch.float32, device=device) for each in (x, y))
-    return torch.where((a == 0) & ~torch.isnan(b), torch.zeros((), device=device), torch.mul(a, log(b)))
+    a, b = _promote_to_floating(x, y)
+    return torch.where((a == 0) & ~torch.isnan(b), torch.zeros_like(a), torch.mul(a, log(b)))
+
+
+def _promote_to_floating(*values: Any) -> tuple[Tensor, ...]:
+    """Tensors and numbers, at least one a tensor, as tensors of the floating type that torch promotes them to."""
+    device = next(each.device for each in values if isinstance(each, Tensor))
+    dtype = torch.result_type(*values)
+    dtype = dtype if dtype.is_floating_point else torch.get_default_dtype()
+    return tuple(torch.as_tensor(each, dtype=dtype, device=device) for each in values)
 
 
 def logaddexp(a: Tensor, b: Tensor) -> Tensor:
@@ -244,9 +245,9 @@ def deg2rad(x: Tensor) -> Tensor:
     return torch.mul(to_floating(x), math.pi / 180)
 
 
-def _require_float32_or_half_dtype(kwargs: dict[str, Any]) -> torch.dtype:
+def _require_real_floating_dtype(kwargs: dict[str, Any]) -> torch.dtype:
     dtype: torch.dtype = kwargs.get("dtype") or torch.get_default_dtype()
-    if dtype not in (torch.float32, torch.bfloat16, torch.float16):
+    if dtype not in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
         raise NoPortableKernel(f"{dtype}.", "It has one for float32: dtype=torch.float32.")
     return dtype
 
@@ -259,45 +260,49 @@ def _make_window_handler(
     def window(n: int, periodic: bool = True, *settings: float, **kwargs: Any) -> Tensor:
         if n < 0 or not (kwargs.get("dtype") or torch.get_default_dtype()).is_floating_point:
             return torch_operator(n, periodic, *settings, **kwargs)  # torch's own error
-        dtype, device = _require_float32_or_half_dtype(kwargs), kwargs.get("device")
+        dtype, device = _require_real_floating_dtype(kwargs), kwargs.get("device")
         if n <= 1:
             return torch.ones(n, dtype=dtype, device=device)
-        steps = n + periodic
-        return window_function(torch.arange(n, dtype=torch.float64, device=device), steps, *settings).to(dtype)
+        k = torch.arange(n, dtype=torch.float64, device=device)
+        return window_function(
+            k, n + periodic, torch.float64 if dtype is torch.float64 else torch.float32, *settings
+        ).to(dtype)
 
     return window
 
 
-def _window_cosine(k: Tensor, num_periods: float, window_length: int) -> Tensor:
-    """cos(k * (2 pi num_periods / (window_length - 1))): the angle is rounded to float32."""
-    return kernels.cos(torch.mul(k, num_periods * 2 * math.pi / (window_length - 1)).float())
+def _window_cosine(k: Tensor, num_periods: float, window_length: int, dtype: torch.dtype) -> Tensor:
+    """cos(k * (2 pi num_periods / (window_length - 1))): the angle is rounded to `dtype`."""
+    return kernels.cos(torch.mul(k, num_periods * 2 * math.pi / (window_length - 1)).to(dtype))
 
 
-def _hamming_window(k: Tensor, window_length: int, alpha: float = 0.54, beta: float = 0.46) -> Tensor:
+def _hamming_window(
+    k: Tensor, window_length: int, dtype: torch.dtype, alpha: float = 0.54, beta: float = 0.46
+) -> Tensor:
     """cos * -beta + alpha."""
-    return torch.add(torch.mul(_window_cosine(k, 1, window_length), -beta), alpha)
+    return torch.add(torch.mul(_window_cosine(k, 1, window_length, dtype), -beta), alpha)
 
 
-def _blackman_window(k: Tensor, window_length: int) -> Tensor:
+def _blackman_window(k: Tensor, window_length: int, dtype: torch.dtype) -> Tensor:
     """(cos of twice the angle * 0.08 - cos * 0.5) + 0.42."""
     return torch.add(
         torch.sub(
-            torch.mul(_window_cosine(k, 2, window_length), 0.08),
-            torch.mul(_window_cosine(k, 1, window_length), 0.5),
+            torch.mul(_window_cosine(k, 2, window_length, dtype), 0.08),
+            torch.mul(_window_cosine(k, 1, window_length, dtype), 0.5),
         ),
         0.42,
     )
 
 
-def _bartlett_window(k: Tensor, window_length: int) -> Tensor:
+def _bartlett_window(k: Tensor, window_length: int, dtype: torch.dtype) -> Tensor:
     """2k / (window_length - 1) up to the middle, then 2 minus that."""
-    rising = torch.mul(k, 2 / (window_length - 1)).float()
+    rising = torch.mul(k, 2 / (window_length - 1)).to(dtype)
     return torch.where(k <= (window_length - 1) // 2, rising, torch.rsub(rising, 2))
 
 
 def logspace(start: Scalar, end: Scalar, steps: int, base: float = 10.0, **kwargs: Any) -> Tensor:
     """base to the power of start + i * step, of which the last is `end`; the exponent is rounded to float32."""
-    dtype, device = _require_float32_or_half_dtype(kwargs), kwargs.get("device")
+    dtype, device = _require_real_floating_dtype(kwargs), kwargs.get("device")
     if steps < 0:
         return torch.logspace(start, end, steps, base)  # torch's own error
     first, last = float(start), float(end)
@@ -305,7 +310,7 @@ def logspace(start: Scalar, end: Scalar, steps: int, base: float = 10.0, **kwarg
     exponents = torch.add(torch.mul(torch.arange(steps, dtype=torch.float64, device=device), step), first)
     if steps > 1:
         exponents[-1] = last
-    power = exponents.float()
+    power = exponents if dtype is torch.float64 else exponents.float()
     return kernels.pow(torch.full_like(power, base), power).to(dtype)
 
 
@@ -340,7 +345,10 @@ MEMBERS: Members = {
     "aten::logit": widen_half_inputs(logit),
     "aten::logit_backward": logit_backward,
     "aten::deg2rad": deg2rad,
-    "aten::hann_window": _make_window_handler(torch.hann_window, lambda k, n: _hamming_window(k, n, 0.5, 0.5)),
+    "aten::rad2deg": lambda x: torch.mul(to_floating(x), 180 / math.pi),
+    "aten::hann_window": _make_window_handler(
+        torch.hann_window, lambda k, n, dtype: _hamming_window(k, n, dtype, 0.5, 0.5)
+    ),
     "aten::hamming_window": _make_window_handler(torch.hamming_window, _hamming_window),
     "aten::blackman_window": _make_window_handler(torch.blackman_window, _blackman_window),
     "aten::bartlett_window": _make_window_handler(torch.bartlett_window, _bartlett_window),

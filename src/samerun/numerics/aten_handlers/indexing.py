@@ -13,7 +13,7 @@ from torch import Tensor
 
 from samerun.numerics.aten_handlers.declare import Members, NoPortableKernel, Scalar, widen_half_inputs
 from samerun.numerics.kernels import library, ordered_scatter, sums
-from samerun.numerics.kernels.ordered_scatter import make_padding_backward
+from samerun.numerics.kernels.ordered_scatter import index_put, make_padding_backward, scatter_add, to_subscript
 
 
 def embedding_dense_backward(
@@ -49,19 +49,7 @@ def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Scal
     return ordered_scatter.index_add(x, dim, index, source if alpha == 1 else torch.mul(source, alpha))
 
 
-def scatter_add(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
-    """Sequential in ascending source index."""
-    if x.dim() == 0 or index.numel() == 0:
-        return torch.scatter_add(x, dim, index, source)
-    return _scatter_add_in_order(x, dim, index, source)
-
-
-def _scatter_add_in_order(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
-    """One after the other: a flat index_add."""
-    source = source[tuple(slice(size) for size in index.shape)]
-    out = x.contiguous().clone().reshape(-1)
-    flat = ordered_scatter.flat_scatter_indices(x, dim, index).reshape(-1)
-    return ordered_scatter.index_add_(out, 0, flat, source.reshape(-1).to(x.dtype)).reshape(x.shape)
+_scatter_multiply = widen_half_inputs(ordered_scatter.scatter_multiply)
 
 
 def scatter_reduce(
@@ -69,8 +57,11 @@ def scatter_reduce(
 ) -> Tensor:
     if reduce in ("amax", "amin"):
         return torch.scatter_reduce(x, dim, index, source, reduce, include_self=include_self)
+    if reduce == "prod":
+        product: Tensor = _scatter_multiply(x, dim, index, source, include_self)
+        return product
     if reduce not in ("sum", "mean"):
-        raise NoPortableKernel(f"reduce={reduce!r}.", "sum, mean, amax and amin have one.")
+        raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
     start = x if include_self else x.scatter(dim, index, 0)
     total = scatter_add(start, dim, index, source)
     if reduce == "sum":
@@ -81,34 +72,13 @@ def scatter_reduce(
 
 
 def scatter_with_add_reduce(x: Tensor, dim: int, index: Tensor, source: Any, *, reduce: str) -> Tensor:
-    if reduce != "add":
-        raise NoPortableKernel(f"reduce={reduce!r}.", "add has one.")
     given = source if isinstance(source, Tensor) else torch.full(index.shape, source, dtype=x.dtype, device=x.device)
+    if reduce == "multiply":
+        product: Tensor = _scatter_multiply(x, dim, index, given)
+        return product
+    if reduce != "add":
+        raise RuntimeError("reduce argument must be either add or multiply.")
     return scatter_add(x, dim, index, given)
-
-
-def index_put(
-    x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False, unsafe: bool = False
-) -> Tensor:
-    """accumulate: sequential in ascending source index. Else the last of several values for a place stays."""
-    chosen = torch.arange(x.numel(), device=x.device).reshape(x.shape)[_to_subscript(indices)]
-    given = values.to(x.device).broadcast_to(chosen.shape).reshape(-1).to(x.dtype)
-    out = x.contiguous().clone().reshape(-1)
-    flat = chosen.reshape(-1)
-    if accumulate:
-        return ordered_scatter.index_add_(out, 0, flat, given).reshape(x.shape)
-    if library.is_off_cpu(x):
-        return ordered_scatter.put_last_value_on_cuda_(out, flat, given).reshape(x.shape)
-    order = torch.argsort(flat, stable=True)
-    key = flat[order]
-    last = torch.ones_like(key, dtype=torch.bool)
-    last[:-1] = key[1:] != key[:-1]
-    out[key[last]] = given[order[last]]
-    return out.reshape(x.shape)
-
-
-def _to_subscript(indices: Sequence[Tensor | None]) -> tuple[Any, ...]:
-    return tuple(slice(None) if index is None else index for index in indices)
 
 
 def col2im(
@@ -138,6 +108,8 @@ def col2im(
 
 def unfold_backward(grad: Tensor, input_size: Sequence[int], dim: int, window_size: int, step: int) -> Tensor:
     """Each value adds the gradients of its windows, in ascending order of its place in them."""
+    if not input_size:  # its only window is itself, or there is none
+        return sums.sum(grad)
     out = grad.new_zeros(input_size)
     dim = dim % max(len(input_size), 1)
     steps = grad.shape[dim]
@@ -321,7 +293,7 @@ MEMBERS: Members = {
     "aten::index_put": index_put,
     "aten::_index_put_impl": index_put,
     "aten::_unsafe_index_put": index_put,
-    "aten::_unsafe_index": lambda x, indices: x[_to_subscript(indices)],
+    "aten::_unsafe_index": lambda x, indices: x[to_subscript(indices)],
     "aten::col2im": widen_half_inputs(col2im),
     "aten::unfold_backward": widen_half_inputs(unfold_backward),
     # Of padding in one and two dimensions torch's CPU kernels add in ascending order themselves.

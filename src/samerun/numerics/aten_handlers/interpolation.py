@@ -18,8 +18,8 @@ from samerun.numerics.aten_handlers.declare import Members, NoPortableKernel, wi
 from samerun.numerics.kernels import cubic_interpolation, ordered_scatter
 
 
-class _LinearCorners(NamedTuple):
-    """For each output: the lower and upper place, and their weights (float32, from float64)."""
+class LinearCorners(NamedTuple):
+    """For each output: the lower and upper place, and their weights (from float64, in the type of what is resized)."""
 
     lower: Tensor
     upper: Tensor
@@ -27,18 +27,18 @@ class _LinearCorners(NamedTuple):
     upper_weight: Tensor
 
 
-def _linear_corners(
-    in_size: int, out_size: int, align_corners: bool, scale: float | None, device: torch.device
-) -> _LinearCorners:
-    i = torch.arange(out_size, dtype=torch.float64, device=device)
+def linear_corners(
+    in_size: int, out_size: int, align_corners: bool, scale: float | None, like: Tensor
+) -> LinearCorners:
+    i = torch.arange(out_size, dtype=torch.float64, device=like.device)
     if align_corners:
         source = i * ((in_size - 1) / (out_size - 1) if out_size > 1 else 0.0)
     else:
         source = torch.clamp((i + 0.5) * (1.0 / scale if scale else in_size / out_size) - 0.5, min=0.0)
     low = torch.clamp(source.floor().to(torch.int64), max=in_size - 1)
     high = torch.clamp(low + 1, max=in_size - 1)
-    upper = torch.clamp(source - low, 0.0, 1.0).float()
-    return _LinearCorners(low, high, torch.rsub(upper, 1), upper)
+    upper = torch.clamp(source - low, 0.0, 1.0).to(like.dtype)
+    return LinearCorners(low, high, torch.rsub(upper, 1), upper)
 
 
 def _scale_or_none(scales: Sequence[float | None], index: int) -> float | None:
@@ -48,12 +48,8 @@ def _scale_or_none(scales: Sequence[float | None], index: int) -> float | None:
 @widen_half_inputs
 def upsample_bilinear2d(x: Tensor, output_size: Sequence[int], align_corners: bool, *scales: float | None) -> Tensor:
     """Along width then height: (a * left + b * right) of the upper and the lower row, then the same of the two."""
-    top, bottom, above, below = _linear_corners(
-        x.shape[2], output_size[0], align_corners, _scale_or_none(scales, 0), x.device
-    )
-    left, right, before, after = _linear_corners(
-        x.shape[3], output_size[1], align_corners, _scale_or_none(scales, 1), x.device
-    )
+    top, bottom, above, below = linear_corners(x.shape[2], output_size[0], align_corners, _scale_or_none(scales, 0), x)
+    left, right, before, after = linear_corners(x.shape[3], output_size[1], align_corners, _scale_or_none(scales, 1), x)
     rows = torch.add(torch.mul(x[..., left], before), torch.mul(x[..., right], after))
     return torch.add(
         torch.mul(rows[:, :, top], above[:, None]), torch.mul(rows[:, :, bottom], below[:, None])
@@ -65,11 +61,11 @@ def upsample_bilinear2d_backward(
     grad: Tensor, output_size: Sequence[int], input_size: Sequence[int], align_corners: bool, *scales: float | None
 ) -> Tensor:
     """The transposed steps: rows first, then columns; the upper (left) terms are added before the lower (right)."""
-    top, bottom, above, below = _linear_corners(
-        input_size[2], output_size[0], align_corners, _scale_or_none(scales, 0), grad.device
+    top, bottom, above, below = linear_corners(
+        input_size[2], output_size[0], align_corners, _scale_or_none(scales, 0), grad
     )
-    left, right, before, after = _linear_corners(
-        input_size[3], output_size[1], align_corners, _scale_or_none(scales, 1), grad.device
+    left, right, before, after = linear_corners(
+        input_size[3], output_size[1], align_corners, _scale_or_none(scales, 1), grad
     )
     rows = torch.zeros(
         input_size[0], input_size[1], input_size[2], output_size[1], dtype=grad.dtype, device=grad.device
@@ -84,7 +80,7 @@ def upsample_bilinear2d_backward(
 @widen_half_inputs
 def upsample_linear1d(x: Tensor, output_size: Sequence[int], align_corners: bool, scale: float | None = None) -> Tensor:
     """a * left + b * right."""
-    left, right, before, after = _linear_corners(x.shape[2], output_size[0], align_corners, scale, x.device)
+    left, right, before, after = linear_corners(x.shape[2], output_size[0], align_corners, scale, x)
     return torch.add(torch.mul(x[..., left], before), torch.mul(x[..., right], after))
 
 
@@ -92,7 +88,7 @@ def upsample_linear1d(x: Tensor, output_size: Sequence[int], align_corners: bool
 def upsample_linear1d_backward(
     grad: Tensor, output_size: Sequence[int], input_size: Sequence[int], align_corners: bool, scale: float | None = None
 ) -> Tensor:
-    left, right, before, after = _linear_corners(input_size[2], output_size[0], align_corners, scale, grad.device)
+    left, right, before, after = linear_corners(input_size[2], output_size[0], align_corners, scale, grad)
     out = ordered_scatter.index_add(
         torch.zeros(tuple(input_size), dtype=grad.dtype, device=grad.device), 2, left, torch.mul(grad, before)
     )
@@ -241,6 +237,34 @@ def _make_resize_handlers(
     return resize, backward
 
 
+@widen_half_inputs
+def upsample_trilinear3d(x: Tensor, output_size: Sequence[int], align_corners: bool, *scales: float | None) -> Tensor:
+    """Along width, then height, then depth: a * left + b * right."""
+    for dim in (4, 3, 2):
+        scale = scales[dim - 2] if len(scales) > dim - 2 else None
+        low, high, before, after = linear_corners(x.shape[dim], output_size[dim - 2], align_corners, scale, x)
+        shape = [-1 if at == dim else 1 for at in range(5)]
+        left, right = (torch.mul(x.index_select(dim, at), w.reshape(shape)) for at, w in ((low, before), (high, after)))
+        x = torch.add(left, right)
+    return x.contiguous()
+
+
+@widen_half_inputs
+def upsample_trilinear3d_backward(
+    grad: Tensor, output_size: Sequence[int], input_size: Sequence[int], align_corners: bool, *scales: float | None
+) -> Tensor:
+    """The transposed steps: depth first; the lower terms are added before the upper ones."""
+    for dim in (2, 3, 4):
+        scale = scales[dim - 2] if len(scales) > dim - 2 else None
+        low, high, before, after = linear_corners(input_size[dim], output_size[dim - 2], align_corners, scale, grad)
+        shape = [-1 if at == dim else 1 for at in range(5)]
+        out = grad.new_zeros([input_size[at] if at == dim else size for at, size in enumerate(grad.shape)])
+        for at, weight in ((low, before), (high, after)):
+            out = ordered_scatter.index_add(out, dim, at, torch.mul(grad, weight.reshape(shape)))
+        grad = out
+    return grad
+
+
 _NN = torch._C._nn
 upsample_bicubic2d, upsample_bicubic2d_backward = _make_resize_handlers(_NN.upsample_bicubic2d, _cubic_taps)
 upsample_bilinear2d_aa, upsample_bilinear2d_aa_backward = _make_resize_handlers(
@@ -255,6 +279,16 @@ MEMBERS: Members = {
     "aten::upsample_bilinear2d_backward": upsample_bilinear2d_backward,
     "aten::upsample_linear1d": upsample_linear1d,
     "aten::upsample_linear1d_backward": upsample_linear1d_backward,
+    "aten::upsample_trilinear3d": upsample_trilinear3d,
+    "aten::upsample_trilinear3d_backward": upsample_trilinear3d_backward,
+    **{
+        f"aten::_upsample_nearest_exact{dims}d_backward": widen_half_inputs(
+            ordered_scatter.make_nearest_backward_handler(
+                getattr(torch.ops.aten, f"_upsample_nearest_exact{dims}d").default
+            )
+        )
+        for dims in (1, 2, 3)
+    },
     "aten::upsample_bicubic2d": upsample_bicubic2d,
     "aten::upsample_bicubic2d_backward": upsample_bicubic2d_backward,
     "aten::_upsample_bilinear2d_aa": upsample_bilinear2d_aa,

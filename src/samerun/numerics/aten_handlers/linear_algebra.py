@@ -180,6 +180,72 @@ def solve_triangular(a: Tensor, b: Tensor, *, upper: bool, left: bool = True, un
     return kernels.solve_triangular(wide_a, wide_b, upper, unitriangular).reshape(*shape, *b.shape[-2:])
 
 
+def ormqr(v: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: bool = False) -> Tensor:
+    """Q C, C Q, or with Q transposed: Q is the product of all m reflections."""
+    m = v.shape[-2]
+    square = torch.cat([v, v.new_zeros(*v.shape[:-1], max(0, m - v.shape[-1]))], -1)[..., :m]
+    q = householder_product(square, tau)
+    q = q.mT if transpose else q
+    return matmul(q.contiguous(), other) if left else matmul(other, q.contiguous())
+
+
+def triangular_solve(
+    b: Tensor, a: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
+) -> tuple[Tensor, Tensor]:
+    shape: Any = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])  # type: ignore[no-untyped-call]
+    matrix = (a.mT if transpose else a).expand(*shape, *a.shape[-2:])
+    right = b.expand(*shape, *b.shape[-2:]).reshape(math.prod(shape), *b.shape[-2:]).contiguous()
+    flat = matrix.reshape(math.prod(shape), *a.shape[-2:]).contiguous()
+    x = kernels.solve_triangular(flat, right, upper != transpose, unitriangular)
+    return x.reshape(*shape, *b.shape[-2:]), a.expand(*shape, *a.shape[-2:]).clone()
+
+
+def matrix_exp(a: Tensor) -> Tensor:
+    """The series up to x^18 / 18! of A / 2^s, whose rows sum to at most 1/2, squared s times."""
+    if a.dtype not in (torch.float32, torch.float64):
+        raise NoPortableKernel(f"{a.dtype}.", "It has one for float32 and float64.")
+    x = _require_and_flatten_matrix_batches("linalg.matrix_exp", "A", a).double()
+    n = x.shape[1]
+    norm = sums.sum(x.abs(), 2).amax(1) if n else x.new_zeros(x.shape[0])
+    squarings = torch.clamp(torch.frexp(norm).exponent + 1, min=0)
+    x = torch.ldexp(x, -squarings[:, None, None])
+    identity = torch.eye(n, dtype=torch.float64).expand(x.shape)
+    total = identity
+    for k in range(18, 0, -1):
+        total = identity + torch.div(matmul(x, total), float(k))
+    for step in range(int(squarings.max()) if squarings.numel() else 0):
+        total = torch.where((squarings > step)[:, None, None], matmul(total, total), total)
+    return total.reshape(a.shape).to(a.dtype)
+
+
+def grouped_mm(
+    a: Tensor, b: Tensor, offs: Tensor | None = None, bias: Tensor | None = None, out_dtype: torch.dtype | None = None
+) -> Tensor:
+    """Products of groups (of a mixture of experts). Group g ends at offs[g] along the rows of a [rows, k], for b
+    [g, k, n], along the columns of b [k, columns] for a [g, m, k], or along k where both have two dimensions.
+    """
+    _require_same_floating_dtype("_grouped_mm", a, b)
+    if bias is not None:
+        raise NoPortableKernel("a bias.", "Add it afterwards.")
+    if a.dim() == 3 and b.dim() == 3:
+        return bmm(a, b).to(out_dtype or a.dtype)
+    if offs is None or a.dim() not in (2, 3) or b.dim() not in (2, 3):
+        raise RuntimeError(f"_grouped_mm: got {tuple(a.shape)} and {tuple(b.shape)}, offs {offs}")
+    ends = [int(end) for end in offs]
+    spans = list(zip([0, *ends[:-1]], ends, strict=True))
+    if a.dim() == 2 and b.dim() == 2:
+        return torch.stack([matmul(a[:, i:j], b[i:j]) for i, j in spans]).to(out_dtype or a.dtype)
+    if a.dim() == 2:
+        out = a.new_zeros(a.shape[0], b.shape[2])
+        for g, (i, j) in enumerate(spans):
+            out[i:j] = matmul(a[i:j], b[g])
+    else:
+        out = a.new_zeros(a.shape[1], b.shape[1])
+        for g, (i, j) in enumerate(spans):
+            out[:, i:j] = matmul(a[g], b[:, i:j])
+    return out.to(out_dtype or a.dtype)
+
+
 CHUNK_VALUES = 1 << 18
 """Differences that are held in memory together: what the cache holds."""
 
@@ -214,7 +280,11 @@ def cdist(a: Tensor, b: Tensor, p: float = 2.0, compute_mode: int | None = None)
     step = _rows_per_chunk(a, b)
     for at in range(0, a.shape[-2], step):
         part = slice(at, at + step)
-        out[..., part, :] = sums.vector_norm(_pairwise_differences(a[..., part, :], b), p, [a.dim()])
+        differences = _pairwise_differences(a[..., part, :], b)
+        norms = sums.vector_norm(differences, p, [a.dim()])
+        if p == 0:  # of which a NaN would be one that is not 0
+            norms = torch.where(torch.isnan(differences).any(-1), torch.nan, norms)
+        out[..., part, :] = norms
     return out
 
 
@@ -284,6 +354,10 @@ MEMBERS: Members = {
     "aten::geqrf": geqrf,
     "aten::linalg_householder_product": householder_product,
     "aten::linalg_solve_triangular": solve_triangular,
+    "aten::linalg_matrix_exp": matrix_exp,
+    "aten::ormqr": ormqr,
+    "aten::triangular_solve": triangular_solve,
+    "aten::_grouped_mm": grouped_mm,
     "aten::_cdist_forward": cdist,
     "aten::_cdist_backward": cdist_backward,
     "aten::_euclidean_dist": cdist_euclidean,

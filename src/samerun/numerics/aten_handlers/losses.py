@@ -216,6 +216,7 @@ def _require_multi_margin_inputs_and_flatten(
     x: Tensor, target: Tensor, p: Any, margin: Scalar, weight: Tensor | None, reduction: int
 ) -> tuple[Tensor, Tensor]:
     """Rows [n, c] and their class [n]."""
+    x = x.reshape(1) if x.dim() == 0 else x
     fits = x.dim() in (1, 2) and x.is_floating_point() and target.dtype is torch.int64 and p in (1, 2) and (
         target.shape == x.shape[:-1] or (x.dim() == 1 and target.numel() == 1)
     ) and (weight is None or weight.shape == x.shape[-1:])  # fmt: skip
@@ -245,7 +246,7 @@ def multi_margin_loss(
     terms = z if p == 1 else torch.mul(z, z)
     terms = terms if weight is None else torch.mul(terms, weight.index_select(0, label)[:, None])
     found = divide_correctly_rounded(sums.sum(torch.where(counts, terms, torch.zeros_like(terms)), [1]), rows.shape[1])
-    return reduce_terms(found.reshape(x.shape[:-1]), reduction)
+    return reduce_terms(found.reshape(target.shape if x.dim() else ()), reduction)
 
 
 @widen_half_inputs

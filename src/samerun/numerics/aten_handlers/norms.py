@@ -20,6 +20,23 @@ def _none_for_unrequested_gradients(gradients: Sequence[Tensor], output_mask: Se
     return tuple(each if wanted else None for each, wanted in zip(gradients, output_mask, strict=True))
 
 
+def _statistics_in_torchs_dtype(x: Tensor, weight: Tensor | None, statistics: Tensor) -> Tensor:
+    """torch's CPU kernels keep them in the type of x, in which the backward pass then reads them; where weights are
+    float32, and on CUDA, in float32.
+    """
+    if x.dtype not in HALF_TYPES or not x.is_cpu or (weight is not None and weight.dtype is not x.dtype):
+        return statistics
+    return statistics.to(x.dtype)
+
+
+def layer_norm(
+    x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    y, *statistics = kernels.layer_norm(x, normalized_shape, weight, bias, eps)
+    mean, rstd = (_statistics_in_torchs_dtype(x, weight, each) for each in statistics)
+    return y, mean, rstd
+
+
 def layer_norm_backward(
     grad: Tensor,
     x: Tensor,
@@ -45,7 +62,11 @@ def group_norm(
     groups: int,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    return kernels.group_norm(x, groups, weight, bias, eps)
+    if x.shape[0] != batch_size or x.shape[1] != channels or x.numel() != batch_size * channels * spatial_numel:
+        x = x.reshape(batch_size, channels, spatial_numel)
+    y, *statistics = kernels.group_norm(x, groups, weight, bias, eps)
+    mean, rstd = (_statistics_in_torchs_dtype(x, weight, each) for each in statistics)
+    return y, mean, rstd
 
 
 def group_norm_backward(
@@ -78,15 +99,43 @@ def batch_norm_backward(
     output_mask: Sequence[bool],
 ) -> OptionalTensors:
     """m and r are what the forward pass used: of the batch in training, else of the running values."""
+    if not training and running_mean is not None and running_var is not None:
+        mean, rstd = kernels.running_statistics(running_mean, running_var, eps)
     return _none_for_unrequested_gradients(
         kernels.batch_norm_backward(grad, x, mean, rstd, weight, training), output_mask
     )
 
 
+def batch_norm(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None,
+    training: bool, momentum: float, eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    y, *statistics = kernels.batch_norm(x, weight, bias, running_mean, running_var, training, momentum, eps)
+    if not training and x.is_cpu:
+        statistics = [each.new_empty(0) for each in statistics]
+    mean, rstd = (_statistics_in_torchs_dtype(x, weight, each) for each in statistics)
+    return y, mean, rstd
+
+
+def batch_norm_with_update(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor, running_var: Tensor, momentum: float,
+    eps: float,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    found = batch_norm(x, weight, bias, running_mean, running_var, True, momentum, eps)
+    return (*found, torch.empty(0, dtype=torch.uint8, device=x.device))
+
+
+def batch_norm_backward_of_any(
+    grad: Tensor, x: Tensor, weight: Tensor, running_mean: Tensor | None, running_var: Tensor | None,
+    mean: Tensor, rstd: Tensor, update: bool, eps: float, output_mask: Sequence[bool], reserve: Tensor,
+) -> tuple[Tensor | None, ...]:  # fmt: skip
+    return batch_norm_backward(grad, x, weight, running_mean, running_var, mean, rstd, update, eps, output_mask)
+
+
 def batch_norm_without_running_stats(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, training: bool, momentum: float, eps: float
 ) -> Any:
-    return kernels.batch_norm(x, weight, bias, None, None, training, momentum, eps)
+    return batch_norm(x, weight, bias, None, None, training, momentum, eps)
 
 
 def rms_norm(
@@ -138,14 +187,16 @@ def weight_norm_backward(grad: Tensor, v: Tensor, g: Tensor, norms: Tensor, dim:
 
 
 MEMBERS: Members = {
-    "aten::native_layer_norm": kernels.layer_norm,
+    "aten::native_layer_norm": layer_norm,
     "aten::native_layer_norm_backward": layer_norm_backward,
     "aten::native_group_norm": group_norm,
     "aten::native_group_norm_backward": group_norm_backward,
-    "aten::native_batch_norm": kernels.batch_norm,
-    "aten::_native_batch_norm_legit": kernels.batch_norm,
+    "aten::native_batch_norm": batch_norm,
+    "aten::_native_batch_norm_legit": batch_norm,
     "aten::_native_batch_norm_legit.no_stats": batch_norm_without_running_stats,
     "aten::native_batch_norm_backward": batch_norm_backward,
+    "aten::_batch_norm_with_update": batch_norm_with_update,
+    "aten::batch_norm_backward": batch_norm_backward_of_any,
     "aten::_weight_norm_interface": weight_norm,
     "aten::_weight_norm_interface_backward": weight_norm_backward,
 }

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from samerun.numerics.aten_handlers.declare import Members
+from samerun.numerics.aten_handlers.declare import Members, widen_half_inputs
 from samerun.numerics.kernels import library, ordered_scatter
 from samerun.numerics.kernels import pooling as kernels
 
@@ -102,6 +102,7 @@ MEMBERS: Members = {
     "aten::_adaptive_avg_pool3d": _make_adaptive_avg_pool_handler(3),
     "aten::_adaptive_avg_pool2d_backward": _make_adaptive_avg_pool_backward_handler(2),
     "aten::_adaptive_avg_pool3d_backward": _make_adaptive_avg_pool_backward_handler(3),
+    "aten::adaptive_max_pool3d_backward": widen_half_inputs(ordered_scatter.make_max_pool_backward_handler(3)),
     "aten::max_unpool2d": _make_max_unpool_handler(torch._C._nn.max_unpool2d, 2),
     "aten::max_unpool3d": _make_max_unpool_handler(torch._C._nn.max_unpool3d, 3),
 }

@@ -81,7 +81,8 @@ def normal(mean: Any, std: Any = 1.0, *, generator: Generator = None) -> Tensor:
     require_floating_dtype(like.dtype)
     sizes = (each.shape for each in (mean, std) if isinstance(each, Tensor))
     shape = torch.broadcast_shapes(*sizes)  # type: ignore[no-untyped-call]
-    return scale_normal(draws.normal(tuple(shape), *advance_generator_for_draw(generator, like.device)), mean, std)
+    z = draws.normal(tuple(shape), *advance_generator_for_draw(generator, like.device))
+    return scale_normal(z, mean, std).to(torch.result_type(mean, std))
 
 
 def normal_with_number_mean_and_std(

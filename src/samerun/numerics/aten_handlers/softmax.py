@@ -23,12 +23,17 @@ def log_softmax(x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
     return kernels.log_softmax(_widen_input(x, half_to_float), dim)
 
 
+def _dtype_of_gradient(grad_output: Tensor, input_dtype: torch.dtype) -> torch.dtype:
+    """Narrower than the incoming gradient only where the forward pass widened half precision."""
+    return input_dtype if grad_output.dtype is torch.float32 else grad_output.dtype
+
+
 def softmax_backward(grad_output: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
-    return kernels.softmax_backward(grad_output, output, dim).to(input_dtype)
+    return kernels.softmax_backward(grad_output, output, dim).to(_dtype_of_gradient(grad_output, input_dtype))
 
 
 def log_softmax_backward(grad_output: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
-    return kernels.log_softmax_backward(grad_output, output, dim).to(input_dtype)
+    return kernels.log_softmax_backward(grad_output, output, dim).to(_dtype_of_gradient(grad_output, input_dtype))
 
 
 def logsumexp(x: Tensor, dim: Sequence[int], keepdim: bool = False) -> Tensor:

@@ -12,11 +12,14 @@ from torch._ops import OpOverload
 from samerun.numerics.aten_handlers import (
     arithmetic,
     attention,
+    bessel_functions,
     collectives,
+    complex_numbers,
     convolution,
     ctc_loss,
     cuda_overrides,
     distributions,
+    factorizations,
     functions,
     grid_sample,
     indexing,
@@ -31,6 +34,8 @@ from samerun.numerics.aten_handlers import (
     recurrent,
     reductions,
     softmax,
+    special_functions,
+    structured_updates,
 )
 from samerun.numerics.aten_handlers.checks import Runner, raise_torch_error_unless_accepted, with_meta_function_check
 from samerun.numerics.aten_handlers.declare import Handler, Members, NoPortableKernel
@@ -40,12 +45,16 @@ from samerun.numerics.aten_handlers.exact import ON_CUDA as ONLY_ON_CUDA
 FAMILIES = (
     arithmetic, functions, reductions, softmax, norms, losses, linear_algebra, convolution, pooling, indexing,
     interpolation, random, distributions, optimizers, grid_sample, order_statistics, ctc_loss,
+    special_functions, bessel_functions, factorizations, structured_updates,
 )  # fmt: skip
 COMPOSED: Members = {
     **attention.COMPOSED, **recurrent.COMPOSED, **norms.COMPOSED, **grid_sample.COMPOSED, **order_statistics.COMPOSED
 }  # fmt: skip
 """Written in other operators of the table, which are looked up in turn."""
-MEMBERS: Members = {name: handler for family in FAMILIES for name, handler in family.MEMBERS.items()}
+MEMBERS: Members = {
+    **{name: handler for family in FAMILIES for name, handler in family.MEMBERS.items()},
+    **complex_numbers.FROM_REAL,
+}
 
 ON_CUDA: Members = {**MEMBERS, **cuda_overrides.MEMBERS}
 """The same for tensors of a CUDA device."""
@@ -62,19 +71,36 @@ SELF_CHECKED = frozenset(
 """Members whose own operators refuse what torch refuses: its meta function is not asked."""
 
 
+_CHOOSE_AMONG_EQUALS = frozenset(
+    ("aten::sort", "aten::topk", "aten::index_put", "aten::_index_put_impl", "aten::_unsafe_index_put", "aten::put")
+)
+WHOLE_BY_TORCH = frozenset(
+    name
+    for members in (
+        arithmetic.MEMBERS, functions.MEMBERS, special_functions.MEMBERS, bessel_functions.MEMBERS, reductions.MEMBERS,
+        softmax.MEMBERS, norms.MEMBERS, losses.MEMBERS, linear_algebra.PRODUCTS, indexing.MEMBERS,
+        structured_updates.MEMBERS,
+    )
+    for name in members
+) - _CHOOSE_AMONG_EQUALS  # fmt: skip
+"""Members whose results of whole numbers are the same in any order: torch's own kernel computes those."""
+
+
 def portable_operator_names() -> set[str]:
     """Names of the portable operators, without overloads."""
     every = {*MEMBERS, *COMPOSED, *EXACT, *EXACT_OVERLOADS}
     return {name.removeprefix("aten::").split(".")[0].rstrip("_") for name in every}
 
 
-def resolve_runner_unless_exact(func: OpOverload, on_cuda: bool = False) -> Runner | None:
+def resolve_runner_unless_exact(func: OpOverload, on_cuda: bool = False, is_complex: bool = False) -> Runner | None:
     """How to run an operator; None where torch's own kernel is exact. What is not in the table refuses when run.
 
-    `on_cuda`: some of its tensors are on a CUDA device.
+    `on_cuda`: some of its tensors are on a CUDA device; `is_complex`: some are complex.
     """
     members = ON_CUDA if on_cuda else MEMBERS
     exact, exact_overloads = (EXACT_ON_CUDA, EXACT_OVERLOADS_ON_CUDA) if on_cuda else (EXACT, EXACT_OVERLOADS)
+    if is_complex:
+        members, exact, exact_overloads = complex_numbers.MEMBERS, complex_numbers.EXACT, frozenset()
     if getattr(func, "_schema", None) is None:
         return _raise_no_portable_kernel
     name = func._schema.name
@@ -85,7 +111,7 @@ def resolve_runner_unless_exact(func: OpOverload, on_cuda: bool = False) -> Runn
         return (
             None if name in collectives.MOVES or name.split("::")[0] == "profiler" else _make_decomposing_runner(func)
         )
-    composed = COMPOSED.get(overload) or COMPOSED.get(name)
+    composed = None if is_complex else COMPOSED.get(overload) or COMPOSED.get(name)
     if composed is not None:
         inside: Runner = lambda mode, func, args, kwargs: _call_inside_mode(mode, composed, args, kwargs)  # noqa: E731
         return inside if name in SELF_CHECKED else with_meta_function_check(inside)
@@ -93,7 +119,8 @@ def resolve_runner_unless_exact(func: OpOverload, on_cuda: bool = False) -> Runn
     if handler is not None:
         outs = [argument.name for argument in func._schema.arguments if argument.is_out]
         run = _make_out_runner(handler, outs) if outs else _make_functional_runner(handler)
-        return run if overload in SELF_CHECKED or name in SELF_CHECKED else with_meta_function_check(run)
+        run = run if overload in SELF_CHECKED or name in SELF_CHECKED else with_meta_function_check(run)
+        return _with_whole_numbers_by_torch(run) if {overload, name} & WHOLE_BY_TORCH else run
     if name in exact or overload in exact_overloads:
         return None
     if name.endswith("_"):
@@ -103,7 +130,8 @@ def resolve_runner_unless_exact(func: OpOverload, on_cuda: bool = False) -> Runn
         handler = members.get(base) or members.get(name[:-1])
         if handler is not None:
             run = _make_in_place_runner(handler)
-            return run if base in SELF_CHECKED or name[:-1] in SELF_CHECKED else with_meta_function_check(run)
+            run = run if base in SELF_CHECKED or name[:-1] in SELF_CHECKED else with_meta_function_check(run)
+            return _with_whole_numbers_by_torch(run) if {overload, name} & WHOLE_BY_TORCH else run
     if name.startswith("aten::_foreach_"):
         return with_meta_function_check(_make_foreach_runner(func, name.removeprefix("aten::_foreach_")))
     return _make_decomposing_runner(func)
@@ -124,6 +152,27 @@ def _raise_no_portable_kernel(mode: Any, func: OpOverload, args: Any, kwargs: An
 
 def _run_allreduce(mode: Any, func: OpOverload, args: Any, kwargs: Any) -> Any:
     return collectives.allreduce(func, *args, **kwargs)
+
+
+def _with_whole_numbers_by_torch(run: Runner) -> Runner:
+    """`run`, for operators whose first tensor has whole numbers or booleans only where the result is floating.
+
+    Whole numbers have no rounding: torch's kernel gives the result, and the errors, whatever its order.
+    """
+
+    def run_unless_whole(mode: Any, func: OpOverload, args: Any, kwargs: Any) -> Any:
+        first = args[0] if args else None
+        if not isinstance(first, Tensor) or first.is_floating_point() or first.is_complex():
+            return run(mode, func, args, kwargs)
+        if any(isinstance(value, Tensor) and value.is_floating_point() for value in (*args, *kwargs.values())):
+            return run(mode, func, args, kwargs)  # another argument, or an `out`
+        found = func(*args, **kwargs)
+        results = found if isinstance(found, (tuple, list)) else (found,)
+        if any(isinstance(each, Tensor) and each.is_floating_point() for each in results):
+            return run(mode, func, args, kwargs)
+        return found
+
+    return run_unless_whole
 
 
 def _make_functional_runner(handler: Handler) -> Runner:

@@ -10,13 +10,13 @@ from typing import Any, Literal
 
 import torch
 from torch._ops import OpOverload
-from torch.utils import _python_dispatch
+from torch.utils import _python_dispatch, _pytree
 
 from samerun.base.errors import CudaError, NotPortableError, NotPortableWarning, SamerunError
 from samerun.numerics.aten_handlers.checks import raise_torch_error_unless_accepted
 from samerun.numerics.aten_handlers.declare import NoPortableKernel
 from samerun.numerics.aten_handlers.table import resolve_runner_unless_exact
-from samerun.numerics.dispatch import composites
+from samerun.numerics.dispatch import compiled_regions, composites
 from samerun.numerics.dispatch.refusals import explain_refusal, find_user_source_location, raise_no_kernel_unless_meta
 
 _Tensor = torch.Tensor
@@ -33,18 +33,35 @@ _resolved: dict[int, tuple[Any, Any]] = {}
 which so keeps its address. (An operator hashes its name anew each time, in Python.)"""
 _resolved_on_cuda: dict[int, tuple[Any, Any]] = {}
 """The same for tensors of a CUDA device."""
+_resolved_for_complex: dict[int, tuple[Any, Any]] = {}
+"""The same where a tensor is complex."""
+_complex_dtypes = frozenset((torch.complex64, torch.complex128))
 
 
 def _is_cuda_or_raise_unless_meta(tensor: Any) -> bool:
-    """True on a CUDA device, False for a meta tensor. Raises NoPortableKernel for any other unusual tensor."""
+    """True on a CUDA device, False for a meta tensor and a complex one of the CPU. Raises NoPortableKernel for any
+    other unusual tensor.
+    """
     if tensor.is_cuda and tensor.dtype in _dtypes and tensor.layout is _strided and torch.version.cuda:
         return True
-    raise_no_kernel_unless_meta(tensor)
+    if not (tensor.is_cpu and tensor.dtype in _complex_dtypes and tensor.layout is _strided):
+        raise_no_kernel_unless_meta(tensor)
     return False
 
 
 def _has_meta_tensor(args: Any) -> bool:
     return any(isinstance(value, _Tensor) and value.is_meta for value in args)
+
+
+def _has_complex_tensor(args: Any) -> bool:
+    return any(isinstance(value, _Tensor) and value.is_complex() for value in _pytree.tree_leaves(args))
+
+
+def _resolve_complex_runner_cached(func: OpOverload) -> Any:
+    known = _resolved_for_complex.get(id(func))
+    if known is None:
+        known = _resolved_for_complex[id(func)] = (resolve_runner_unless_exact(func, is_complex=True), func)
+    return known[0]
 
 
 def _resolve_cuda_runner_cached(func: OpOverload) -> Any:
@@ -91,11 +108,14 @@ class PortableMode(_python_dispatch.TorchDispatchMode):
                         if isinstance(item, _Tensor) and not (
                             item.is_cpu and item.dtype in _dtypes and item.layout is _strided
                         ):
+                            unusual = True
                             cuda = _is_cuda_or_raise_unless_meta(item) or cuda
             if cuda:
                 handler = _resolve_cuda_runner_cached(func)
             elif unusual and _has_meta_tensor(args):
                 handler = None  # without values there are no bits
+            elif unusual and _has_complex_tensor(args):
+                handler = _resolve_complex_runner_cached(func)
             if handler is None:
                 out = func(*args, **kwargs) if kwargs else func(*args)
                 if kwargs and isinstance(out, _Tensor) and not (out.is_cpu and out.dtype in _dtypes):
@@ -140,7 +160,7 @@ def enter_portable_mode(unsupported: Literal["error", "warn"]) -> LeaveCallback:
     if mode is not None:
         mode.settings.append(unsupported)
         return partial(_pop_unsupported_setting, mode.settings)
-    composites.install_composite_kernels(current_portable_mode)
+    _install_hooks_once()
     mode = PortableMode(unsupported)
     with _without_modes_above_portable():
         if not float(torch.tensor(1e-40) * torch.tensor(1.0)):
@@ -149,7 +169,18 @@ def enter_portable_mode(unsupported: Literal["error", "warn"]) -> LeaveCallback:
                 "Take out torch.set_flush_denormal(True), or call torch.set_flush_denormal(False) first.",
             )
         mode.__enter__()  # type: ignore[no-untyped-call]
-    return partial(_leave_mode, mode)
+    return partial(_leave_mode, mode, compiled_regions.stop_compiling_frames())
+
+
+_hooks_installed = False
+
+
+def _install_hooks_once() -> None:
+    global _hooks_installed
+    composites.install_composite_kernels(current_portable_mode)
+    if not _hooks_installed:
+        _hooks_installed = True
+        compiled_regions.install_hooks(current_portable_mode, find_user_source_location)
 
 
 @contextmanager
@@ -172,9 +203,10 @@ def _without_modes_above_portable() -> Iterator[None]:
             _python_dispatch._push_mode(mode)
 
 
-def _leave_mode(mode: PortableMode) -> None:
+def _leave_mode(mode: PortableMode, resume_compiling_frames: Callable[[], object]) -> None:
     with _without_modes_above_portable():
         mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+    resume_compiling_frames()
 
 
 def _pop_unsupported_setting(nested_settings: list[Any]) -> None:

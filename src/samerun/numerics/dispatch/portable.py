@@ -81,6 +81,10 @@ class portable(ContextDecorator):
                 )
         return super().__call__(func)
 
+    # torch.compile does not look into them (torch.compiler.disable sets this too, but imports the compiler).
+    __enter__._torchdynamo_disable = True  # type: ignore[attr-defined]
+    __exit__._torchdynamo_disable = True  # type: ignore[attr-defined]
+
     def _leave_callbacks_of_thread(self) -> list[LeaveCallback]:
         try:
             callbacks: list[LeaveCallback] = self._entered.stack

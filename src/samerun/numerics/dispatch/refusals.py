@@ -16,17 +16,7 @@ from samerun.numerics.aten_handlers import table
 from samerun.numerics.aten_handlers.declare import NoPortableKernel, split_names
 
 ALTERNATIVES = {
-    "aten::_fft_r2c": "A product with a matrix of cosines and sines (torch.mm) is portable.",
-    "aten::_linalg_svd": "Do it before the portable part, and keep the result in a file.",
-    "aten::linalg_cholesky_ex": "Do it before the portable part, and keep the result in a file.",
-    "aten::linalg_matrix_exp": "Do it before the portable part, and keep the result in a file.",
-    "aten::linalg_inv_ex": "q, r = torch.linalg.qr(a); torch.linalg.solve_triangular(r, q.mT, upper=True) is portable.",
-    "aten::_linalg_solve_ex": (
-        "q, r = torch.linalg.qr(a); torch.linalg.solve_triangular(r, q.mT @ b, upper=True) is portable."
-    ),
-    "aten::linalg_lstsq": (
-        "q, r = torch.linalg.qr(a); torch.linalg.solve_triangular(r, q.mT @ b, upper=True) is portable."
-    ),
+    "aten::linalg_eig": "Do it before the portable part, and keep the result in a file. Of symmetric matrices: eigh.",
 }
 
 WITHOUT_MEANING = frozenset(

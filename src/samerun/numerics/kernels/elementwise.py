@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from samerun.numerics.kernels import library
+from samerun.numerics.kernels.functions import erf, exp, sigmoid, tanh
 from samerun.numerics.kernels.tensors import call_numpy_reference, detach_cast_contiguous, require_opmath_dtype
 from samerun.numerics.reference import elementwise as reference
 
@@ -115,12 +116,38 @@ ACTIVATION_NAMES: tuple[ActivationName, ...] = ("gelu", "gelu_tanh", "silu")
 _activation = library.declare_native_function("samerun_map_activation", "vipppl")
 
 
+ROOT_OF_HALF = 0.70710678118654752
+DENSITY = 0.39894228040143268
+ROOT_OF_TWO_OVER_PI = 0.79788456080286536
+CUBIC = 0.044715
+
+
+def _compute_activation_in_float64(name: str, x: Tensor, grad: Tensor | None = None) -> Tensor:
+    """ "gelu", "gelu_tanh" or "silu" of x, or the gradient of x."""
+    if name == "silu":
+        s = sigmoid(x)
+        return x * s if grad is None else grad * (s * (1 + x * torch.rsub(s, 1)))
+    if name == "gelu":
+        below = 1 + erf(x * ROOT_OF_HALF)
+        if grad is None:
+            return (0.5 * x) * below
+        return grad * (0.5 * below + x * (exp((x * x) * -0.5) * DENSITY))
+    cube = (x * x) * x
+    t = tanh(ROOT_OF_TWO_OVER_PI * (x + CUBIC * cube))
+    if grad is None:
+        return (0.5 * x) * (1 + t)
+    inside = ROOT_OF_TWO_OVER_PI * (1 + (3 * CUBIC) * (x * x))
+    return grad * (0.5 * (1 + t) + ((0.5 * x) * torch.rsub(t * t, 1)) * inside)
+
+
 def _compute_activation_or_gradient(name: ActivationName, x: torch.Tensor, grad: torch.Tensor | None) -> torch.Tensor:
     tensors = (x,) if grad is None else (x, grad)
-    dtype = require_opmath_dtype(name, *tensors, supported_dtypes=(torch.float32,))
+    dtype = require_opmath_dtype(name, *tensors)
     if tensors[-1].shape != x.shape:
         raise RuntimeError(f"{name}: grad has shape {list(tensors[-1].shape)}, input {list(x.shape)}")
     wide = [detach_cast_contiguous(tensor, dtype) for tensor in tensors]
+    if dtype is torch.float64:
+        return _compute_activation_in_float64(name, *wide)
     if library.uses_native_kernels(x):
         out = torch.empty_like(wide[0])
         number = ACTIVATION_NAMES.index(name) + (0 if grad is None else len(ACTIVATION_NAMES))

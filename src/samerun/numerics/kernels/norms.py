@@ -1,4 +1,4 @@
-"""Normalisations in float32, forward and backward: layer, rms, group, batch and instance norm.
+"""Normalisations in float32 and float64, forward and backward: layer, rms, group, batch and instance norm.
 
 mean, d = x - mean, v = mean(d*d), r = 1/sqrt(v + eps), y = (d*r)*w + b; sums of class S. Backward, with y the
 normalised value and h = grad*w: ((h - mean(h)) - y*mean(h*y)) * r. The gradient of w is the sum of grad*y, that of
@@ -21,7 +21,6 @@ from samerun.numerics.status import DONE
 
 OptionalTensor = torch.Tensor | None
 
-_FLOAT32 = (torch.float32,)
 _norm = library.declare_native_function("samerun_normalize_rows", "vifppppppllll")
 _norm_backward = library.declare_native_function("samerun_normalize_rows_backward", "vipppppppllll")
 _norm_backward_with_weight = library.declare_native_function(
@@ -66,7 +65,7 @@ def _normalize_rows(
     if row_length:  # where rows are empty, nothing is read of the weights
         require_numel("weight", weight, groups * row_length // values_per_weight)
         require_numel("bias", bias, groups * row_length // values_per_weight)
-    if not library.uses_native_kernels(x):
+    if x.dtype is torch.float64 or not library.uses_native_kernels(x):
         given = x.reshape(num_rows, row_length).numpy()
         weights, biases = (
             _weight_per_value(weight, num_rows, row_length, groups, values_per_weight),
@@ -94,7 +93,7 @@ def _normalize_rows_backward(
     if row_length:
         require_numel("weight", weight, groups * row_length // values_per_weight)
     require_numel("mean", mean, num_rows)
-    if not library.uses_native_kernels(x):
+    if x.dtype is torch.float64 or not library.uses_native_kernels(x):
         weights = _weight_per_value(weight, num_rows, row_length, groups, values_per_weight)
         given, gradient = x.reshape(num_rows, row_length).numpy(), grad.reshape(num_rows, row_length).numpy()
         means = None if mean is None else mean.numpy()
@@ -110,17 +109,23 @@ def _normalize_rows_backward(
     return out, terms
 
 
-def _require_and_cast_to_float32(operator: str, x: torch.Tensor, *others: OptionalTensor) -> list[OptionalTensor]:
-    dtype = require_opmath_dtype(operator, x, supported_dtypes=_FLOAT32)
+def _require_and_cast_to_opmath(operator: str, x: torch.Tensor, *others: OptionalTensor) -> list[OptionalTensor]:
+    dtype = require_opmath_dtype(operator, x)
     return [
         detach_cast_contiguous(x, dtype),
         *[None if each is None else detach_cast_contiguous(each, dtype) for each in others],
     ]
 
 
+def _weight_of_bias(weight: OptionalTensor, bias: OptionalTensor) -> OptionalTensor:
+    """The rows' kernels take a bias with a weight alone: ones, which change nothing."""
+    return torch.ones_like(bias) if weight is None and bias is not None else weight
+
+
 def _flatten_stats(stats: torch.Tensor) -> torch.Tensor:
-    """What a kernel reads of each row: float32, side by side."""
-    return detach_cast_contiguous(stats.reshape(-1), torch.float32)
+    """What a kernel reads of each row: float32 or float64, side by side."""
+    flat = stats.reshape(-1)
+    return detach_cast_contiguous(flat, flat.dtype if flat.dtype is torch.float64 else torch.float32)
 
 
 def _stats_shape(x: torch.Tensor, normalized_shape: Sequence[int]) -> tuple[int, ...]:
@@ -139,7 +144,7 @@ def layer_norm(
 
     `normalized_shape`: the last dimensions of x, over which a row runs; weight and bias have it too.
     """
-    wide, w, b = _require_and_cast_to_float32("layer_norm", x, weight, bias)
+    wide, w, b = _require_and_cast_to_opmath("layer_norm", x, _weight_of_bias(weight, bias), bias)
     assert wide is not None
     y, mean, r = _normalize_rows(wide, w, b, eps, False, _stats_shape(x, normalized_shape), math.prod(normalized_shape))
     return y if y.dtype == x.dtype else y.to(x.dtype), mean, r
@@ -150,7 +155,7 @@ def layer_norm_backward(
     weight: OptionalTensor = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
     """The gradients of x, weight and bias; mean and rstd as `layer_norm` gave them."""
-    g, given, w = _require_and_cast_to_float32("layer_norm", grad, x, weight)
+    g, given, w = _require_and_cast_to_opmath("layer_norm", grad, x, weight)
     assert g is not None and given is not None
     stats = _flatten_stats(mean), _flatten_stats(rstd)
     return _normalize_rows_backward_with_weight(g, given, w, *stats, normalized_shape, x.dtype)
@@ -166,7 +171,7 @@ def _normalize_rows_backward_with_weight(
     require_numel("grad", grad, rstd.numel() * n)
     require_numel("weight", weight, n)
     require_numel("mean", mean, rstd.numel())
-    if not library.uses_native_kernels(x):
+    if x.dtype is torch.float64 or not library.uses_native_kernels(x):
         out, terms = _normalize_rows_backward(grad, x, weight, mean, rstd, n)
         return out.to(dtype), *_sum_weight_and_bias_gradients(terms, grad, normalized_shape, dtype)
     out = torch.empty_like(x)
@@ -200,7 +205,7 @@ def rms_norm(
     x: torch.Tensor, normalized_shape: Sequence[int], weight: OptionalTensor = None, eps: float | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(x*r)*w with r = 1/sqrt(mean(x*x) + eps), and r in float32. eps None: that of float32, 2^-23."""
-    wide, w = _require_and_cast_to_float32("rms_norm", x, weight)
+    wide, w = _require_and_cast_to_opmath("rms_norm", x, weight)
     assert wide is not None
     eps = 2.0**-23 if eps is None else eps
     stats = _stats_shape(x, normalized_shape)
@@ -216,7 +221,7 @@ def rms_norm_backward(
     weight: OptionalTensor = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The gradients of x and weight: h = grad*w, y = x*r, (h - y*mean(h*y)) * r."""
-    g, given, w = _require_and_cast_to_float32("rms_norm", grad, x, weight)
+    g, given, w = _require_and_cast_to_opmath("rms_norm", grad, x, weight)
     assert g is not None and given is not None
     return _normalize_rows_backward_with_weight(g, given, w, None, _flatten_stats(rstd), normalized_shape, x.dtype)[:2]
 
@@ -225,7 +230,7 @@ def group_norm(
     x: torch.Tensor, groups: int, weight: OptionalTensor = None, bias: OptionalTensor = None, eps: float = 1e-5
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """y of x [N, C, ...], and mean and 1/sqrt(v + eps) as float32 [N, groups]. C is a multiple of `groups`."""
-    wide, w, b = _require_and_cast_to_float32("group_norm", x, weight, bias)
+    wide, w, b = _require_and_cast_to_opmath("group_norm", x, _weight_of_bias(weight, bias), bias)
     assert wide is not None
     inner = math.prod(x.shape[2:])
     stats = (x.shape[0], groups)
@@ -242,7 +247,7 @@ def group_norm_backward(
     weight: OptionalTensor = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The gradients of x, weight and bias; mean and rstd as `group_norm` gave them."""
-    g, given, w = _require_and_cast_to_float32("group_norm", grad, x, weight)
+    g, given, w = _require_and_cast_to_opmath("group_norm", grad, x, weight)
     assert g is not None and given is not None
     inner = math.prod(x.shape[2:])
     out, terms = _normalize_rows_backward(
@@ -256,6 +261,19 @@ def _broadcast_channels(values: torch.Tensor, like: torch.Tensor) -> torch.Tenso
     return values.reshape(1, -1, *[1] * (like.ndim - 2))
 
 
+def _reciprocal_root(v: torch.Tensor, eps: float) -> torch.Tensor:
+    """1 / sqrt(v + eps)."""
+    return torch.ones_like(v) / sqrt(v + torch.full_like(v, eps))
+
+
+def running_statistics(
+    running_mean: torch.Tensor, running_var: torch.Tensor, eps: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The mean and 1/sqrt(v + eps) that `batch_norm` uses outside training, float32 or float64 [C]."""
+    dtype = require_opmath_dtype("batch_norm", running_mean)
+    return running_mean.to(dtype), _reciprocal_root(running_var.to(dtype), eps)
+
+
 def batch_norm(
     x: torch.Tensor, weight: OptionalTensor = None, bias: OptionalTensor = None, running_mean: OptionalTensor = None,
     running_var: OptionalTensor = None, training: bool = True, momentum: float = 0.1, eps: float = 1e-5,
@@ -265,7 +283,7 @@ def batch_norm(
     In training the running values become running*(1 - momentum) + value*momentum, in place, with the variance
     over n - 1; else they are used instead of the batch's.
     """
-    wide, w, b = _require_and_cast_to_float32("batch_norm", x, weight, bias)
+    wide, w, b = _require_and_cast_to_opmath("batch_norm", x, weight, bias)
     assert wide is not None
     over = [dim for dim in range(x.ndim) if dim != 1]
     for name, values in (("weight", w), ("bias", b), ("running_mean", running_mean), ("running_var", running_var)):
@@ -277,14 +295,14 @@ def batch_norm(
         v = squares / torch.full_like(squares, n)
         for running, value in ((running_mean, mean), (running_var, squares / torch.full_like(squares, n - 1))):
             if running is not None:
-                kept = running.float() * torch.full_like(value, 1 - momentum)
+                kept = running.to(value.dtype) * torch.full_like(value, 1 - momentum)
                 running.copy_(kept + value * torch.full_like(value, momentum))
     else:
         if running_mean is None or running_var is None:
             raise RuntimeError("Expected running_mean and running_var to be defined when training=False")
-        mean, v = running_mean.float(), running_var.float()
-    r = torch.ones_like(v) / sqrt(v + torch.full_like(v, eps))
-    if library.uses_native_kernels(x):
+        mean, v = running_mean.to(wide.dtype), running_var.to(wide.dtype)
+    r = _reciprocal_root(v, eps)
+    if wide.dtype is torch.float32 and library.uses_native_kernels(x):
         y, center = torch.empty_like(wide), detach_cast_contiguous(mean, torch.float32)
         _channels.for_device_of(x)(
             wide.data_ptr(), _data_ptr_or_zero(w), _data_ptr_or_zero(b), center.data_ptr(), r.data_ptr(), y.data_ptr(),
@@ -308,9 +326,9 @@ def batch_norm_backward(
 
     In training ((h - mean(h)) - y*mean(h*y)) * r with h = grad*w; else h * r.
     """
-    g, given, w = _require_and_cast_to_float32("batch_norm", grad, x, weight)
+    g, given, w = _require_and_cast_to_opmath("batch_norm", grad, x, weight)
     assert g is not None and given is not None
-    if library.uses_native_kernels(x) and x.numel():
+    if g.dtype is torch.float32 and library.uses_native_kernels(x) and x.numel():
         return _batch_norm_backward_native(g, given, w, mean, rstd, training, x.dtype)
     over = [dim for dim in range(x.ndim) if dim != 1]
     y = (given - _broadcast_channels(mean, x)) * _broadcast_channels(rstd, x)

@@ -8,7 +8,7 @@ there the indices are sorted (stably, which is exact) and one thread finishes ea
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -141,6 +141,99 @@ def make_padding_backward(forward: Callable[..., Tensor]) -> Callable[..., Tenso
     def backward(grad: Tensor, x: Tensor, padding: Sequence[int]) -> Tensor:
         return scatter_add_into_zeros(
             grad, forward(make_flat_positions_as_float64(x.shape, x.device), padding).to(torch.int64), x.shape
+        )
+
+    return backward
+
+
+def scatter_add(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    """Sequential in ascending source index."""
+    if x.dim() == 0 or index.numel() == 0:
+        return torch.scatter_add(x, dim, index, source)
+    return _scatter_add_in_order(x, dim, index, source)
+
+
+def _scatter_add_in_order(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    """One after the other: a flat index_add."""
+    source = source[tuple(slice(size) for size in index.shape)]
+    out = x.contiguous().clone().reshape(-1)
+    flat = flat_scatter_indices(x, dim, index).reshape(-1)
+    return index_add_(out, 0, flat, source.reshape(-1).to(x.dtype)).reshape(x.shape)
+
+
+def multiply_in_order(x: Tensor, flat_index: Tensor, values: Tensor) -> Tensor:
+    """x (1-D) times values at flat_index, one after the other in ascending order of them."""
+    out, left = x.clone(), torch.argsort(flat_index, stable=True)
+    key = flat_index[left]
+    place = torch.arange(key.numel(), device=x.device)
+    first = torch.ones_like(key, dtype=torch.bool)
+    first[1:] = key[1:] != key[:-1]
+    rank = place - torch.cummax(torch.where(first, place, 0), 0)[0] if key.numel() else place
+    for turn in range(int(rank.max()) + 1 if key.numel() else 0):
+        now = rank == turn
+        out[key[now]] = torch.mul(out[key[now]], values[left[now]])
+    return out
+
+
+def scatter_multiply(x: Tensor, dim: int, index: Tensor, source: Tensor, include_self: bool = True) -> Tensor:
+    """Products in ascending source index; without x where `include_self` is false."""
+    if x.dim() == 0:
+        found: Tensor = scatter_multiply(x.reshape(1), 0, index.reshape(-1), source.reshape(-1), include_self)
+        return found.reshape(())
+    if index.numel() == 0:
+        return x.clone()
+    start = x if include_self else x.scatter(dim, index, 1)
+    given = source[tuple(slice(size) for size in index.shape)].reshape(-1)
+    flat = flat_scatter_indices(x, dim, index).reshape(-1)
+    return multiply_in_order(start.contiguous().reshape(-1), flat, given).reshape(x.shape)
+
+
+def index_put(
+    x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False, unsafe: bool = False
+) -> Tensor:
+    """accumulate: sequential in ascending source index. Else the last of several values for a place stays."""
+    chosen = torch.arange(x.numel(), device=x.device).reshape(x.shape)[to_subscript(indices)]
+    given = values.to(x.device).broadcast_to(chosen.shape).reshape(-1).to(x.dtype)
+    out = x.contiguous().clone().reshape(-1)
+    flat = chosen.reshape(-1)
+    if accumulate:
+        return index_add_(out, 0, flat, given).reshape(x.shape)
+    if library.is_off_cpu(x):
+        return put_last_value_on_cuda_(out, flat, given).reshape(x.shape)
+    order = torch.argsort(flat, stable=True)
+    key = flat[order]
+    last = torch.ones_like(key, dtype=torch.bool)
+    last[:-1] = key[1:] != key[:-1]
+    out[key[last]] = given[order[last]]
+    return out.reshape(x.shape)
+
+
+def to_subscript(indices: Sequence[Tensor | None]) -> tuple[Any, ...]:
+    return tuple(slice(None) if index is None else index for index in indices)
+
+
+def make_max_pool_backward_handler(num_dims: int) -> Callable[..., Tensor]:
+    """The gradient of maximum pooling over the last num_dims dimensions; indices are places in such a volume."""
+
+    def backward(grad: Tensor, x: Tensor, *settings: Any) -> Tensor:
+        indices: Tensor = settings[-1]
+        volume = x[(0,) * (x.dim() - num_dims)].numel() if x.numel() else 0
+        planes = torch.arange(
+            grad.numel() // max(1, grad[(0,) * (grad.dim() - num_dims)].numel()) if grad.numel() else 0,
+            device=grad.device,
+        )
+        first = (planes * volume).reshape(*grad.shape[: grad.dim() - num_dims], *[1] * num_dims)
+        return scatter_add_into_zeros(grad, indices + first, x.shape)
+
+    return backward
+
+
+def make_nearest_backward_handler(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def backward(grad: Tensor, output_size: Sequence[int], input_size: Sequence[int], *scales: float | None) -> Tensor:
+        return scatter_add_into_zeros(
+            grad,
+            forward(make_flat_positions_as_float64(input_size, grad.device), output_size, *scales).to(torch.int64),
+            input_size,
         )
 
     return backward

@@ -1,4 +1,4 @@
-"""The softmax family over one dimension, in float32. One rounding a step: `reference/softmax.py`."""
+"""The softmax family over one dimension, in float32 and float64. One rounding a step: `reference/normalizations.py`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Literal
 
 import torch
 
-from samerun.numerics.kernels import library
+from samerun.numerics.kernels import functions, library, sums
 from samerun.numerics.kernels.tensors import (
+    COMPUTE_TYPES,
     call_numpy_reference,
     detach_cast_contiguous,
     normalize_reduction_dims,
@@ -32,8 +33,10 @@ _rows = library.declare_native_function("samerun_softmax_family_rows", "vipppll"
 def compute_softmax_family_rows(
     name: SoftmaxFamilyFunction, input_or_output: torch.Tensor, grad_output: torch.Tensor | None
 ) -> torch.Tensor:
-    """One of `NAMES` on contiguous float32 [..., n]; logsumexp makes [...]."""
+    """One of `NAMES` on contiguous float32 or float64 [..., n]; logsumexp makes [...]."""
     shape = input_or_output.shape
+    if input_or_output.dtype is torch.float64:
+        return _compute_rows_in_float64(name, input_or_output, grad_output)
     count, n = math.prod(shape[:-1]), shape[-1]
     if not library.uses_native_kernels(input_or_output):
         function = getattr(reference, name)
@@ -48,12 +51,31 @@ def compute_softmax_family_rows(
     return result
 
 
+def _compute_rows_in_float64(
+    name: SoftmaxFamilyFunction, rows: torch.Tensor, grad_output: torch.Tensor | None
+) -> torch.Tensor:
+    """The steps of the reference, in torch's operators that round once."""
+    last = rows.ndim - 1
+    if grad_output is not None:
+        if name == "softmax_backward":
+            return (grad_output - sums.sum(grad_output * rows, last, True)) * rows
+        return grad_output - functions.exp(rows) * sums.sum(grad_output, last, True)
+    m = rows.amax(last, True) if rows.shape[last] else rows.new_full((*rows.shape[:last], 1), -math.inf)
+    if name == "logsumexp":
+        m = torch.where(torch.isinf(m), torch.zeros_like(m), m)
+        return m.squeeze(last) + functions.log(sums.sum(functions.exp(rows - m), last))
+    d = rows - m
+    e = functions.exp(d)
+    total = sums.sum(e, last, True)
+    return e / total if name == "softmax" else d - functions.log(total)
+
+
 def _apply_softmax_family_along(
     name: SoftmaxFamilyFunction, input_or_output: torch.Tensor, dim: int, grad_output: torch.Tensor | None = None
 ) -> torch.Tensor:
     """A function of rows on input_or_output [..., n, ...], with n along `dim`."""
     tensors = [input_or_output] if grad_output is None else [input_or_output, grad_output]
-    dtype = require_opmath_dtype(name, *tensors, supported_dtypes=(torch.float32,))
+    dtype = require_opmath_dtype(name, *tensors, supported_dtypes=COMPUTE_TYPES)
     over = (normalize_reduction_dims(dim, input_or_output.ndim) or [0])[0]
     if grad_output is not None and grad_output.shape != input_or_output.shape:
         raise RuntimeError(f"{name}: grad has shape {list(grad_output.shape)}, output {list(input_or_output.shape)}")

@@ -203,8 +203,7 @@ def std(x: torch.Tensor, dims: Dims = None, correction: float = 1, keepdim: bool
 
 def vector_norm(x: torch.Tensor, order: float = 2, dims: Dims = None, keepdim: bool = False) -> torch.Tensor:
     """The vector norm: order 2 is sqrt(sum(x*x)), 1 sum(|x|), 0 the number of values that are not 0, inf and -inf
-    the largest and smallest |x|. Other orders, of float32
-    alone: |x|^order summed, then to the power 1/order.
+    the largest and smallest |x|. Other orders: |x|^order summed, then to the power 1/order.
     """
     wide, over = _widen_and_normalize_dims("norm", x, dims)
     if order == 2:

@@ -49,6 +49,54 @@ def apply_correctly_rounded_binary(function_name: str, x: Array, y: Array) -> Ar
     return _round_or_recompute(doubles, fixed_point.PAIR_FUNCTIONS[function_name], x, y)
 
 
+def apply_correctly_rounded_float64(function_name: str, *arguments: Array) -> Array:
+    """A function of one or two float64 arrays of one shape, number by number.
+
+    NumPy's own double is taken where it says that there is no number, or none but a bound: NaN, infinity, 0, and what
+    is within a rounding of the bound.
+    """
+    binary = {"pow": np.power, "atan2": np.arctan2, "hypot": np.hypot}
+    with np.errstate(all="ignore"):
+        doubles = np.asarray((binary.get(function_name) or DOUBLE[function_name])(*arguments), np.float64)
+    exact_function: Any = {**fixed_point.FUNCTIONS, **fixed_point.PAIR_FUNCTIONS}[function_name]
+    out = np.array(doubles)
+    with fixed_point.fraction_bits(fixed_point.FLOAT64_BITS):
+        for where in np.ndindex(out.shape):
+            given = [float(x[where]) for x in arguments]
+            if not _is_at_bound(function_name, given, float(doubles[where])):
+                exact = exact_function(*(fixed_point.to_fraction(x) for x in given))
+                out[where] = fixed_point.round_to_float(exact, 53, -1074)
+    return out
+
+
+LARGEST_USEFUL = {
+    "tanh": 20, "erf": 6.5, "erfc": 28, "sigmoid": 750, "expm1": 750, "exp": 750, "exp2": 1100, "sinh": 750,
+    "cosh": 750,
+}  # fmt: skip
+"""Beyond it lies only the bound."""
+STRAIGHT_AT_ZERO = frozenset(["expm1", "sinh", "tanh", "asin", "atan", "log1p", "asinh", "atanh", "sin", "tan"])
+
+
+def _is_at_bound(function_name: str, given: list[float], double: float) -> bool:
+    """Whether the double of an argument, or of two, is the correctly rounded result for sure."""
+    if math.isnan(double) or not all(map(math.isfinite, given)):
+        return True
+    if len(given) == 2:
+        flat_angle = function_name == "atan2" and given[0] == 0
+        trivial_power = function_name == "pow" and (0.0 in given or abs(given[0]) == 1)
+        return flat_angle or trivial_power or (function_name == "hypot" and 0.0 in given)
+    x = given[0]
+    if abs(x) > LARGEST_USEFUL.get(function_name, math.inf) or (x == 0 and function_name != "acos"):
+        return True
+    if function_name in ("erfc", "expm1") and x < -45:
+        return True
+    return (
+        (math.isinf(double) and function_name != "exp")
+        or (function_name in STRAIGHT_AT_ZERO and abs(x) < 2.0**-55)
+        or function_name == "reciprocal"
+    )
+
+
 def _round_or_recompute(doubles: Array, exact_function: Any, *arguments: Array) -> Array:
     """`doubles` rounded to float32; where that is not certain, `exact_function` of the arguments."""
     with np.errstate(all="ignore"):

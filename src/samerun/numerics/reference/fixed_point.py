@@ -1,12 +1,15 @@
 """Functions in whole numbers: a value v stands for the integer v * 2^600, rounded down. Slow and obvious.
 
 Absolute errors are far below 2^-550, results of float32 functions are 0 or above 2^-150: 400 bits and more, where
-no float32 result that is not exact lies within 2^-90 of the middle of two floats.
+no float32 result that is not exact lies within 2^-90 of the middle of two floats. For float64, whose results may be
+2^-1074 and whose angles 2^1024, there are more bits (`fraction_bits`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from fractions import Fraction
 from functools import cache
 from math import isqrt
@@ -17,6 +20,21 @@ FRACTION_BITS = 600
 ONE = 1 << FRACTION_BITS
 Fixed = int
 """A value v as v * 2^600."""
+FLOAT64_BITS = 2600
+_precision_lock = threading.RLock()
+
+
+@contextmanager
+def fraction_bits(bits: int) -> Iterator[None]:
+    """Compute with so many bits behind the point. One thread at a time."""
+    global FRACTION_BITS, ONE
+    with _precision_lock:
+        before = FRACTION_BITS
+        FRACTION_BITS, ONE = bits, 1 << bits
+        try:
+            yield
+        finally:
+            FRACTION_BITS, ONE = before, 1 << before
 
 
 def to_fraction(x: float) -> Fraction:
@@ -62,13 +80,21 @@ def sum_atanh_series(s: Fixed) -> Fixed:
     return total
 
 
-@cache
 def fixed_ln2() -> Fixed:
+    return _fixed_ln2_of(FRACTION_BITS)
+
+
+@cache
+def _fixed_ln2_of(bits: int) -> Fixed:
     return 2 * sum_atanh_series(ONE // 3)
 
 
-@cache
 def fixed_pi() -> Fixed:
+    return _fixed_pi_of(FRACTION_BITS)
+
+
+@cache
+def _fixed_pi_of(bits: int) -> Fixed:
     def inverse(k: int) -> Fixed:
         return sum_atan_series(ONE // k)
 
@@ -216,12 +242,20 @@ PAIR_FUNCTIONS: dict[str, Callable[[Fraction, Fraction], int]] = {
 
 def round_to_float32(v: Fixed) -> np.float32:
     """The float32 nearest to a fixed number; ties to even."""
+    rounded: np.float32 = np.float32(round_to_float(v, 24, -149))
+    return rounded
+
+
+def round_to_float(v: Fixed, significand_bits: int, least_exponent: int) -> np.float64:
+    """The number of so many significant bits nearest to a fixed one; ties to even. The last bit of the smallest weighs
+    2^least_exponent.
+    """
     size = abs(v)
-    low = max(size.bit_length() - 24, FRACTION_BITS - 149)
+    low = max(size.bit_length() - significand_bits, FRACTION_BITS + least_exponent)
     whole, rest = size >> low, size & ((1 << low) - 1)
     half = 1 << (low - 1)
     if rest > half or (rest == half and whole & 1):
         whole += 1
-    value = np.float32(np.ldexp(np.float64(whole), low - FRACTION_BITS))
-    signed: np.float32 = -value if v < 0 else value
+    value = np.ldexp(np.float64(whole), low - FRACTION_BITS)
+    signed: np.float64 = -value if v < 0 else value
     return signed

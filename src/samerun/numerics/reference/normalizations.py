@@ -1,4 +1,4 @@
-"""Normalizations of the rows of float32 [rows, n]: the softmax family, layer norm and rms norm.
+"""Normalizations of the rows of float32 or float64 [rows, n]: the softmax family, layer norm and rms norm.
 
 One rounding an operation. The weight and bias of a norm are [rows, n] or None.
 """
@@ -33,7 +33,7 @@ def log_softmax(x: Array) -> Array:
 def logsumexp(x: Array) -> Array:
     with np.errstate(all="ignore"):
         m = _row_max(x)
-        m = np.where(np.isinf(m), np.float32(0), m)
+        m = np.where(np.isinf(m), x.dtype.type(0), m)
         return m[:, 0] + apply_correctly_rounded("log", sum_rows(apply_correctly_rounded("exp", x - m)))
 
 
@@ -50,11 +50,11 @@ def log_softmax_backward(output: Array, grad_output: Array) -> Array:
 def normalize_rows(is_rms: bool, eps: float, x: Array, weight: Array, bias: Array) -> tuple[Array, Array, Array]:
     """y, and the mean and 1/sqrt(v + eps) of each row."""
     with np.errstate(all="ignore"):
-        n = np.float32(x.shape[1])
-        mean = np.zeros(x.shape[0], np.float32) if is_rms else sum_rows(x) / n
+        n = x.dtype.type(x.shape[1])
+        mean = np.zeros(x.shape[0], x.dtype) if is_rms else sum_rows(x) / n
         d = x if is_rms else x - mean[:, None]
         v = sum_rows(d * d) / n
-        rstd = np.float32(1) / np.sqrt(v + np.float32(eps))
+        rstd = x.dtype.type(1) / np.sqrt(v + x.dtype.type(eps))
         y = d * rstd[:, None]
         if weight is not None:
             y = y * weight
@@ -68,7 +68,7 @@ def normalize_rows_backward(
 ) -> tuple[Array, Array]:
     """The gradient of x, and the terms that sum to the gradient of the weight."""
     with np.errstate(all="ignore"):
-        n = np.float32(x.shape[1])
+        n = x.dtype.type(x.shape[1])
         y = (x if is_rms else x - mean[:, None]) * rstd[:, None]
         h = grad_output if weight is None else grad_output * weight
         if not is_rms:
