@@ -9,15 +9,9 @@ from collections.abc import Iterator
 from samerun.base.source_edits import last_identifier, make_manual_seed_edits, make_seed_argument_edits
 from samerun.lint.random_draws import drawn_generator
 from samerun.lint.rule import Hit, Rule
+from samerun.lint.seeding import GLOBAL_SEEDS, NUMPY_GENERATORS, calls_unknown_seeding, is_fallback, is_program
 from samerun.lint.source_index import SourceIndex, argument_for, default_of, has_star, is_constant, keyword_value
-from samerun.lint.value_origins import (
-    GLOBAL_SEEDS,
-    NUMPY_GENERATORS,
-    calls_unknown_seeding,
-    find_origins,
-    is_fallback,
-    is_program,
-)
+from samerun.lint.value_origins import find_origins
 
 
 def _lacks_seed(call: ast.Call) -> bool:
@@ -41,10 +35,24 @@ def _is_only_slept(index: SourceIndex, call: ast.Call) -> bool:
     )
 
 
+def _is_replaced_by_seeding(index: SourceIndex, call: ast.Call) -> bool:
+    """Whether a method that seeds, which users of the class call, gives the attribute another generator."""
+    parent = index.parents.get(call)
+    target = parent.targets[0] if isinstance(parent, ast.Assign) else None
+    if not isinstance(target, ast.Attribute):
+        return False
+    stores = [one for one in index.self_attributes(target) if isinstance(one.ctx, ast.Store) and one is not target]
+    functions = [index.function_of(one) for one in stores]
+    reads = [index.parents.get(one) for one in index.self_attributes(target) if isinstance(one.ctx, ast.Load)]
+    return any(one is not None and "seed" in one.name for one in functions) or any(
+        isinstance(one, ast.Attribute) and one.attr == "seed" for one in reads
+    )
+
+
 def find_unseeded_numpy_generators(index: SourceIndex) -> Iterator[Hit]:
     for call in index.calls_of(*NUMPY_GENERATORS):
         name = last_identifier(call.func)
-        if is_fallback(index, call) or _is_only_slept(index, call):
+        if is_fallback(index, call) or _is_only_slept(index, call) or _is_replaced_by_seeding(index, call):
             continue
         if _lacks_seed(call):
             yield Hit(call, f"{name}() takes its seed from the operating system", tuple(make_seed_argument_edits(call)))
@@ -59,7 +67,7 @@ def _find_call_without_seed(index: SourceIndex, call: ast.Call) -> ast.Call | No
     function = index.function_of(call)
     if not isinstance(seed, ast.Name) or function is None or not is_constant(default_of(function, seed.id), None):
         return None
-    if len(index.bindings_of(seed)) != 1:
+    if len(index.bindings_of(seed)) != 1 or "seed" in function.name:  # which the caller of the class calls again
         return None
     for caller in index.calls_of_function(function):
         if not has_star(caller) and argument_for(caller, function, seed.id) is None and not is_fallback(index, caller):
@@ -114,14 +122,17 @@ def find_unseeded_torch_generators(index: SourceIndex) -> Iterator[Hit]:
 
 def find_partly_seeded_programs(index: SourceIndex) -> Iterator[Hit]:
     """Two of the global generators are seeded by hand, and a third one is drawn from."""
-    seeded = {kind for name, kind in GLOBAL_SEEDS.items() if index.calls_by_name.get(name)}
+    seeded = {
+        kind for name, kind in GLOBAL_SEEDS.items()
+        if any(_seeds_the_program(index, call) for call in index.calls_by_name.get(name, ()))
+    }  # fmt: skip
     if not seeded or calls_unknown_seeding(index):
         return
     if index.calls_by_name.get("torch.cuda.manual_seed") or index.calls_by_name.get("torch.cuda.manual_seed_all"):
         seeded.add("torch")
     if len(seeded) < (1 if is_program(index) else 2):
         return
-    told = set(seeded)
+    told = seeded | {kind for name, kind in GLOBAL_SEEDS.items() if index.calls_by_name.get(name)}
     for call in index.calls:
         kind = drawn_generator(index.call_names.get(call, ""))
         if kind and kind not in told and not is_fallback(index, call) and not _only_names_something(index, call):
@@ -130,6 +141,12 @@ def find_partly_seeded_programs(index: SourceIndex) -> Iterator[Hit]:
             who = f"{' and '.join(which)} {'is' if len(which) == 1 else 'are'}"
             cause = {"python": "unseeded-python", "numpy": "unseeded-numpy-global", "torch": "unseeded-torch"}[kind]
             yield Hit(call, f"{who} seeded in this file, {NAMES[kind]} is not", cause=cause)
+
+
+def _seeds_the_program(index: SourceIndex, call: ast.Call) -> bool:
+    """Whether a call seeds once, for all: not a part of a class, and not at each turn of a loop."""
+    repeated = (ast.ClassDef, ast.For, ast.While)
+    return not any(isinstance(one, repeated) for one in index.ancestors(call))
 
 
 NAMES = {"python": "Python's random", "numpy": "NumPy's generator", "torch": "torch's generator"}
@@ -158,7 +175,7 @@ def find_entropy_reseeds(index: SourceIndex) -> Iterator[Hit]:
         "random.seed", "numpy.random.seed", "torch.seed", "torch.cuda.seed", "torch.cuda.seed_all"
     ):
         name = index.call_names[call]
-        if has_star(call) or is_fallback(index, call):
+        if has_star(call) or is_fallback(index, call) or _is_restored(index, call):
             continue
         if (call.args and not is_constant(call.args[0], None)) or call.keywords or _is_seeded_next(index, call, name):
             continue
@@ -172,6 +189,13 @@ def find_entropy_reseeds(index: SourceIndex) -> Iterator[Hit]:
                     call, "Generator.seed() takes a seed from the operating system",
                     tuple(make_manual_seed_edits(call)), "unseeded-torch-generator",
                 )  # fmt: skip
+
+
+def _is_restored(index: SourceIndex, call: ast.Call) -> bool:
+    """Whether the function around a call puts back a generator's state."""
+    function = index.function_of(call)
+    restoring = (one for last in ("setstate", "set_state", "set_rng_state") for one in index.calls_by_last_name[last])
+    return function is not None and any(index.is_inside(one, function) for one in restoring)
 
 
 def _is_seeded_next(index: SourceIndex, call: ast.Call, name: str) -> bool:

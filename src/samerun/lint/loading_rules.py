@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from samerun.base.source_edits import Edit, last_identifier, make_argument_edits, node_span
 from samerun.lint.random_draws import drawn_generator
 from samerun.lint.rule import Hit, Rule
+from samerun.lint.seeding import calls_unknown_seeding, is_fallback, is_program
 from samerun.lint.source_index import Function, SourceIndex, has_star, is_constant, keyword_value
-from samerun.lint.value_origins import calls_unknown_seeding, find_origins, is_fallback, is_program
+from samerun.lint.value_origins import find_origins
 
 
 def _is_seeded_somewhere(index: SourceIndex, *names: str) -> bool:
@@ -45,6 +46,7 @@ SKLEARN_ALWAYS = {
     "AdaBoostClassifier", "FastICA", "NMF", "LatentDirichletAllocation", "RandomizedSearchCV", "SGDClassifier",
     "SGDRegressor", "make_classification", "make_regression", "make_blobs", "make_moons", "make_circles", "resample",
 }  # fmt: skip
+EPOCH_METHODS = ("__iter__", "__next__", "on_epoch_end", "on_epoch_begin")
 SKLEARN_SHUFFLED = {"KFold", "StratifiedKFold", "StratifiedGroupKFold"}
 
 
@@ -52,12 +54,18 @@ def find_unseeded_sklearn(index: SourceIndex) -> Iterator[Hit]:
     """Splits and estimators of scikit-learn without `random_state`, where nothing seeds NumPy."""
     if _is_seeded_somewhere(index, "numpy.random.seed", "numpy.random.set_state"):
         return
+    program = is_program(index)
     for call in index.calls:
         name, last = index.call_names[call], last_identifier(call.func)
         if not name.startswith("sklearn.") or has_star(call) or is_fallback(index, call):
             continue
+        if not program and index.function_of(call) is not None:
+            continue  # in a library, whose users seed NumPy
         shuffled = last in SKLEARN_SHUFFLED and is_constant(keyword_value(call, "shuffle"), True)
         plain = last in SKLEARN_ALWAYS and not is_constant(keyword_value(call, "shuffle"), False)
+        function = index.function_of(call)
+        if last in ("shuffle", "resample") and function is not None and function.name in EPOCH_METHODS:
+            continue  # a fixed state would give every epoch the same order
         shuffle_function = name == "sklearn.utils.shuffle"
         state = keyword_value(call, "random_state")
         if _is_given_state_later(index, call):
@@ -154,7 +162,8 @@ RNG_WORDS = re.compile("rng|random|seed|generator|states?_all", re.IGNORECASE)
 
 def _checkpoints(index: SourceIndex) -> Iterator[tuple[ast.Call, ast.Dict]]:
     """What is saved with an optimizer's state in it, where the text can also take it up again."""
-    if not index.calls_by_name.get("torch.load") or not index.calls_by_last_name.get("load_state_dict"):
+    loads = index.calls_by_last_name.get("load_state_dict", ())
+    if not index.calls_by_name.get("torch.load") or not any("opt" in ast.unparse(one.func).lower() for one in loads):
         return
     for call in index.calls_of("torch.save"):
         value = call.args[0] if call.args else None

@@ -12,7 +12,9 @@ from samerun.base.source_edits import (
     make_wrap_edits,
     node_span,
 )
+from samerun.lint.random_draws import drawn_generator
 from samerun.lint.rule import Hit, Rule
+from samerun.lint.seeding import GLOBAL_SEEDS, calls_unknown_seeding, reads_hash_seed
 from samerun.lint.source_index import FUNCTIONS, SourceIndex, is_constant, keyword_value
 from samerun.lint.value_flow import LISTINGS, OrderFlow, OrderUse
 from samerun.lint.value_origins import OBJECT_LISTS, element_kind, value_kind
@@ -24,7 +26,7 @@ def find_unsorted_listings(index: SourceIndex) -> Iterator[Hit]:
     for call, name in _list_listings(index):
         use = OrderFlow(index, files=False).find_use(call, "seq")
         if use is not None:
-            yield _make_listing_hit(call, name, use)
+            yield _make_listing_hit(index, call, name, use)
 
 
 def find_written_listings(index: SourceIndex) -> Iterator[Hit]:
@@ -32,12 +34,21 @@ def find_written_listings(index: SourceIndex) -> Iterator[Hit]:
     for call, name in _list_listings(index):
         use = OrderFlow(index).find_use(call, "seq")
         if use is not None and OrderFlow(index, files=False).find_use(call, "seq") is None:
-            yield _make_listing_hit(call, name, use)
+            yield _make_listing_hit(index, call, name, use)
 
 
-def _make_listing_hit(call: ast.Call, name: str, use: OrderUse) -> Hit:
+def _draws_unseeded(index: SourceIndex, node: ast.AST) -> bool:
+    """Whether a node draws from a global generator of Python or NumPy, and the text seeds neither."""
+    kind = drawn_generator(index.call_names.get(node, "")) if isinstance(node, ast.Call) else ""
+    seeds = [one for one, what in GLOBAL_SEEDS.items() if what == kind]
+    return bool(seeds) and not index.calls_of(*seeds) and not calls_unknown_seeding(index)
+
+
+def _make_listing_hit(index: SourceIndex, call: ast.Call, name: str, use: OrderUse) -> Hit:
     line = getattr(use.node, "lineno", call.lineno)
     at = "" if line == call.lineno else f" at line {line}"
+    if _draws_unseeded(index, use.node):
+        at += ", which nothing in this file seeds either"
     edits = () if name == "os.walk" else make_sorted_listing_edits(call)
     return Hit(call, f"the order of {name}() {use.effect}{at}", tuple(edits))
 
@@ -66,7 +77,7 @@ def list_sets(index: SourceIndex) -> Iterator[ast.expr]:
 def find_sets_in_order(index: SourceIndex) -> Iterator[Hit]:
     """Sets of text, iterated where the order counts."""
     told: set[ast.AST] = set()
-    for made in list_sets(index):
+    for made in list_sets(index) if not reads_hash_seed(index) else ():
         if _element_kind_of_set(index, made) != "text" or _is_tiny(made):
             continue
         use = OrderFlow(index).find_use(made, "set")
@@ -184,7 +195,7 @@ def _is_returned_as_completed(index: SourceIndex, call: ast.Call) -> bool:
 
 def find_hash_buckets(index: SourceIndex) -> Iterator[Hit]:
     """`hash(text) % n`: an index that changes with the hash seed."""
-    for call in index.calls_by_name.get("hash", ()):
+    for call in index.calls_by_name.get("hash", ()) if not reads_hash_seed(index) else ():
         operation = index.parents.get(call)
         while isinstance(operation, ast.Call) and last_identifier(operation.func) in ("abs", "int"):
             operation = index.parents.get(operation)
@@ -193,7 +204,7 @@ def find_hash_buckets(index: SourceIndex) -> Iterator[Hit]:
         function = index.function_of(call)
         if function is not None and function.name == "__hash__":
             continue
-        if value_kind(index, call.args[0]) == "number" or _becomes_seed(index, operation):
+        if value_kind(index, call.args[0]) != "text" or _becomes_seed(index, operation):
             continue
         yield Hit(call, "hash() of text is another number in every process, and so is this index")
 
@@ -253,7 +264,8 @@ def find_shared_updates(index: SourceIndex) -> Iterator[Hit]:
         shared = {one.id for one in arguments.elts if isinstance(one, ast.Name) and "model" in one.id.lower()}
         for function in (one for one in index.bindings_of(target) if isinstance(one, FUNCTIONS)):
             locked = any(
-                isinstance(node, ast.With) and "lock" in ast.unparse(node.items[0]).lower()
+                (isinstance(node, ast.With) and "lock" in ast.unparse(node.items[0]).lower())
+                or (isinstance(node, ast.Attribute) and node.attr == "acquire")
                 for node in ast.walk(function)
             )
             if shared and not locked and _updates_parameters(function):
@@ -354,8 +366,8 @@ SHARED_UPDATES = Rule(
     "import threading\n\n\ndef work(model, optimizer):\n    model(1).backward()\n    optimizer.step()\n\n\n"
     "def train(model, optimizer):\n    for _ in range(2):\n        work(model, optimizer)\n",
     "let one thread update the model, in a fixed order",
-    "Hogwild training on purpose.",
-    find_shared_updates,
+    "Hogwild training on purpose, as most of it is. Off by default.",
+    find_shared_updates, default=False,
 )  # fmt: skip
 WRITTEN_LISTING = Rule(
     "SR129", "written-listing", "listing-order",

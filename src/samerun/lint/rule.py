@@ -48,7 +48,9 @@ class Rule:
 def is_in_test(index: SourceIndex, node: ast.AST) -> bool:
     """Whether a node stands in a test, which may draw as it likes: nothing else depends on it."""
     for one in index.ancestors(node):
-        if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef)) and one.name.startswith("test"):
+        if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef)) and (
+            one.name.startswith("test") or any("fixture" in ast.unparse(by) for by in one.decorator_list)
+        ):
             return True
         if isinstance(one, ast.ClassDef) and (
             one.name.startswith("Test") or any("TestCase" in name for name in index.base_names(one))

@@ -8,16 +8,16 @@ from collections.abc import Iterator
 from samerun.base.source_edits import last_identifier, make_seed_argument_edits
 from samerun.lint.random_draws import drawn_generator, draws
 from samerun.lint.rule import Hit, Rule
-from samerun.lint.source_index import FUNCTIONS, SourceIndex, is_constant, keyword_value
-from samerun.lint.value_origins import (
+from samerun.lint.seeding import (
     GLOBAL_SEEDS,
     NUMPY_GENERATORS,
     calls_unknown_seeding,
-    find_origins,
     is_fallback,
     is_program,
-    value_kind,
+    reads_hash_seed,
 )
+from samerun.lint.source_index import FUNCTIONS, SourceIndex, is_constant, keyword_value
+from samerun.lint.value_origins import find_origins, value_kind
 
 SEED_TAKERS = {"seed", "manual_seed", "manual_seed_all", "seed_everything", "set_seed", "set_random_seed", "seed_all",
                "fix_seed", "setup_seed", "initial_seed"}  # fmt: skip
@@ -43,12 +43,12 @@ def find_seed_arguments(index: SourceIndex) -> Iterator[tuple[ast.Call, ast.expr
 
 
 def _find_seed_origins(index: SourceIndex, names: set[str], what: str) -> Iterator[Hit]:
-    told = set()
+    told: set[ast.Call] = set()
     for call, seed in find_seed_arguments(index):
         for origin in find_origins(index, seed):
-            if index.call_names[origin] not in names or origin in told or is_fallback(index, origin):
+            if index.call_names[origin] not in names or is_fallback(index, origin) or told & {origin, call}:
                 continue
-            told.add(origin)
+            told |= {origin, call}
             direct = index.is_inside(origin, seed) and isinstance(seed, (ast.Call, ast.BinOp))
             by_keyword = any(keyword.value is seed for keyword in call.keywords)
             edits = make_seed_argument_edits(call) if direct and not by_keyword else ()
@@ -65,13 +65,11 @@ def find_entropy_seeds(index: SourceIndex) -> Iterator[Hit]:
 
 
 def find_hash_seeds(index: SourceIndex) -> Iterator[Hit]:
+    if reads_hash_seed(index):
+        return
     for hit in _find_seed_origins(index, {"hash"}, "hash() of text changes with PYTHONHASHSEED"):
-        if isinstance(hit.node, ast.Call) and not _is_numeric(index, hit.node):
+        if isinstance(hit.node, ast.Call) and hit.node.args and value_kind(index, hit.node.args[0]) == "text":
             yield Hit(hit.node, hit.message, hit.edits)
-
-
-def _is_numeric(index: SourceIndex, call: ast.Call) -> bool:
-    return bool(call.args) and value_kind(index, call.args[0]) == "number"
 
 
 def find_address_seeds(index: SourceIndex) -> Iterator[Hit]:
@@ -178,11 +176,24 @@ def find_models_before_seed(index: SourceIndex) -> Iterator[Hit]:
         if isinstance(value, ast.Call):
             inner = [value, *(node for node in ast.walk(value) if isinstance(node, ast.Call))]
             built = any(last_identifier(one.func) in classes or draws(index, one) for one in inner)
-            if built and any(
-                index.call_names[one].startswith("torch.") or last_identifier(one.func) in classes for one in inner
+            if (
+                built
+                and any(
+                    index.call_names[one].startswith("torch.") or last_identifier(one.func) in classes for one in inner
+                )
+                and not _is_loaded(index, earlier)
             ):
                 yield Hit(value, f"this draws its weights before line {seeds[0].lineno} seeds torch")
                 return
+
+
+def _is_loaded(index: SourceIndex, assign: ast.stmt) -> bool:
+    """Whether the weights of what is assigned are loaded, so that those drawn do not count."""
+    targets = [last_identifier(one) for one in assign.targets] if isinstance(assign, ast.Assign) else []
+    return any(
+        isinstance(call.func, ast.Attribute) and last_identifier(call.func.value) in targets
+        for last in ("load_state_dict", "load_weights", "load") for call in index.calls_by_last_name.get(last, ())
+    )  # fmt: skip
 
 
 CLOCK_SEED = Rule(

@@ -11,17 +11,29 @@ import ast
 from dataclasses import dataclass
 
 from samerun.base.source_edits import last_identifier
+from samerun.lint.order_exemptions import (
+    SORTING,
+    enumerated_names,
+    is_counter,
+    is_made_outside,
+    is_new_array,
+    is_one_of_all_parts,
+    is_only_gone_through,
+    is_only_inference,
+    is_only_looked_up,
+    is_only_shown,
+    is_sorted_here,
+    positions_in_appended_lists,
+)
 from samerun.lint.random_draws import draws
 from samerun.lint.source_index import Function, SourceIndex, is_constant, keyword_value, parameter_for
 
 MAX_STEPS = 400  # expressions followed from one source; what lies behind is taken to be harmless
 
-SORTING = {"sorted", "natsorted", "sort", "humansorted", "os_sorted", "natural_sort", "sort_values", "argsort"}
 ORDER_FREE = SORTING | {
     "len", "set", "frozenset", "any", "all", "min", "max", "sum", "print", "isinstance", "bool", "str", "repr", "type",
     "id", "issubset", "issuperset", "isdisjoint", "unique", "join_paths", "info", "debug", "warning", "error",
 }  # fmt: skip
-SHOWING = {"print", "info", "debug", "warning", "error", "log", "warn"}
 ORDER_KEEPING = {
     "list", "tuple", "enumerate", "iter", "reversed", "zip", "map", "filter", "tqdm", "trange", "track", "chain",
     "islice", "from_iterable", "deque", "dict", "OrderedDict", "fromkeys", "array", "asarray", "Series", "DataFrame",
@@ -58,6 +70,7 @@ class OrderFlow:
 
     def __init__(self, index: SourceIndex, *, files: bool = True) -> None:
         self.index, self.files = index, files
+        self.only_inference = is_only_inference(index)
         self.seen: set[tuple[ast.AST, str]] = set()
         self.todo: list[tuple[ast.AST, str, ast.AST | None]] = []
         self.at: ast.AST = index.tree
@@ -131,8 +144,13 @@ class OrderFlow:
         name, last = index.call_names.get(call, ""), last_identifier(call.func)
         if last in ORDER_FREE or (last == "join" and name.endswith("path.join")):
             return None
+        if name in TENSOR_MAKERS and kind == "seq" and self.only_inference:
+            self._push(call, kind)
+            return None
         if name in TENSOR_MAKERS and kind == "seq":
             return self._use(call, f"decides the order of what {name} makes")
+        if last == "shuffle" and is_only_gone_through(index, call, node):
+            return None
         if last in PICKING:
             return self._use(call, f"decides what {last}() picks")
         by_name = is_constant(keyword_value(call, "sort_keys"), True) or keyword_value(call, "arcname") is not None
@@ -150,20 +168,14 @@ class OrderFlow:
             if last == "zip" and any(isinstance(one, ast.Call) and index.call_names[one] in LISTINGS for one in others):
                 return self._use(call, "pairs it with another listing")
             self._push(call, "dict" if last in ("dict", "OrderedDict", "fromkeys") else "seq")
-        elif kind != "set" and name.startswith("torch.utils.data."):
+        elif kind != "set" and name.startswith("torch.utils.data.") and not self.only_inference:
             return self._use(call, f"is the order of the samples of {last}")
         elif isinstance(call.func, ast.Attribute) and last in ("extend", "update"):
             receiver = call.func.value
-            counter = last == "update" and self._is_counter(receiver)
+            counter = last == "update" and is_counter(index, receiver)
             if last == "extend" or counter or kind == "dict":
                 self._follow_target(receiver, "counter" if counter else "seq" if last == "extend" else "dict")
         return None
-
-    def _is_counter(self, receiver: ast.expr) -> bool:
-        return any(
-            isinstance(value, ast.Call) and last_identifier(value.func) == "Counter"
-            for value in self.index.values_assigned_to(receiver)
-        )
 
     def _follow_method(self, attribute: ast.Attribute, kind: str) -> OrderUse | None:
         call = self.index.parents.get(attribute)
@@ -177,7 +189,7 @@ class OrderFlow:
             return self._use(call, "decides ties in most_common()")
         elif method in ("copy", "keys", "values", "items", "tolist", "elements"):
             self._push(call, kind)
-        elif method == "index" and kind == "seq":
+        elif method == "index" and kind == "seq" and not is_only_looked_up(self.index, call):
             return self._use(call, "is what index() gives numbers by")
         elif method in WRITING_METHODS:
             return self._use_in_file(call, method)
@@ -188,13 +200,14 @@ class OrderFlow:
             return None
         where = subscript.slice
         if isinstance(where, ast.Slice):
-            if where.lower is None and where.upper is None:
+            if (where.lower is None and where.upper is None) or is_one_of_all_parts(self.index, subscript, where):
                 self._push(subscript, kind)
-            elif not self._is_only_shown(subscript):
+            elif not is_only_shown(self.index, subscript):
                 return self._use(subscript, "decides which elements the slice has")
             return None
         function = self.index.function_of(subscript)
-        if function is not None and function.name == "__getitem__" and not isinstance(where, ast.Constant):
+        sample = function is not None and function.name == "__getitem__" and not isinstance(where, ast.Constant)
+        if sample and not self.only_inference:
             return self._use(subscript, "is the order of the samples of __getitem__")
         if any(draws(self.index, call) for call in ast.walk(where) if isinstance(call, ast.Call)):
             return self._use(subscript, "decides what a random index picks")
@@ -205,11 +218,6 @@ class OrderFlow:
                     return self._follow_loop(loop, kind)
         return None
 
-    def _is_only_shown(self, node: ast.AST) -> bool:
-        """Whether a value goes into a message and nowhere else."""
-        calls = [one for one in self.index.ancestors(node) if isinstance(one, ast.Call)]
-        return any(last_identifier(one.func) in SHOWING for one in calls)
-
     def _follow_comprehension(self, clause: ast.comprehension, kind: str) -> OrderUse | None:
         made = self.index.parents[clause]
         parts = [made.key, made.value] if isinstance(made, ast.DictComp) else [made.elt]  # type: ignore[attr-defined]
@@ -217,9 +225,10 @@ class OrderFlow:
             for call in ast.walk(part):
                 if isinstance(call, ast.Call) and draws(self.index, call):
                     return self._use(call, "decides which element gets which random numbers")
-        numbers = _enumerated_names(clause.target, clause.iter)
+        numbers = enumerated_names(clause.target, clause.iter)
         if isinstance(made, ast.DictComp):
-            if numbers & {one.id for one in ast.walk(made) if isinstance(one, ast.Name)}:
+            numbered = numbers & {one.id for one in ast.walk(made.value) if isinstance(one, ast.Name)}
+            if numbered and not is_only_shown(self.index, made):
                 return self._use(made, "numbers the elements")
             self._push(made, "dict")
         elif not isinstance(made, ast.SetComp):
@@ -228,7 +237,7 @@ class OrderFlow:
 
     def _follow_loop(self, loop: ast.For | ast.AsyncFor, kind: str) -> OrderUse | None:
         """What a loop over the order does with it, other than element by element."""
-        numbers = _enumerated_names(loop.target, loop.iter)
+        numbers = enumerated_names(loop.target, loop.iter)
         if isinstance(loop.iter, ast.Call) and last_identifier(loop.iter.func) == "range":
             numbers |= {one.id for one in ast.walk(loop.target) if isinstance(one, ast.Name)}
         body = [node for statement in loop.body for node in ast.walk(statement)]
@@ -237,6 +246,7 @@ class OrderFlow:
         for node in body:
             if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and is_constant(node.value, 1):
                 numbers.add(node.target.id)
+        numbers -= positions_in_appended_lists(body)
         for node in body:
             use = self._follow_loop_node(node, loop, numbers)
             if use is not None:
@@ -259,46 +269,40 @@ class OrderFlow:
                 return None
             receiver = node.func.value
             writes = last in WRITING_METHODS and last.startswith("write") and keyword_value(node, "arcname") is None
-            if writes and self._is_made_outside(receiver, loop):
+            if writes and is_made_outside(index, receiver, loop):
                 return self._use_in_file(node, last)
             if last == "append" and index.is_before_break(node):  # a search, which takes what it finds
                 return None
-            if last in ("append", "extend", "insert", "appendleft") and self._is_made_outside(receiver, loop):
+            if last in ("append", "extend", "insert", "appendleft") and is_made_outside(index, receiver, loop):
                 if any(isinstance(one, ast.Name) and one.id in numbers for one in node.args):
                     return self._use(node, "numbers the elements")
                 self._follow_target(receiver, "seq", after=loop)
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
             target = node.targets[0]
-            if not self._is_made_outside(target.value, loop):
+            if not is_made_outside(index, target.value, loop):
                 return None
             counted = {one.id for one in ast.walk(node.value) if isinstance(one, ast.Name)} & numbers
             length = isinstance(node.value, ast.Call) and last_identifier(node.value.func) == "len"
             same = length and node.value.args and ast.dump(node.value.args[0]) == ast.dump(target.value)  # type: ignore
             filled = isinstance(target.slice, ast.Name) and target.slice.id in numbers
+            if filled and is_new_array(index, target.value):
+                self._follow_target(target.value, "seq", after=loop)
+                return None
             if same or filled or (isinstance(node.value, ast.Name) and counted):
                 return self._use(node, "numbers the elements")
             self._follow_target(target.value, "dict", after=loop)
         return None
 
     def _follow_if_made_outside(self, target: ast.expr, loop: ast.AST) -> None:
-        if self._is_made_outside(target, loop):
+        if is_made_outside(self.index, target, loop):
             self._follow_target(target, "seq", after=loop)
-
-    def _is_made_outside(self, target: ast.expr, loop: ast.AST) -> bool:
-        """Whether a name or an attribute of self was there before the loop, so that it sees all its turns."""
-        if isinstance(target, ast.Attribute):
-            return isinstance(target.value, ast.Name) and target.value.id == "self"
-        if not isinstance(target, ast.Name):
-            return False
-        bound = self.index.bindings_of(target)
-        return bool(bound) and not any(self.index.is_inside(one, loop) for one in bound)
 
     def _follow_target(self, target: ast.expr, kind: str, after: ast.AST | None = None) -> None:
         """Everywhere that a name, or an attribute of self, is read once it holds the order."""
         index = self.index
         if isinstance(target, ast.Attribute):
             mentions = index.self_attributes(target)
-            if not any(_is_sorted_here(index, one) for one in mentions):
+            if not any(is_sorted_here(index, one) for one in mentions):
                 for one in mentions:
                     if isinstance(one.ctx, ast.Load):
                         self._push(one, kind)
@@ -322,20 +326,20 @@ class OrderFlow:
         index = self.index
         around = {own, *index.ancestors(own)}
         ends = [(1 << 30, 0)]
-        for one in [*index.bindings[scope].get(name, ()), *(one for one in loads if _is_sorted_here(index, one))]:
+        for one in [*index.bindings[scope].get(name, ()), *(one for one in loads if is_sorted_here(index, one))]:
             if not isinstance(one, ast.Name):
                 continue
             statement = index.statement_of(one)
             if isinstance(statement, ast.AugAssign) or (statement.lineno, statement.col_offset) < start:
                 continue
-            always = index.parents.get(statement) in around or _is_sorted_here(index, one)
+            always = index.parents.get(statement) in around or is_sorted_here(index, one)
             if always and not isinstance(statement, (ast.For, ast.AsyncFor)):
                 ends.append((statement.end_lineno or statement.lineno, statement.end_col_offset or 0))
         return min(ends)
 
     def _follow_name_in(self, function: Function, name: str, kind: str) -> None:
         loads = [one for one in self.index.name_loads.get(name, ()) if self.index.binding_scope(one) is function]
-        if not any(_is_sorted_here(self.index, one) for one in loads):
+        if not any(is_sorted_here(self.index, one) for one in loads):
             for one in loads:
                 self._push(one, kind)
 
@@ -351,22 +355,3 @@ class OrderFlow:
             for target in assign.targets if isinstance(assign, ast.Assign) else ():
                 if isinstance(target, ast.Tuple) and position < len(target.elts):
                     self._follow_target(target.elts[position], kind)
-
-
-def _is_sorted_here(index: SourceIndex, node: ast.AST) -> bool:
-    """Whether `node` is sorted in place, or bound to what is sorted."""
-    parent = index.parents.get(node)
-    if isinstance(parent, ast.Attribute):
-        return parent.attr == "sort"
-    value = index.assigned_value(node)
-    return isinstance(value, ast.Call) and last_identifier(value.func) in SORTING
-
-
-def _enumerated_names(target: ast.expr, iterated: ast.expr) -> set[str]:
-    """The names that count the elements in `for number, element in enumerate(...)`."""
-    if isinstance(iterated, ast.Call) and last_identifier(iterated.func) == "tqdm" and iterated.args:
-        return _enumerated_names(target, iterated.args[0])
-    counted = isinstance(iterated, ast.Call) and last_identifier(iterated.func) == "enumerate"
-    if counted and isinstance(target, ast.Tuple) and isinstance(target.elts[0], ast.Name):
-        return {target.elts[0].id}
-    return set()

@@ -118,80 +118,6 @@ def argument_values(index: SourceIndex, parameter: ast.arg) -> Iterator[ast.expr
                 yield value
 
 
-NUMPY_GENERATORS = tuple(
-    f"numpy.random.{name}"
-    for name in ("default_rng", "RandomState", "SeedSequence", "PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
-)
-GLOBAL_SEEDS = {
-    "random.seed": "python", "numpy.random.seed": "numpy", "torch.manual_seed": "torch", "torch.seed": "torch",
-    "numpy.random.set_state": "numpy", "random.setstate": "python", "torch.set_rng_state": "torch",
-}  # fmt: skip
-
-
-def is_program(index: SourceIndex) -> bool:
-    """Whether the text is a script: it has a main block, or loops at its top."""
-    for node in index.tree.body:
-        names = (
-            {one.id for one in ast.walk(node.test) if isinstance(one, ast.Name)} if isinstance(node, ast.If) else set()
-        )
-        if "__name__" in names or isinstance(node, (ast.For, ast.While, ast.With)):
-            return True
-    return False
-
-
-def calls_unknown_seeding(index: SourceIndex) -> bool:
-    """Whether the text calls a function of another module that may seed everything."""
-    known = ("seed", "manual_seed", "manual_seed_all")
-    for last, calls in index.calls_by_last_name.items():
-        named = re.search("seed|determin|reproduc", last, re.IGNORECASE)
-        if named and last not in known and any(index.called_function(call) is None for call in calls):
-            return True
-    return any(
-        (name.endswith(".seed") and name not in GLOBAL_SEEDS)
-        or name.startswith("hyperpyyaml.")  # which calls what it reads
-        for name in index.calls_by_name
-    )
-
-
-CHOICE_WORDS = re.compile(r"seed|rng|random_state|generator|determin|reproduc|random_number|prng|manual", re.IGNORECASE)
-
-
-def is_fallback(index: SourceIndex, node: ast.AST) -> bool:
-    """Whether a node is used only where the caller gave no seed or generator: `rng or default_rng()`."""
-    child = node
-    for one in index.ancestors(node):
-        if isinstance(one, ast.BoolOp) and isinstance(one.op, ast.Or) and child is not one.values[0]:
-            return True
-        if isinstance(one, (ast.ExceptHandler, ast.arguments)):
-            return True
-        if isinstance(one, ast.stmt):
-            break
-        child = one
-    return any(asks_for_seed(test) for test in index.enclosing_tests(node)) or _follows_return_of_given(index, node)
-
-
-def asks_for_seed(test: ast.expr) -> bool:
-    """Whether a condition is about a seed or a generator, or about None."""
-    for node in ast.walk(test):
-        if isinstance(node, (ast.Name, ast.Attribute)) and CHOICE_WORDS.search(last_identifier(node)):
-            return True
-        if isinstance(node, ast.Constant) and (node.value is None or "seed" in str(node.value).lower()):
-            return True
-    return False
-
-
-def _follows_return_of_given(index: SourceIndex, node: ast.AST) -> bool:
-    """Whether a condition on a seed or None has returned before, in the same block."""
-    statement = index.statement_of(node)
-    for block in (getattr(index.parents.get(statement), name, None) for name in ("body", "orelse")):
-        if isinstance(block, list) and statement in block:
-            for earlier in block[: block.index(statement)]:
-                ends = isinstance(earlier, ast.If) and isinstance(earlier.body[-1], (ast.Return, ast.Raise))
-                if ends and asks_for_seed(earlier.test):
-                    return True
-    return False
-
-
 # --- what elements are
 ElementKind = Literal["number", "text", "object", "unknown"]
 """numbers hash to themselves; the hash of text changes with PYTHONHASHSEED, that of objects is their address."""
@@ -200,6 +126,9 @@ TEXT_WORDS = re.compile(
     r"(?:^|_)(?:words?|tokens?|chars?|characters?|names?|vocab|vocabulary|tags?|keys?|texts?|sentences?|strings?"
     r"|strs?|paths?|files?|filenames?|fnames?|symbols?|genes?|species|languages?|langs?|lines?|urls?|hashtags?"
     r"|extensions?|suffixes|prefixes|folders?|dirs?|alphabet|phonemes?|captions?|queries|titles?|stems?|uids?)$"
+)
+NUMBER_WORDS = re.compile(
+    r"(?:^|_)(?:seed|rank|epoch|step|iteration|idx|index|indices|count|offset|size|length|port|worker_id|node_id)s?$"
 )
 TEXT_METHODS = {
     "lower", "upper", "strip", "lstrip", "rstrip", "format", "join", "replace", "title", "decode", "basename",
@@ -261,6 +190,7 @@ def element_kind(index: SourceIndex, iterable: ast.expr, depth: int = 6) -> Elem
         kinds = [_added_kind(index, iterable, depth)]
         for bound in index.bindings_of(iterable):
             if isinstance(bound, ast.arg):
+                kinds.append(_annotated_kind(bound, elements=True))
                 kinds += [element_kind(index, one, depth - 1) for one in argument_values(index, bound)]
             else:
                 value = index.assigned_value(bound)
@@ -315,6 +245,8 @@ def value_kind(index: SourceIndex, value: ast.expr, depth: int = 6) -> ElementKi
             parent = index.parents.get(bound)
             if isinstance(parent, (ast.For, ast.comprehension)) and parent.target is bound:
                 kinds.append(element_kind(index, parent.iter, depth - 1))
+            elif isinstance(bound, ast.arg):
+                kinds.append(_annotated_kind(bound, elements=False))
             else:
                 assigned = index.assigned_value(bound)
                 kinds.append(value_kind(index, assigned, depth - 1) if assigned is not None else "unknown")
@@ -329,7 +261,19 @@ def is_text_key(key: ast.expr) -> bool:
 
 
 def _hinted(name: str) -> ElementKind:
-    return "text" if TEXT_WORDS.search(name.lower()) else "unknown"
+    if TEXT_WORDS.search(name.lower()):
+        return "text"
+    return "number" if NUMBER_WORDS.search(name.lower()) else "unknown"
+
+
+def _annotated_kind(parameter: ast.arg, *, elements: bool) -> ElementKind:
+    """What a parameter is annotated to be, or, with `elements`, what its elements are."""
+    words = re.findall(r"\w+", ast.unparse(parameter.annotation)) if parameter.annotation is not None else []
+    kinds = {"str": "text", "bytes": "text", "Path": "text", "int": "number", "float": "number", "bool": "number"}
+    inner = [word for word in words if word in kinds]
+    if not inner or (elements and len(words) == 1 and inner[0] != "str") or (not elements and len(words) > 2):
+        return "unknown"
+    return kinds[inner[0]]  # type: ignore[return-value]
 
 
 def _added_kind(index: SourceIndex, target: ast.Name | ast.Attribute, depth: int) -> ElementKind:

@@ -1,0 +1,142 @@
+"""When an order does no harm after all: every element is taken, found again, sorted, or only shown."""
+
+from __future__ import annotations
+
+import ast
+
+from samerun.base.source_edits import last_identifier
+from samerun.lint.source_index import SourceIndex
+
+SORTING = {"sorted", "natsorted", "sort", "humansorted", "os_sorted", "natural_sort", "sort_values", "argsort"}
+SHOWING = {"print", "info", "debug", "warning", "error", "log", "warn"}
+INFERRING = ("no_grad", "inference_mode")
+TRAINING_OR_STORING = ("backward", "zero_grad", "fit", "train", "save", "savez", "dump", "savetxt", "create_dataset")
+
+
+def is_only_inference(index: SourceIndex) -> bool:
+    """Whether the text applies a model, and neither trains one nor stores results: each stands alone."""
+    calls = index.calls_by_last_name
+    return any(calls.get(name) for name in INFERRING) and not any(calls.get(name) for name in TRAINING_OR_STORING)
+
+
+def is_only_gone_through(index: SourceIndex, call: ast.Call, node: ast.AST) -> bool:
+    """Whether a list that is shuffled in place is then only gone through, by loops that are followed themselves."""
+    if not isinstance(node, ast.Name) or not isinstance(index.parents.get(call), ast.Expr):
+        return False
+    scope = index.binding_scope(node)
+    behind = [
+        index.parents.get(one) for one in index.name_loads.get(node.id, ())
+        if one.lineno > call.lineno and index.binding_scope(one) is scope
+    ]  # fmt: skip
+    counted = ("len", "print", "tqdm", "enumerate")
+    return bool(behind) and all(
+        isinstance(one, ast.For) or (isinstance(one, ast.Call) and last_identifier(one.func) in counted)
+        for one in behind
+    )
+
+
+def is_counter(index: SourceIndex, receiver: ast.expr) -> bool:
+    return any(
+        isinstance(value, ast.Call) and last_identifier(value.func) == "Counter"
+        for value in index.values_assigned_to(receiver)
+    )
+
+
+def is_only_looked_up(index: SourceIndex, position: ast.Call) -> bool:
+    """Whether a position only reads what stands there in another list: it says nothing else of the element."""
+    target = index.parents.get(position)
+    value = target.targets[0] if isinstance(target, ast.Assign) else position
+    if isinstance(value, ast.Name):
+        scope = index.scope_of(value)
+        reads = [one for one in index.name_loads.get(value.id, ()) if index.binding_scope(one) is scope]
+    else:
+        reads = [position]  # type: ignore[list-item]
+    above = [index.parents.get(one) for one in reads]
+    return all(isinstance(one, ast.Subscript) and isinstance(one.ctx, ast.Load) for one in above)
+
+
+def is_one_of_all_parts(index: SourceIndex, subscript: ast.Subscript, where: ast.Slice) -> bool:
+    """Whether a loop takes one part after the other, so that every element is in one of them."""
+    bounds = [one for one in (where.lower, where.upper) if one is not None]
+    if isinstance(subscript.value, ast.Name):  # head = rows[:n], and then rows = rows[n:]
+        for bound in index.bindings_of(subscript.value):
+            rest = index.assigned_value(bound)
+            if isinstance(rest, ast.Subscript) and ast.dump(rest.value) == ast.dump(subscript.value):
+                return any(isinstance(one, (ast.For, ast.While)) for one in index.ancestors(rest))
+    return any(_is_counted_by_loop(index, name, subscript) for bound in bounds for name in _names_in(bound))
+
+
+def is_only_shown(index: SourceIndex, node: ast.AST) -> bool:
+    """Whether a value goes into a message and nowhere else."""
+    calls = [one for one in index.ancestors(node) if isinstance(one, ast.Call)]
+    return any(last_identifier(one.func) in SHOWING for one in calls)
+
+
+def is_new_array(index: SourceIndex, target: ast.expr) -> bool:
+    """Whether a name stands for an array that a loop fills row by row."""
+    makers = ("zeros", "empty", "ones", "full", "zeros_like", "empty_like")
+    values = index.values_assigned_to(target) if isinstance(target, ast.Name) else ()
+    return any(isinstance(one, ast.Call) and last_identifier(one.func) in makers for one in values)
+
+
+def is_made_outside(index: SourceIndex, target: ast.expr, loop: ast.AST) -> bool:
+    """Whether a name or an attribute of self was there before the loop, so that it sees all its turns."""
+    if isinstance(target, ast.Attribute):
+        return isinstance(target.value, ast.Name) and target.value.id == "self"
+    if not isinstance(target, ast.Name):
+        return False
+    bound = index.bindings_of(target)
+    return bool(bound) and not any(index.is_inside(one, loop) for one in bound)
+
+
+def is_sorted_here(index: SourceIndex, node: ast.AST) -> bool:
+    """Whether `node` is sorted in place, or bound to what is sorted."""
+    parent = index.parents.get(node)
+    if isinstance(parent, ast.Attribute):
+        return parent.attr == "sort"
+    value = index.assigned_value(node)
+    return isinstance(value, ast.Call) and last_identifier(value.func) in SORTING
+
+
+def enumerated_names(target: ast.expr, iterated: ast.expr) -> set[str]:
+    """The names that count the elements in `for number, element in enumerate(...)`."""
+    if isinstance(iterated, ast.Call) and last_identifier(iterated.func) == "tqdm" and iterated.args:
+        return enumerated_names(target, iterated.args[0])
+    counted = isinstance(iterated, ast.Call) and last_identifier(iterated.func) == "enumerate"
+    if counted and isinstance(target, ast.Tuple) and isinstance(target.elts[0], ast.Name):
+        return {target.elts[0].id}
+    return set()
+
+
+def positions_in_appended_lists(body: list[ast.AST]) -> set[str]:
+    """The numbers by which a loop only finds its own elements again, in a list to which it appends them."""
+    appended = {
+        last_identifier(node.func.value) for node in body
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "append"
+    }  # fmt: skip
+    return {
+        node.slice.id for node in body
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Name)
+        and isinstance(node.ctx, ast.Load) and last_identifier(node.value) in appended
+    }  # fmt: skip
+
+
+def _names_in(node: ast.AST) -> list[ast.Name]:
+    return [one for one in ast.walk(node) if isinstance(one, ast.Name)]
+
+
+def _is_counted_by_loop(index: SourceIndex, name: ast.Name, node: ast.AST, depth: int = 3) -> bool:
+    """Whether a name, or what it is computed from, counts the turns of a loop around `node`."""
+    around = set(index.ancestors(node))
+    for bound in index.bindings_of(name) if depth else ():
+        by = index.parents.get(bound)
+        if isinstance(by, (ast.For, ast.comprehension)) and around & {by, index.parents[by]} - {index.tree}:
+            return True
+        if isinstance(by, ast.AugAssign) and any(
+            isinstance(one, (ast.For, ast.While)) and one in around for one in index.ancestors(by)
+        ):
+            return True
+        value = index.assigned_value(bound)
+        if value is not None and any(_is_counted_by_loop(index, one, node, depth - 1) for one in _names_in(value)):
+            return True
+    return False

@@ -1,0 +1,103 @@
+"""How a text seeds its generators: by which calls, for whom, and where a generator is only a fallback."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from samerun.base.source_edits import last_identifier
+from samerun.lint.source_index import SourceIndex, is_constant
+
+NUMPY_GENERATORS = tuple(
+    f"numpy.random.{name}"
+    for name in ("default_rng", "RandomState", "SeedSequence", "PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
+)
+GLOBAL_SEEDS = {
+    "random.seed": "python", "numpy.random.seed": "numpy", "torch.manual_seed": "torch", "torch.seed": "torch",
+    "numpy.random.set_state": "numpy", "random.setstate": "python", "torch.set_rng_state": "torch",
+}  # fmt: skip
+
+
+def is_program(index: SourceIndex) -> bool:
+    """Whether the text is a script: it has a main block, or loops at its top."""
+    for node in index.tree.body:
+        names = (
+            {one.id for one in ast.walk(node.test) if isinstance(one, ast.Name)} if isinstance(node, ast.If) else set()
+        )
+        if "__name__" in names or isinstance(node, (ast.For, ast.While, ast.With)):
+            return True
+    return False
+
+
+def calls_unknown_seeding(index: SourceIndex) -> bool:
+    """Whether the text calls a function of another module that may seed everything."""
+    known = ("seed", "manual_seed", "manual_seed_all")
+    for last, calls in index.calls_by_last_name.items():
+        named = re.search("seed|determin|reproduc", last, re.IGNORECASE)
+        if named and last not in known and any(index.called_function(call) is None for call in calls):
+            return True
+    return any(
+        (name.endswith(".seed") and name not in GLOBAL_SEEDS)
+        or name.startswith("hyperpyyaml.")  # which calls what it reads
+        for name in index.calls_by_name
+    )
+
+
+def reads_hash_seed(index: SourceIndex) -> bool:
+    """Whether the text asks for PYTHONHASHSEED, so that its hashes can be taken to be the same in every run."""
+    return any(
+        isinstance(index.parents.get(one), (ast.Compare, ast.Call))
+        or (isinstance(above := index.parents.get(one), ast.Subscript) and isinstance(above.ctx, ast.Load))
+        for one in index.nodes[ast.Constant]
+        if is_constant(one, "PYTHONHASHSEED") and last_identifier(index.parents[one]) not in ("putenv", "setdefault")
+    )
+
+
+SEED_MAKER = re.compile(r"(?:random|rand|generate|make|new|fresh|auto)\w*seed$")
+"""Names of functions that are there to find a seed for who gives none."""
+CHOICE_WORDS = re.compile(r"seed|rng|random_state|generator|determin|reproduc|random_number|prng|manual", re.IGNORECASE)
+
+
+def is_fallback(index: SourceIndex, node: ast.AST, depth: int = 2) -> bool:
+    """Whether a node is used only where the caller gave no seed or generator: `rng or default_rng()`.
+
+    So is what stands in a function that this text calls only there.
+    """
+    child = node
+    for one in index.ancestors(node):
+        if isinstance(one, ast.BoolOp) and isinstance(one.op, ast.Or) and child is not one.values[0]:
+            return True
+        if isinstance(one, (ast.ExceptHandler, ast.arguments)):
+            return True
+        if isinstance(one, ast.stmt):
+            break
+        child = one
+    if any(asks_for_seed(test) for test in index.enclosing_tests(node)) or _follows_return_of_given(index, node):
+        return True
+    function = index.function_of(node) if depth else None
+    if function is not None and SEED_MAKER.search(function.name):
+        return True
+    callers = index.calls_of_function(function) if function is not None else []
+    return bool(callers) and all(is_fallback(index, one, depth - 1) for one in callers)
+
+
+def asks_for_seed(test: ast.expr) -> bool:
+    """Whether a condition is about a seed or a generator, or about None."""
+    for node in ast.walk(test):
+        if isinstance(node, (ast.Name, ast.Attribute)) and CHOICE_WORDS.search(last_identifier(node)):
+            return True
+        if isinstance(node, ast.Constant) and (node.value is None or "seed" in str(node.value).lower()):
+            return True
+    return False
+
+
+def _follows_return_of_given(index: SourceIndex, node: ast.AST) -> bool:
+    """Whether a condition on a seed or None has returned before, in the same block."""
+    statement = index.statement_of(node)
+    for block in (getattr(index.parents.get(statement), name, None) for name in ("body", "orelse")):
+        if isinstance(block, list) and statement in block:
+            for earlier in block[: block.index(statement)]:
+                ends = isinstance(earlier, ast.If) and isinstance(earlier.body[-1], (ast.Return, ast.Raise))
+                if ends and asks_for_seed(earlier.test):
+                    return True
+    return False
