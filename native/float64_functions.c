@@ -113,7 +113,7 @@ static pair_t natural_log(double x) {
     return log_pair(x, &m, &k);
 }
 
-/* The angle of the point (x, y) in the first octant, 0 <= y <= x: a double's angle, turned back. */
+/* |r| <= pi/4. */
 static void sine_and_cosine_reduced(pair_t r, pair_t *sine, pair_t *cosine) {
     const pair_t square = multiply(r, r);
     pair_t s = {0, 0}, c = {0, 0};
@@ -125,6 +125,7 @@ static void sine_and_cosine_reduced(pair_t r, pair_t *sine, pair_t *cosine) {
     *sine = multiply(add(s, PAIR(1, 0)), r);
 }
 
+/* The angle of the point (x, y) in the first octant, 0 <= y <= x: a double's angle, turned back. */
 static pair_t angle_in_octant(pair_t y, pair_t x) {
     if (y.high == 0) return PAIR(0, 0);
     const pair_t quotient = divide(y, x);
@@ -184,7 +185,7 @@ static pair_t reduce_angle(double x, int *quarter) {
     product[0] = carry;
     /* The product is an integer of 384 bits times 2^(exponent - 53 - from - 320); its point lies here: */
     int point = 64 * WINDOW - (exponent - 53 - from); /* bits behind it */
-    uint64_t fraction[4] = {0};                       /* the 256 bits behind it */
+    uint64_t fraction[4] = {0}; /* the 256 bits behind it */
     uint64_t whole = 0;
     for (int bit = -2; bit < 256; bit++) {
         const int at = point - 1 - bit; /* from the lowest bit */
@@ -252,8 +253,31 @@ static scaled_t erfc_large(double x) {
 
 /* The numbers are those of the functions of float32 (functions/float_functions.h). */
 enum {
-    EXP, EXP2, EXPM1, SINH, COSH, TANH, ASIN, ACOS, ATAN, ERF, ERFC, RSQRT, RECIPROCAL, CBRT,
-    SIGMOID, LOG, LOG2, LOG10, LOG1P, ASINH, ACOSH, ATANH, SIN, COS, TAN
+    EXP,
+    EXP2,
+    EXPM1,
+    SINH,
+    COSH,
+    TANH,
+    ASIN,
+    ACOS,
+    ATAN,
+    ERF,
+    ERFC,
+    RSQRT,
+    RECIPROCAL,
+    CBRT,
+    SIGMOID,
+    LOG,
+    LOG2,
+    LOG10,
+    LOG1P,
+    ASINH,
+    ACOSH,
+    ATANH,
+    SIN,
+    COS,
+    TAN
 }; /* clang-format keeps one a line otherwise */
 
 static int is_odd_and_straight_at_zero(int function) { /* f(x) = x (1 + O(x)): tiny x are their own result */
@@ -271,81 +295,80 @@ static scaled_t evaluate(int function, double x) {
     int k;
     pair_t p, q;
     switch (function) {
-        case EXP: return exp_pair(PAIR(x, 0));
-        case EXP2:
-            k = (int)__builtin_rint(x);
-            return (scaled_t){add(expm1_reduced(multiply(PAIR(x - k, 0), LN2)), one), k};
-        case EXPM1:
-            if (x > 200) return exp_pair(PAIR(x, 0)); /* 1 lies far below */
-            return unscaled(expm1_pair(PAIR(x, 0)));
-        case SINH:
-            if (a > 40) {
-                e = exp_pair(PAIR(a, 0));
-                return (scaled_t){with_sign(e.value, x), e.exponent - 1};
-            }
-            p = expm1_pair(PAIR(a, 0));
-            return unscaled(with_sign(scale(add(p, divide(p, add(p, one))), 0.5), x));
-        case COSH:
+    case EXP: return exp_pair(PAIR(x, 0));
+    case EXP2: k = (int)__builtin_rint(x); return (scaled_t){add(expm1_reduced(multiply(PAIR(x - k, 0), LN2)), one), k};
+    case EXPM1:
+        if (x > 200) return exp_pair(PAIR(x, 0)); /* 1 lies far below */
+        return unscaled(expm1_pair(PAIR(x, 0)));
+    case SINH:
+        if (a > 40) {
             e = exp_pair(PAIR(a, 0));
-            if (a > 40) return (scaled_t){e.value, e.exponent - 1};
-            p = scale(e.value, __builtin_ldexp(1, e.exponent));
-            return unscaled(scale(add(p, divide(one, p)), 0.5));
-        case TANH:
-            p = expm1_pair(PAIR(2 * a, 0));
-            return unscaled(with_sign(divide(p, add(p, PAIR(2, 0))), x));
-        case ASIN:
-            p = square_root(multiply(two_sum(1, -a), two_sum(1, a)));
-            return unscaled(with_sign(angle_in_quadrant(PAIR(a, 0), p), x));
-        case ACOS:
-            p = angle_in_quadrant(square_root(multiply(two_sum(1, -a), two_sum(1, a))), PAIR(a, 0));
-            return unscaled(x < 0 ? subtract(scale(PI_HALF, 2), p) : p);
-        case ATAN: return unscaled(with_sign(a > 0x1p120 ? PI_HALF : angle_in_quadrant(PAIR(a, 0), one), x));
-        case ERF: return unscaled(with_sign(erf_positive(a), x));
-        case ERFC:
-            if (x >= 2) return erfc_large(x);
-            return unscaled(x == 0 ? one : x < 0 ? add(one, erf_positive(a)) : subtract(one, erf_positive(a)));
-        case RSQRT:
-            k = 0;
-            frexp(x, &k);
-            k &= ~1;
-            return (scaled_t){divide(one, square_root(PAIR(__builtin_ldexp(x, -k), 0))), -k / 2};
-        case CBRT: {
-            frexp(a, &k);
-            k = k / 3 * 3;
-            const double m = __builtin_ldexp(a, -k), y = cbrt(m);
-            const pair_t square = two_product(y, y);
-            const pair_t rest = subtract(PAIR(m, 0), multiply(square, PAIR(y, 0)));
-            p = add(PAIR(y, 0), divide(rest, scale(square, 3)));
-            /* One more: the first step leaves rest^2, about 2^-104. */
-            q = subtract(PAIR(m, 0), multiply(multiply(p, p), p));
-            return (scaled_t){with_sign(add(p, divide(q, scale(square, 3))), x), k / 3};
+            return (scaled_t){with_sign(e.value, x), e.exponent - 1};
         }
-        case SIGMOID:
-            e = exp_pair(PAIR(-a, 0));
-            p = scale(e.value, __builtin_ldexp(1, e.exponent < -1000 ? -1000 : e.exponent));
-            if (x >= 0) return unscaled(divide(one, add(one, p)));
-            return (scaled_t){divide(e.value, add(one, p)), e.exponent};
-        case LOG: return unscaled(natural_log(x));
-        case LOG2:
-            log_pair(x, &p, &k);
-            return unscaled(add(PAIR(k, 0), divide(p, LN2)));
-        case LOG10: return unscaled(divide(natural_log(x), LN10));
-        case LOG1P:
-            if (x > 0x1p60) return unscaled(add(natural_log(x), PAIR(1 / x, 0)));
-            return unscaled(log1p_pair(PAIR(x, 0)));
-        case ASINH: /* log1p(a + a^2 / (1 + sqrt(1 + a^2))) */
-            if (a > 0x1p60) return unscaled(with_sign(add(natural_log(a), LN2), x));
-            p = two_product(a, a);
-            q = add(one, square_root(add(one, p)));
-            return unscaled(with_sign(log1p_pair(add(PAIR(a, 0), divide(p, q))), x));
-        case ACOSH: /* log1p(t + sqrt(2t + t^2)), t = x - 1 */
-            if (x > 0x1p60) return unscaled(add(natural_log(x), LN2));
-            p = two_sum(x, -1);
-            return unscaled(log1p_pair(add(p, square_root(multiply(p, add(p, PAIR(2, 0)))))));
-        case ATANH: return unscaled(with_sign(scale(log1p_pair(divide(PAIR(2 * a, 0), two_sum(1, -a))), 0.5), x));
-        case SIN: return unscaled(circular(x, SINE));
-        case COS: return unscaled(circular(x, COSINE));
-        default: return unscaled(circular(x, TANGENT));
+        p = expm1_pair(PAIR(a, 0));
+        return unscaled(with_sign(scale(add(p, divide(p, add(p, one))), 0.5), x));
+    case COSH:
+        e = exp_pair(PAIR(a, 0));
+        if (a > 40) return (scaled_t){e.value, e.exponent - 1};
+        p = scale(e.value, __builtin_ldexp(1, e.exponent));
+        return unscaled(scale(add(p, divide(one, p)), 0.5));
+    case TANH: p = expm1_pair(PAIR(2 * a, 0)); return unscaled(with_sign(divide(p, add(p, PAIR(2, 0))), x));
+    case ASIN:
+        p = square_root(multiply(two_sum(1, -a), two_sum(1, a)));
+        return unscaled(with_sign(angle_in_quadrant(PAIR(a, 0), p), x));
+    case ACOS:
+        p = angle_in_quadrant(square_root(multiply(two_sum(1, -a), two_sum(1, a))), PAIR(a, 0));
+        return unscaled(x < 0 ? subtract(scale(PI_HALF, 2), p) : p);
+    case ATAN: return unscaled(with_sign(a > 0x1p120 ? PI_HALF : angle_in_quadrant(PAIR(a, 0), one), x));
+    case ERF:
+        if (a < 0x1p-60) { /* 2/sqrt(pi) x; scaled, so that the low part of the product is not lost */
+            p = PAIR(frexp(a, &k), 0);
+            return (scaled_t){with_sign(multiply(p, TWO_OVER_ROOT_PI), x), k};
+        }
+        return unscaled(with_sign(erf_positive(a), x));
+    case ERFC:
+        if (x >= 2) return erfc_large(x);
+        return unscaled(x == 0 ? one : x < 0 ? add(one, erf_positive(a)) : subtract(one, erf_positive(a)));
+    case RSQRT:
+        k = 0;
+        frexp(x, &k);
+        k &= ~1;
+        return (scaled_t){divide(one, square_root(PAIR(__builtin_ldexp(x, -k), 0))), -k / 2};
+    case CBRT: {
+        frexp(a, &k);
+        k = k / 3 * 3;
+        const double m = __builtin_ldexp(a, -k), y = cbrt(m);
+        const pair_t square = two_product(y, y);
+        const pair_t rest = subtract(PAIR(m, 0), multiply(square, PAIR(y, 0)));
+        p = add(PAIR(y, 0), divide(rest, scale(square, 3)));
+        /* One more: the first step leaves rest^2, about 2^-104. */
+        q = subtract(PAIR(m, 0), multiply(multiply(p, p), p));
+        return (scaled_t){with_sign(add(p, divide(q, scale(square, 3))), x), k / 3};
+    }
+    case SIGMOID:
+        e = exp_pair(PAIR(-a, 0));
+        p = scale(e.value, __builtin_ldexp(1, e.exponent < -1000 ? -1000 : e.exponent));
+        if (x >= 0) return unscaled(divide(one, add(one, p)));
+        return (scaled_t){divide(e.value, add(one, p)), e.exponent};
+    case LOG: return unscaled(natural_log(x));
+    case LOG2: log_pair(x, &p, &k); return unscaled(add(PAIR(k, 0), divide(p, LN2)));
+    case LOG10: return unscaled(divide(natural_log(x), LN10));
+    case LOG1P:
+        if (x > 0x1p60) return unscaled(add(natural_log(x), PAIR(1 / x, 0)));
+        return unscaled(log1p_pair(PAIR(x, 0)));
+    case ASINH: /* log1p(a + a^2 / (1 + sqrt(1 + a^2))) */
+        if (a > 0x1p60) return unscaled(with_sign(add(natural_log(a), LN2), x));
+        p = two_product(a, a);
+        q = add(one, square_root(add(one, p)));
+        return unscaled(with_sign(log1p_pair(add(PAIR(a, 0), divide(p, q))), x));
+    case ACOSH: /* log1p(t + sqrt(2t + t^2)), t = x - 1 */
+        if (x > 0x1p60) return unscaled(add(natural_log(x), LN2));
+        p = two_sum(x, -1);
+        return unscaled(log1p_pair(add(p, square_root(multiply(p, add(p, PAIR(2, 0)))))));
+    case ATANH: return unscaled(with_sign(scale(log1p_pair(divide(PAIR(2 * a, 0), two_sum(1, -a))), 0.5), x));
+    case SIN: return unscaled(circular(x, SINE));
+    case COS: return unscaled(circular(x, COSINE));
+    default: return unscaled(circular(x, TANGENT));
     }
 }
 
@@ -355,30 +378,41 @@ static int special_value(int function, double x, double *y) {
     if (x != x) return *y = x, 1;
     if (is_odd_and_straight_at_zero(function) && a < 0x1p-55) return *y = x, 1;
     switch (function) {
-        case EXP: case EXP2: case SIGMOID: case COSH:
-            if (a < 0x1p-60) return *y = function == SIGMOID ? 0.5 : 1, 1;
-            if (function == COSH) return a > 711 ? (*y = inf, 1) : 0;
-            if (function == EXP) return x > 710 ? (*y = inf, 1) : x < -746 ? (*y = 0, 1) : 0;
-            if (function == EXP2) return x >= 1024 ? (*y = inf, 1) : x < -1076 ? (*y = 0, 1) : 0;
-            return x > 40 ? (*y = 1, 1) : x < -746 ? (*y = 0, 1) : 0;
-        case EXPM1: return x > 710 ? (*y = inf, 1) : x < -40 ? (*y = -1, 1) : 0;
-        case SINH: return a > 711 ? (*y = copy_sign(inf, x), 1) : 0;
-        case TANH: return a > 20 ? (*y = copy_sign(1, x), 1) : 0;
-        case ASIN: case ACOS: return a > 1 ? (*y = NO_NUMBER, 1) : function == ACOS && x == 1 ? (*y = 0, 1) : 0;
-        case ERF: return a > 6.5 ? (*y = copy_sign(1, x), 1) : x == 0 ? (*y = x, 1) : 0;
-        case ERFC: return x > 28 ? (*y = 0, 1) : x < -6.5 ? (*y = 2, 1) : a < 0x1p-60 ? (*y = 1, 1) : 0;
-        case RSQRT: return x < 0 ? (*y = NO_NUMBER, 1) : x == 0 ? (*y = copy_sign(inf, x), 1) : x == inf ? (*y = 0, 1) : 0;
-        case RECIPROCAL: return *y = 1 / x, 1;
-        case CBRT: return x == 0 || a == inf ? (*y = x, 1) : 0;
-        case LOG: case LOG2: case LOG10:
-            return x < 0 ? (*y = NO_NUMBER, 1) : x == 0 ? (*y = -inf, 1) : x == inf ? (*y = x, 1) : x == 1 ? (*y = 0, 1) : 0;
-        case LOG1P: return x < -1 ? (*y = NO_NUMBER, 1) : x == -1 ? (*y = -inf, 1) : x == inf ? (*y = x, 1) : 0;
-        case ASINH: return a == inf ? (*y = x, 1) : 0;
-        case ACOSH: return x < 1 ? (*y = NO_NUMBER, 1) : x == 1 ? (*y = 0, 1) : x == inf ? (*y = x, 1) : 0;
-        case ATANH: return a > 1 ? (*y = NO_NUMBER, 1) : a == 1 ? (*y = copy_sign(inf, x), 1) : 0;
-        case SIN: case TAN: return a == inf ? (*y = NO_NUMBER, 1) : 0;
-        case COS: return a == inf ? (*y = NO_NUMBER, 1) : a < 0x1p-60 ? (*y = 1, 1) : 0;
-        default: return 0;
+    case EXP:
+    case EXP2:
+    case SIGMOID:
+    case COSH:
+        if (a < 0x1p-60) return *y = function == SIGMOID ? 0.5 : 1, 1;
+        if (function == COSH) return a > 711 ? (*y = inf, 1) : 0;
+        if (function == EXP) return x > 710 ? (*y = inf, 1) : x < -746 ? (*y = 0, 1) : 0;
+        if (function == EXP2) return x >= 1024 ? (*y = inf, 1) : x < -1076 ? (*y = 0, 1) : 0;
+        return x > 40 ? (*y = 1, 1) : x < -746 ? (*y = 0, 1) : 0;
+    case EXPM1: return x > 710 ? (*y = inf, 1) : x < -40 ? (*y = -1, 1) : 0;
+    case SINH: return a > 711 ? (*y = copy_sign(inf, x), 1) : 0;
+    case TANH: return a > 20 ? (*y = copy_sign(1, x), 1) : 0;
+    case ASIN:
+    case ACOS: return a > 1 ? (*y = NO_NUMBER, 1) : function == ACOS && x == 1 ? (*y = 0, 1) : 0;
+    case ERF: return a > 6.5 ? (*y = copy_sign(1, x), 1) : x == 0 ? (*y = x, 1) : 0;
+    case ERFC: return x > 28 ? (*y = 0, 1) : x < -6.5 ? (*y = 2, 1) : a < 0x1p-60 ? (*y = 1, 1) : 0;
+    case RSQRT: return x < 0 ? (*y = NO_NUMBER, 1) : x == 0 ? (*y = copy_sign(inf, x), 1) : x == inf ? (*y = 0, 1) : 0;
+    case RECIPROCAL: return *y = 1 / x, 1;
+    case CBRT: return x == 0 || a == inf ? (*y = x, 1) : 0;
+    case LOG:
+    case LOG2:
+    case LOG10:
+        return x < 0      ? (*y = NO_NUMBER, 1)
+               : x == 0   ? (*y = -inf, 1)
+               : x == inf ? (*y = x, 1)
+               : x == 1   ? (*y = 0, 1)
+                          : 0;
+    case LOG1P: return x < -1 ? (*y = NO_NUMBER, 1) : x == -1 ? (*y = -inf, 1) : x == inf ? (*y = x, 1) : 0;
+    case ASINH: return a == inf ? (*y = x, 1) : 0;
+    case ACOSH: return x < 1 ? (*y = NO_NUMBER, 1) : x == 1 ? (*y = 0, 1) : x == inf ? (*y = x, 1) : 0;
+    case ATANH: return a > 1 ? (*y = NO_NUMBER, 1) : a == 1 ? (*y = copy_sign(inf, x), 1) : 0;
+    case SIN:
+    case TAN: return a == inf ? (*y = NO_NUMBER, 1) : 0;
+    case COS: return a == inf ? (*y = NO_NUMBER, 1) : a < 0x1p-60 ? (*y = 1, 1) : 0;
+    default: return 0;
     }
 }
 
@@ -388,8 +422,8 @@ static double round_result(scaled_t result, uint8_t *in_doubt) {
     const pair_t p = fast_two_sum(result.value.high, result.value.low);
     const double error = __builtin_fabs(p.high) * SURE;
     const double y = __builtin_ldexp(p.high, result.exponent);
-    *in_doubt = p.high + (p.low + error) != p.high || p.high + (p.low - error) != p.high ||
-                __builtin_fabs(y) < 0x1p-1021;
+    *in_doubt =
+        p.high + (p.low + error) != p.high || p.high + (p.low - error) != p.high || __builtin_fabs(y) < 0x1p-1021;
     return y;
 }
 
@@ -496,8 +530,8 @@ static void map_float64_binary_range(void *float64_job, int64_t element_begin, i
 }
 
 /* out = pow(x, y), atan2(x, y) or hypot(x, y) (kernels.h has the numbers), and where it is in doubt. */
-void samerun_map_float64_binary_function(int function, const double *x, const double *y, double *out,
-                                         uint8_t *in_doubt, int64_t n) {
+void samerun_map_float64_binary_function(int function, const double *x, const double *y, double *out, uint8_t *in_doubt,
+                                         int64_t n) {
     float64_job_t job = {function, x, y, out, in_doubt};
     if (function >= 0 && function < 3) samerun_parallel_for(n, 64, map_float64_binary_range, &job);
 }

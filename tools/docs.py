@@ -1,4 +1,4 @@
-"""Write the pages that are made from the tables: causes, variations, switches, operators and rules.
+"""Write the pages that are made from the tables: causes, variations, switches, operators, promises and rules.
 
 python tools/docs.py            write them
 python tools/docs.py --check    exit 1 when they are out of date
@@ -10,6 +10,7 @@ import inspect
 import sys
 import textwrap
 from pathlib import Path
+from types import ModuleType
 
 from samerun.check.causes.cause import Cause
 from samerun.check.causes.table import CAUSES
@@ -22,6 +23,7 @@ from samerun.control.switches.switch import Switch, Variable, want_no_value
 from samerun.control.switches.table import SWITCHES
 from samerun.lint.rule import Rule
 from samerun.lint.table import RULES
+from samerun.numerics.aten_handlers.promises import PROMISES, list_families
 
 MOMENTS = {
     "before interpreter": "Must be set before the interpreter starts.",
@@ -168,6 +170,34 @@ def render_operator(each: DeterministicOperator) -> str:
     return "\n\n".join([f"## {each.name}", *map(wrap_text, parts)])
 
 
+def render_portable_operators_page() -> str:
+    """What `portable()` promises of every operator, by families of its table."""
+    head = """
+        # Operators of portable()
+
+        What [`samerun.portable()`](../portable.md) promises of the operators in its table: in which order they add,
+        where they round, and how near to the truth that is. float32 and float64 each compute in their own type, unless
+        it says otherwise. Of whole numbers and booleans results are exact. Of complex numbers only the operators
+        in [complex_numbers](#complex_numbers) run. The bits are those of the written steps on every machine, whatever
+        their accuracy.
+        """
+    return join_page(head, *(render_family(family, operators) for family, operators in list_families()))
+
+
+def render_family(family: ModuleType, operators: dict[str, str]) -> str:
+    name = family.__name__.rpartition(".")[2]
+    promise = PROMISES[name]
+    rows = {"adds": promise.adds, "rounds": promise.rounds, "accuracy": promise.accuracy, "half types": promise.half}
+    promised = "\n".join(["| | |", "|---|---|", *(f"| {row} | {text} |" for row, text in rows.items())])
+    of_formula: dict[str, list[str]] = {}
+    for operator, formula in operators.items():
+        of_formula.setdefault(formula, []).append(f"`{operator.removeprefix('aten::')}`")
+    listed = [wrap_text(", ".join(of_formula.pop("", [])))]
+    listed.append("\n".join(f"- {', '.join(names)}: {formula}" for formula, names in of_formula.items()))
+    about = (inspect.getdoc(family) or "").split("\n\n")[0]
+    return "\n\n".join([f"## {name}", wrap_text(about), promised, *(each for each in listed if each)])
+
+
 def render_rules_page() -> str:
     """Every rule of `samerun lint`, in the order of codes."""
     head = """
@@ -225,6 +255,7 @@ PAGES = {
     "docs/variations.md": render_variations_page,
     "docs/reference/switches.md": render_switches_page,
     "docs/reference/operators.md": render_operators_page,
+    "docs/reference/portable-operators.md": render_portable_operators_page,
     "docs/reference/rules.md": render_rules_page,
 }
 

@@ -59,8 +59,13 @@ def _macdonald_scaled(order: int, x: Tensor) -> Tensor:
 
 
 def _bessel_j(order: int, x: Tensor) -> Tensor:
-    """The mean of cos(order t - |x| sin(t)) over 96 places of half a turn up to 25, then Hankel's expansion."""
+    """The series of x^2/4 up to 1, where the mean would cancel; the mean of cos(order t - |x| sin(t)) over 96 places of
+    half a turn up to 25; then Hankel's expansion.
+    """
     a = torch.abs(x)
+    small = torch.clamp(a, max=1.0)
+    coefficients = tuple((-0.25) ** k / (math.factorial(k) * math.factorial(k + order)) for k in range(12, -1, -1))
+    series = horner(small * small, coefficients) * (1.0 if order == 0 else small * 0.5)
     near, far = torch.clamp(a, max=25.0), torch.clamp(a, min=25.0)
     angles = torch.arange(96, dtype=torch.float64, device=x.device) * (math.pi / 96)
     sines = sin(angles)
@@ -79,7 +84,7 @@ def _bessel_j(order: int, x: Tensor) -> Tensor:
     # cos and sin of far - (2 order + 1) pi / 4, times sqrt(2)
     chi_c, chi_s = (c + s, s - c) if order == 0 else (s - c, -(s + c))
     large = (p * chi_c - q * chi_s) / sqrt(far * math.pi)
-    found = torch.where(a <= 25, total / 96, large)
+    found = torch.where(a <= 1, series, torch.where(a <= 25, total / 96, large))
     found = torch.where(torch.isinf(x), 0.0, found)
     return torch.where(torch.isnan(x), x, found if order == 0 else torch.where(x < 0, -found, found))
 
