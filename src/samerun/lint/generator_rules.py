@@ -39,12 +39,16 @@ def _is_replaced_by_seeding(index: SourceIndex, call: ast.Call) -> bool:
     """Whether a method that seeds, which users of the class call, gives the attribute another generator."""
     parent = index.parents.get(call)
     target = parent.targets[0] if isinstance(parent, ast.Assign) else None
-    if not isinstance(target, ast.Attribute):
+    target = parent.target if isinstance(parent, ast.AnnAssign) else target
+    owner = index.class_of(call)
+    in_class = isinstance(target, ast.Attribute) or index.scope_of(call) is owner
+    if owner is None or not in_class or not isinstance(target, (ast.Name, ast.Attribute)):
         return False
-    stores = [one for one in index.self_attributes(target) if isinstance(one.ctx, ast.Store) and one is not target]
+    mentions = index.attributes[owner][last_identifier(target)]
+    stores = [one for one in mentions if isinstance(one.ctx, ast.Store) and one is not target]
     functions = [index.function_of(one) for one in stores]
-    reads = [index.parents.get(one) for one in index.self_attributes(target) if isinstance(one.ctx, ast.Load)]
-    return any(one is not None and "seed" in one.name for one in functions) or any(
+    reads = [index.parents.get(one) for one in mentions if isinstance(one.ctx, ast.Load)]
+    return any(one is not None and re.search("seed|random_state", one.name) for one in functions) or any(
         isinstance(one, ast.Attribute) and one.attr == "seed" for one in reads
     )
 
@@ -135,7 +139,9 @@ def find_partly_seeded_programs(index: SourceIndex) -> Iterator[Hit]:
     told = seeded | {kind for name, kind in GLOBAL_SEEDS.items() if index.calls_by_name.get(name)}
     for call in index.calls:
         kind = drawn_generator(index.call_names.get(call, ""))
-        if kind and kind not in told and not is_fallback(index, call) and not _only_names_something(index, call):
+        if keyword_value(call, "generator") is not None or kind in told:
+            continue
+        if kind and not is_fallback(index, call) and not _only_names_something(index, call):
             told.add(kind)
             which = sorted({"python": "random", "numpy": "NumPy"}.get(one, one) for one in seeded)
             who = f"{' and '.join(which)} {'is' if len(which) == 1 else 'are'}"
@@ -175,6 +181,9 @@ def find_entropy_reseeds(index: SourceIndex) -> Iterator[Hit]:
         "random.seed", "numpy.random.seed", "torch.seed", "torch.cuda.seed", "torch.cuda.seed_all"
     ):
         name = index.call_names[call]
+        function = index.function_of(call)
+        if function is not None and function.name == name.rpartition(".")[2]:
+            continue  # which passes on what it is asked for
         if has_star(call) or is_fallback(index, call) or _is_restored(index, call):
             continue
         if (call.args and not is_constant(call.args[0], None)) or call.keywords or _is_seeded_next(index, call, name):

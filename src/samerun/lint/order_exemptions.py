@@ -67,7 +67,9 @@ def is_one_of_all_parts(index: SourceIndex, subscript: ast.Subscript, where: ast
 
 
 def is_only_shown(index: SourceIndex, node: ast.AST) -> bool:
-    """Whether a value goes into a message and nowhere else."""
+    """Whether a value goes into a message and nowhere else; alone in a statement, a notebook shows it."""
+    if isinstance(index.parents.get(node), ast.Expr):
+        return True
     calls = [one for one in index.ancestors(node) if isinstance(one, ast.Call)]
     return any(last_identifier(one.func) in SHOWING for one in calls)
 
@@ -96,6 +98,17 @@ def is_sorted_here(index: SourceIndex, node: ast.AST) -> bool:
         return parent.attr == "sort"
     value = index.assigned_value(node)
     return isinstance(value, ast.Call) and last_identifier(value.func) in SORTING
+
+
+def is_sorted_next(index: SourceIndex, call: ast.Call) -> bool:
+    """Whether the name that a value is given is then bound to the same in another order: `x = x[x[:, 0].argsort()]`."""
+    parent = index.parents.get(call)
+    target = parent.targets[0] if isinstance(parent, ast.Assign) else None
+    others = [index.assigned_value(one) for one in index.bindings_of(target)] if isinstance(target, ast.Name) else []
+    return any(
+        isinstance(node, ast.Call) and last_identifier(node.func) in SORTING
+        for one in others if one is not None and one is not call for node in ast.walk(one)
+    )  # fmt: skip
 
 
 def enumerated_names(target: ast.expr, iterated: ast.expr) -> set[str]:

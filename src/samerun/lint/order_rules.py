@@ -14,7 +14,7 @@ from samerun.base.source_edits import (
 )
 from samerun.lint.random_draws import drawn_generator
 from samerun.lint.rule import Hit, Rule
-from samerun.lint.seeding import GLOBAL_SEEDS, calls_unknown_seeding, reads_hash_seed
+from samerun.lint.seeding import GLOBAL_SEEDS, calls_unknown_seeding, is_program, reads_hash_seed
 from samerun.lint.source_index import FUNCTIONS, SourceIndex, is_constant, keyword_value
 from samerun.lint.value_flow import LISTINGS, OrderFlow, OrderUse
 from samerun.lint.value_origins import OBJECT_LISTS, element_kind, value_kind
@@ -25,7 +25,7 @@ PATH_LISTINGS = ("iterdir", "glob", "rglob")
 def find_unsorted_listings(index: SourceIndex) -> Iterator[Hit]:
     for call, name in _list_listings(index):
         use = OrderFlow(index, files=False).find_use(call, "seq")
-        if use is not None:
+        if use is not None and not (_draws_unseeded(index, use.node) and _starts_by_itself(index, use.node)):
             yield _make_listing_hit(index, call, name, use)
 
 
@@ -42,6 +42,11 @@ def _draws_unseeded(index: SourceIndex, node: ast.AST) -> bool:
     kind = drawn_generator(index.call_names.get(node, "")) if isinstance(node, ast.Call) else ""
     seeds = [one for one, what in GLOBAL_SEEDS.items() if what == kind]
     return bool(seeds) and not index.calls_of(*seeds) and not calls_unknown_seeding(index)
+
+
+def _starts_by_itself(index: SourceIndex, node: ast.AST) -> bool:
+    """Whether no other module can have seeded what a node draws from: in a script, or at the top of a file."""
+    return is_program(index) or index.function_of(node) is None
 
 
 def _make_listing_hit(index: SourceIndex, call: ast.Call, name: str, use: OrderUse) -> Hit:
@@ -204,6 +209,8 @@ def find_hash_buckets(index: SourceIndex) -> Iterator[Hit]:
         function = index.function_of(call)
         if function is not None and function.name == "__hash__":
             continue
+        if "cache" in ast.unparse(index.statement_of(call)).lower():
+            continue  # where it lies in a cache changes no result
         if value_kind(index, call.args[0]) != "text" or _becomes_seed(index, operation):
             continue
         yield Hit(call, "hash() of text is another number in every process, and so is this index")

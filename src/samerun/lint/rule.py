@@ -47,6 +47,8 @@ class Rule:
 
 def is_in_test(index: SourceIndex, node: ast.AST) -> bool:
     """Whether a node stands in a test, which may draw as it likes: nothing else depends on it."""
+    if any(isinstance(one, ast.FunctionDef) and one.name.startswith("test_") for one in index.tree.body):
+        return True
     for one in index.ancestors(node):
         if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef)) and (
             one.name.startswith("test") or any("fixture" in ast.unparse(by) for by in one.decorator_list)

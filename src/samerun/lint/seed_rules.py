@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from samerun.base.source_edits import last_identifier, make_seed_argument_edits
@@ -46,7 +47,12 @@ def _find_seed_origins(index: SourceIndex, names: set[str], what: str) -> Iterat
     told: set[ast.Call] = set()
     for call, seed in find_seed_arguments(index):
         for origin in find_origins(index, seed):
-            if index.call_names[origin] not in names or is_fallback(index, origin) or told & {origin, call}:
+            if (
+                index.call_names[origin] not in names
+                or _only_names_something(index, call)
+                or is_fallback(index, origin)
+                or told & {origin, call}
+            ):
                 continue
             told |= {origin, call}
             direct = index.is_inside(origin, seed) and isinstance(seed, (ast.Call, ast.BinOp))
@@ -54,6 +60,20 @@ def _find_seed_origins(index: SourceIndex, names: set[str], what: str) -> Iterat
             edits = make_seed_argument_edits(call) if direct and not by_keyword else ()
             at = "" if direct else f", which becomes a seed at line {call.lineno}"
             yield Hit(origin, f"{what}{at}", tuple(edits))
+
+
+def _only_names_something(index: SourceIndex, call: ast.Call) -> bool:
+    """Whether all that is drawn from a generator, for which a seed is found, is a port or a name."""
+    parent = index.parents.get(call)
+    target = parent.targets[0] if isinstance(parent, ast.Assign) else None
+    if not isinstance(target, ast.Name):
+        return False
+    loads = [one for one in index.name_loads.get(target.id, ()) if index.binding_scope(one) is index.scope_of(target)]
+    kept = [index.statement_of(one) for one in loads]
+    return bool(kept) and all(
+        isinstance(one, ast.Assign) and re.search("port|name|path|suffix", last_identifier(one.targets[0]))
+        for one in kept
+    )
 
 
 def find_clock_seeds(index: SourceIndex) -> Iterator[Hit]:
@@ -163,6 +183,7 @@ def find_models_before_seed(index: SourceIndex) -> Iterator[Hit]:
     classes = {
         one.name for one in index.classes
         if any(base.rpartition(".")[2].endswith("Module") for base in index.base_names(one))
+        and not one.name.endswith(("Loss", "Criterion", "Metric"))
     }  # fmt: skip
     seeds = index.calls_of("torch.manual_seed", "pytorch_lightning.seed_everything", "lightning.seed_everything")
     if len(seeds) != 1 or not isinstance(index.parents.get(seeds[0]), ast.Expr):
@@ -181,19 +202,23 @@ def find_models_before_seed(index: SourceIndex) -> Iterator[Hit]:
                 and any(
                     index.call_names[one].startswith("torch.") or last_identifier(one.func) in classes for one in inner
                 )
-                and not _is_loaded(index, earlier)
+                and _is_used_as_drawn(index, earlier, seeds[0])
             ):
                 yield Hit(value, f"this draws its weights before line {seeds[0].lineno} seeds torch")
                 return
 
 
-def _is_loaded(index: SourceIndex, assign: ast.stmt) -> bool:
-    """Whether the weights of what is assigned are loaded, so that those drawn do not count."""
-    targets = [last_identifier(one) for one in assign.targets] if isinstance(assign, ast.Assign) else []
-    return any(
-        isinstance(call.func, ast.Attribute) and last_identifier(call.func.value) in targets
-        for last in ("load_state_dict", "load_weights", "load") for call in index.calls_by_last_name.get(last, ())
-    )  # fmt: skip
+def _is_used_as_drawn(index: SourceIndex, assign: ast.stmt, seeding: ast.Call) -> bool:
+    """Whether what is assigned is used behind the seed, and nothing loads other weights into it."""
+    targets = assign.targets if isinstance(assign, ast.Assign) else []
+    names = {one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)}
+    loads = [one for name in names for one in index.name_loads.get(name, ())]
+    for one in loads:
+        call = next((above for above in index.ancestors(one) if isinstance(above, (ast.Call, ast.stmt))), None)
+        name = last_identifier(call.func) if isinstance(call, ast.Call) else ""
+        if name.startswith("load") and "checkpoint" not in name:
+            return False
+    return any(one.lineno > seeding.lineno for one in loads)
 
 
 CLOCK_SEED = Rule(
@@ -283,8 +308,8 @@ MODEL_BEFORE_SEED = Rule(
     "SR119", "model-before-seed", "unseeded-torch",
     "Finds models built before the statement of the same block that seeds torch.",
     "Their weights were drawn from the system's entropy before the seed was set.",
-    "import torch\nfrom torch import nn\n\nmodel = nn.Linear(4, 1)\ntorch.manual_seed(0)\nx = torch.randn(8, 4)\n",
-    "import torch\nfrom torch import nn\n\ntorch.manual_seed(0)\nmodel = nn.Linear(4, 1)\nx = torch.randn(8, 4)\n",
+    "import torch\nfrom torch import nn\n\nmodel = nn.Linear(4, 1)\ntorch.manual_seed(0)\ny = model(torch.ones(4))\n",
+    "import torch\nfrom torch import nn\n\ntorch.manual_seed(0)\nmodel = nn.Linear(4, 1)\ny = model(torch.ones(4))\n",
     "seed before the first draw",
     "Weights that are loaded afterwards; a seed that was set by a module that calls this one.",
     find_models_before_seed,

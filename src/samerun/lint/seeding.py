@@ -55,7 +55,9 @@ def reads_hash_seed(index: SourceIndex) -> bool:
 
 SEED_MAKER = re.compile(r"(?:random|rand|generate|make|new|fresh|auto)\w*seed$")
 """Names of functions that are there to find a seed for who gives none."""
-CHOICE_WORDS = re.compile(r"seed|rng|random_state|generator|determin|reproduc|random_number|prng|manual", re.IGNORECASE)
+CHOICE_WORDS = re.compile(
+    r"seed|rng|random_state|generator|determin|reproduc|random_number|prng|manual|np_random", re.IGNORECASE
+)
 
 
 def is_fallback(index: SourceIndex, node: ast.AST, depth: int = 2) -> bool:

@@ -99,6 +99,11 @@ EMPTY_MAKERS = ("torch.empty", "torch.empty_like")
 def find_reads_of_fresh_memory(index: SourceIndex) -> Iterator[Hit]:
     """`torch.empty` of which only parts are written before it is read."""
     for call in [*index.calls_of(*EMPTY_MAKERS), *index.calls_by_last_name.get("new_empty", ())]:
+        if (
+            isinstance(statement := index.statement_of(call), ast.Assign)
+            and last_identifier(statement.targets[0]) == "_"
+        ):
+            continue
         if any(is_constant(one, 0) for one in call.args) or is_constant(keyword_value(call, "device"), "meta"):
             continue
         edits = tuple(make_zeroed_constructor_edits(call))

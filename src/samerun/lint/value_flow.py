@@ -23,6 +23,7 @@ from samerun.lint.order_exemptions import (
     is_only_looked_up,
     is_only_shown,
     is_sorted_here,
+    is_sorted_next,
     positions_in_appended_lists,
 )
 from samerun.lint.random_draws import draws
@@ -144,7 +145,7 @@ class OrderFlow:
         name, last = index.call_names.get(call, ""), last_identifier(call.func)
         if last in ORDER_FREE or (last == "join" and name.endswith("path.join")):
             return None
-        if name in TENSOR_MAKERS and kind == "seq" and self.only_inference:
+        if name in TENSOR_MAKERS and kind == "seq" and (self.only_inference or is_sorted_next(index, call)):
             self._push(call, kind)
             return None
         if name in TENSOR_MAKERS and kind == "seq":
