@@ -53,3 +53,42 @@ def test_only_what_depends_on_the_source_is_confirmed(behaviour: str) -> None:
     assert certain == (behaviour == "depends")
     if certain:
         assert program.made == 4  # two held, one free, one held at another value
+
+
+class RacingProgram(Program):
+    """Runs of a program that gives one of two results by chance, whatever is pinned: `results` are its next ones."""
+
+    def __init__(self, results: str) -> None:
+        super().__init__("")
+        self.results = iter(results)
+
+    def run_and_record(self, plan: Plan, name: str, labels: tuple[str, ...] = ()) -> Any:
+        self.made += 1
+        return SimpleNamespace(exit_code=0, result=next(self.results))
+
+
+@pytest.mark.parametrize(
+    ("results", "runs"),
+    [
+        # Two pinned runs agree, an unpinned one agrees with the run before (a), the next differs: more pinned runs.
+        ("aa" + "ab" + "aab", 7),
+        ("aa" + "ab" + "aaaa" + "b", 9),
+    ],
+)
+def test_where_unpinned_runs_agree_more_pinned_runs_must(results: str, runs: int) -> None:
+    program = RacingProgram(results)
+    a = SimpleNamespace(exit_code=0, traces=SimpleNamespace(traces={}))
+    situation: Any = SimpleNamespace(a=a, b=SimpleNamespace(result="a"), difference=PARTED)
+    plan = Plan(("x",), ("x",), WatchConfig(folder=""))
+    suspect = Suspect("unseeded-python", "train.py", 1, (), 0, ("python",))
+    certain = confirmation.confirm_by_experiment(program, situation, plan, suspect, "pinned-1", suspect.pins)  # type: ignore[arg-type]
+    assert (certain, program.made) == ("aab" not in results[4:7], runs)
+
+
+def test_a_race_that_is_lost_later_is_the_same_race() -> None:
+    first, later, elsewhere = (
+        SimpleNamespace(event=SimpleNamespace(name=name, file="train.py", line=line))
+        for name, line in (("aten.add.Tensor", 5), ("aten.add.Tensor", 5), ("aten.add.Tensor", 6))
+    )
+    assert confirmation.is_at_same_operator(later, first)  # type: ignore[arg-type]
+    assert not confirmation.is_at_same_operator(elsewhere, first)  # type: ignore[arg-type]

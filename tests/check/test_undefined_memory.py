@@ -37,3 +37,49 @@ def test_what_is_read_of_it_is_named_where_it_was_made(reads: str, made: str, tm
     assert (code, report["verdict"]) == (1, "different")
     cause = report["cause"]
     assert (cause["kind"], cause["line"], cause["certain"]) == ("uninitialised-memory", line_of(made), True), cause
+
+
+LIBRARY = """
+import torch
+
+def ask_for_shapes(model):
+    return model(torch.empty(4, 6)).shape
+
+def fill(model):
+    return model(torch.empty(4, 6))
+"""
+TRAINING = """
+import sys
+import torch
+import library
+
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(6, 3), torch.nn.ReLU())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+library.ask_for_shapes(model)
+filled = library.fill(model).detach().sum().nan_to_num().clamp(-3, 3)
+for _ in range(2):
+    loss = model(torch.randn(4, 6)).pow(2).mean()
+    (loss * filled if "used" in sys.argv else loss).backward()
+    optimizer.step()
+print(float(filled)) if "printed" in sys.argv else None
+"""
+
+
+@pytest.mark.parametrize(
+    ("use", "verdict"),
+    [
+        ("", "same"),
+        pytest.param("used", "different", marks=pytest.mark.slow),
+        pytest.param("printed", "different", marks=pytest.mark.slow),
+    ],
+)
+def test_what_a_library_computes_on_memory_that_nobody_wrote_counts_if_it_is_used(
+    use: str, verdict: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "library.py").write_text(LIBRARY)
+    (tmp_path / "train.py").write_text(TRAINING)
+    _, report = check(["--vary", "memory", "train.py", use], tmp_path, PYTHONPATH=str(folder))
+    assert report["verdict"] == verdict, report["first_difference"]

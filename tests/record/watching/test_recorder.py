@@ -588,3 +588,41 @@ def test_the_value_of_a_clock_is_in_the_event(tmp_path: Path) -> None:
     outcome = run("import time\nprint(repr(time.time()))\n", tmp_path)
     (event,) = outcome.events(f.CLOCK)
     assert struct.unpack("<d", event.outputs[:8])[0] == float(outcome.stdout)
+
+
+COLLECTIVES = """
+    import os
+    import tempfile
+    import torch
+    import torch.distributed as dist
+
+    store = dist.FileStore(os.path.join(tempfile.mkdtemp(), "store"), 1)
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    x = torch.ones(8)
+    first = dist.all_reduce(x[:4], async_op=True)
+    second = dist.all_reduce(x[4:], async_op=True)
+    x[:4].exp()  # early
+    first.wait()
+    x[:4].sin()
+    second.wait()
+    x.cos()
+    other = torch.empty(4)
+    gathered = torch.empty(4)
+    work = dist.all_gather_into_tensor(gathered, other.fill_(3.0), async_op=True)
+    other.exp()
+    work.wait()
+    gathered.tan()
+    names = [str(os.getpid())]
+    dist.broadcast_object_list(names)
+    dist.destroy_process_group()
+"""
+
+
+def test_reads_before_a_collective_was_waited_for_are_known(tmp_path: Path) -> None:
+    outcome = run(COLLECTIVES, tmp_path)
+    early = [event.line for event in outcome.events(f.FACT, name="read before wait")]
+    assert early == [outcome.line("early")]
+    undefined = {event.name: bool(event.flags & f.INEXACT) for event in outcome.operators()}
+    assert undefined["aten.exp.default"] is False  # the last one: `other` is only read by its collective
+    assert not undefined["aten.cos.default"] and not undefined["aten.tan.default"]
+    assert [event.name for event in outcome.events(f.OPERATOR) if "broadcast" in event.name] == []
