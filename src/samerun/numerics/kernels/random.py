@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 import threading
-import weakref
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -112,7 +111,13 @@ _MATRIX, _UPPER, _LOWER = np.uint32(0x9908B0DF), np.uint32(0x80000000), np.uint3
 MOST_TWISTS = 1 << 20
 """After some 650 million words the number of the draw is no longer looked for."""
 
-_last_seen: weakref.WeakKeyDictionary[Any, tuple[bytes, int]] = weakref.WeakKeyDictionary()
+_last_seen: dict[int, tuple[bytes, int]] = {}
+"""id of a generator -> its state after its last draw, and the number of the next; the generators used last, in order.
+
+An id may be another generator's by now: the state decides, from which alone the number follows. (A generator of torch
+2.10 has no weak references.)
+"""
+MOST_SEEN = 64
 _lock = threading.Lock()
 
 
@@ -139,10 +144,12 @@ def advance_generator(generator: torch.Generator | None) -> SeedAndDrawNumber:
     generator = torch.default_generator if generator is None else generator
     with _lock:
         before = generator.get_state().numpy().tobytes()
-        kept = _last_seen.get(generator)
+        kept = _last_seen.pop(id(generator), None)
         draw_number = kept[1] if kept is not None and kept[0] == before else _count_mt19937_words_drawn(before)
         torch.empty(1, dtype=torch.int32).random_(generator=generator)
-        _last_seen[generator] = generator.get_state().numpy().tobytes(), draw_number + 1
+        _last_seen[id(generator)] = generator.get_state().numpy().tobytes(), draw_number + 1
+        if len(_last_seen) > MOST_SEEN:
+            del _last_seen[next(iter(_last_seen))]
     return SeedAndDrawNumber(generator.initial_seed() & 0xFFFFFFFFFFFFFFFF, draw_number)
 
 
