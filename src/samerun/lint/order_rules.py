@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from samerun.base.source_edits import (
@@ -209,8 +210,8 @@ def find_hash_buckets(index: SourceIndex) -> Iterator[Hit]:
         function = index.function_of(call)
         if function is not None and function.name == "__hash__":
             continue
-        if "cache" in ast.unparse(index.statement_of(call)).lower():
-            continue  # where it lies in a cache changes no result
+        if re.search("cache|colou?r", ast.unparse(index.statement_of(call)), re.IGNORECASE):
+            continue  # where it lies in a cache, or how it is drawn, changes no result
         if value_kind(index, call.args[0]) != "text" or _becomes_seed(index, operation):
             continue
         yield Hit(call, "hash() of text is another number in every process, and so is this index")

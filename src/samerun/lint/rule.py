@@ -47,7 +47,9 @@ class Rule:
 
 def is_in_test(index: SourceIndex, node: ast.AST) -> bool:
     """Whether a node stands in a test, which may draw as it likes: nothing else depends on it."""
-    if any(isinstance(one, ast.FunctionDef) and one.name.startswith("test_") for one in index.tree.body):
+    if any(isinstance(one, ast.FunctionDef) and one.name.startswith("test_") for one in index.tree.body) or any(
+        "TestCase" in base for one in index.classes for base in index.base_names(one)
+    ):
         return True
     for one in index.ancestors(node):
         if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef)) and (

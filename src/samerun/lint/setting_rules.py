@@ -18,7 +18,9 @@ def find_warn_only(index: SourceIndex) -> Iterator[Hit]:
     for call in index.calls_of(DETERMINISTIC_MODE, "torch.set_deterministic_debug_mode"):
         value = keyword_value(call, "warn_only")
         on = call.args and not is_constant(call.args[0], False)
-        chosen = any("warn" in ast.unparse(test).lower() for test in index.enclosing_tests(call))
+        chosen = any(
+            re.search("warn|device|rocm|cuda|mps", ast.unparse(test).lower()) for test in index.enclosing_tests(call)
+        )
         if on and value is not None and is_constant(value, True) and not chosen:
             edit = Edit(*node_span(value), "False")
             yield Hit(

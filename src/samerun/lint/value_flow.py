@@ -73,6 +73,7 @@ class OrderFlow:
         self.index, self.files = index, files
         self.only_inference = is_only_inference(index)
         self.seen: set[tuple[ast.AST, str]] = set()
+        self.entered: dict[Function, list[ast.Call]] = {}
         self.todo: list[tuple[ast.AST, str, ast.AST | None]] = []
         self.at: ast.AST = index.tree
         self.taken: ast.AST | None = None
@@ -163,6 +164,7 @@ class OrderFlow:
         if function is not None:
             parameter = parameter_for(call, node, function)
             if parameter is not None:
+                self.entered.setdefault(function, []).append(call)
                 self._follow_name_in(function, parameter.arg, kind)
         elif last in ORDER_KEEPING:
             others = [one for one in call.args if one is not node]
@@ -346,12 +348,18 @@ class OrderFlow:
 
     def _follow_result(self, node: ast.AST, kind: str) -> None:
         function = self.index.function_of(node)
-        for call in self.index.calls_of_function(function) if function is not None else ():
+        for call in self._list_calls_back(function):
             self._push(call, kind)
+
+    def _list_calls_back(self, function: Function | None) -> list[ast.Call]:
+        """Where a result goes: to the calls by which the order came in, or, if it began inside, to all of them."""
+        if function is None:
+            return []
+        return self.entered.get(function) or self.index.calls_of_function(function)
 
     def _follow_returned_item(self, node: ast.Tuple | ast.List, position: int, kind: str) -> None:
         function = self.index.function_of(node)
-        for call in self.index.calls_of_function(function) if function is not None else ():
+        for call in self._list_calls_back(function):
             assign = self.index.parents.get(call)
             for target in assign.targets if isinstance(assign, ast.Assign) else ():
                 if isinstance(target, ast.Tuple) and position < len(target.elts):
