@@ -24,6 +24,8 @@ STRINGS = b"STRS"
 LOCATIONS = b"PLCS"
 EVENTS = b"EVTS"
 END = b"END."
+UNUSED = b"\0\0\0\0"
+"""In place of a tag: the rest of the file was reserved and never written."""
 
 LOCATION = struct.Struct("<III")
 """A source location: string id of the file (0: none), line, string id of the module path (0: none)."""

@@ -121,7 +121,7 @@ class Recorder:
         self._lock = threading.RLock()
         if self.writer is not None:
             self.writer._lock = threading.RLock()
-            self.writer.close_without_end_mark()
+            self.writer.close_without_end_mark(is_own=False)
             self.writer = None
         thread = self.thread
         self.role = f"{self.process_role()}{thread.role.removeprefix('main')}/fork{thread.fork_count}"
