@@ -337,9 +337,7 @@ class Search:
         """Compare the parameters that two more runs saved after some steps."""
         self.growth_points = measure_growth_points(a.folder, b.folder, steps)
         if steps and not self.growth_points:
-            self.notes.append(
-                "How the difference grows is not known: it did not come back where it was to be measured."
-            )
+            self.notes.append("How the difference grows is not known: it did not come back where it was measured.")
 
     def delete_traces_if_unsaved(self, run: Run) -> None:
         """Delete the traces of a run that was the same: nothing reads them again."""
