@@ -252,7 +252,8 @@ CURRENT = "from samerun.record.watching.start import current_recorder as current
 @pytest.mark.parametrize(
     ("change", "hint"),
     [
-        ("import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))", "Free some space"),
+        ("import resource; resource.prlimit(0, resource.RLIMIT_FSIZE, (600, 600))", "Raise the limit on the size"),
+        (f"{CURRENT}; current.stop('the trace could not be written: No space left on device')", "Free some space"),
         (f"{CURRENT}; current.stop('samerun could not do it: KeyError(1)')", "bug"),
         (f"{CURRENT}; current.stop('torch 2.1 is not supported')", "not supported"),
     ],

@@ -23,6 +23,7 @@ from samerun.check.execution.runner import Run
 from samerun.check.plan import Plan
 from samerun.control.random_source import validate_seed
 from samerun.record.comparison.compare import Difference, find_first_difference
+from samerun.record.comparison.results import differ_only_in_order
 from samerun.record.config import ROLE_VARIABLE, WatchConfig
 from samerun.record.receipt.assemble import shown_path
 from samerun.record.trace import format as f
@@ -190,7 +191,7 @@ def compare_traces_and_describe_difference(folder_a: Path, folder_b: Path, rerun
     if not any(count_events(trace, kind) for side in sides for trace in side.traces.values() for kind in RESULTS):
         raise RunsNotComparable(NOTHING)
     difference = find_first_difference(*sides)
-    if difference is None:
+    if difference is None or differ_only_in_order(*sides, difference):
         return None
     lines = [
         f"  First difference: {_describe_difference_place(difference)}",

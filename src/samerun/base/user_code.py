@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import sysconfig
 
 SAMERUN_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -25,8 +26,9 @@ def _temporary_folders() -> tuple[str, ...]:
 _LIBRARIES = _library_folders()
 # Asked for once, and before anything is watched: these calls would be noted as the program's.
 _TEMPORARY = _temporary_folders()
-_stat = os.stat
+_stat, _listdir = os.stat, os.listdir
 _user_folders: list[str] = []
+_package_folders: dict[str, bool] = {}
 _began: int | None = None
 
 
@@ -44,7 +46,21 @@ def is_library_or_generated_file(file: str) -> bool:
     if library > user:  # a virtual environment inside the user's folder
         return True
     rest = file[user:]
-    return (library > 0 and not user) or "site-packages" in rest or "dist-packages" in rest
+    if (library > 0 and not user) or "site-packages" in rest or "dist-packages" in rest:
+        return True
+    return not user and any(file.startswith(folder + os.sep) and _holds_packages(folder) for folder in sys.path)
+
+
+def _holds_packages(folder: str) -> bool:
+    """Whether pip has put packages into a folder of `sys.path` (`--target`), that of the program excepted."""
+    known = _package_folders.get(folder)
+    if known is None:
+        try:
+            known = folder != sys.path[0] and any(name.endswith(".dist-info") for name in _listdir(folder))
+        except OSError:
+            known = False
+        _package_folders[folder] = known
+    return known
 
 
 def treat_temporary_files_as_generated_since(began_ns: int) -> None:

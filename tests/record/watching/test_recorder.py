@@ -549,8 +549,41 @@ def test_a_full_disk_does_not_stop_the_program(tmp_path: Path) -> None:
     assert outcome.stdout == plain.stdout
     assert outcome.stderr == ""
     assert outcome.traces.main is not None
-    assert outcome.traces.main.failure == f"the trace could not be written: {os.strerror(27)}"
+    why = f"{os.strerror(27)}: files may have 100000 bytes here (RLIMIT_FSIZE, ulimit -f)"
+    assert outcome.traces.main.failure == f"the trace could not be written: {why}"
     assert 0 < outcome.traces.main.count < 20000
+
+
+def test_a_program_that_limits_the_size_of_its_files_is_recorded_whole(tmp_path: Path) -> None:
+    """The limit is the program's: its own files keep to it, in a forked child as well."""
+    limited = """
+import os, resource
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+def write():
+    try:
+        with open(f"file{os.getpid()}", "wb") as file:
+            file.write(b"x" * 10_000)
+    except OSError as error:
+        print(error.strerror, flush=True)
+write()
+child = os.fork()
+if not child:
+    write()
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+    outcome = run(limited + LOTS, tmp_path / "whole")
+    plain = run(limited + LOTS, tmp_path / "plain", watched=False)
+    assert outcome.stdout == plain.stdout and outcome.stdout.count(os.strerror(27).encode()) == 2
+    assert outcome.stderr == ""
+    assert outcome.traces.failures == []
+    assert outcome.traces.main is not None and outcome.traces.main.complete
+    assert outcome.traces.main.count > 20000
+    size = outcome.traces.main.path.stat().st_size
+    assert 4096 < size < 40 * outcome.traces.main.count + 100_000  # what was reserved is given back
+    killed = run(limited + LOTS + "os.kill(os.getpid(), 9)", tmp_path / "killed", code=-9)
+    assert killed.traces.failures == [] and killed.traces.main is not None
+    assert killed.traces.main.count > 19_000 and not killed.traces.main.complete
 
 
 def test_no_room_for_a_header(tmp_path: Path) -> None:

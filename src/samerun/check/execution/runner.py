@@ -188,6 +188,8 @@ def make_recording_failure_hint(reason: str) -> str:
     """What to do about a trace that could not be created, written or finished."""
     if any(said in reason for said in _DESCRIPTORS):
         return "Raise the limit of open files (ulimit -n)."
+    if "RLIMIT_FSIZE" in reason:
+        return "Raise the limit on the size of files (ulimit -f), or let the program set it by resource.setrlimit."
     if any(said in reason for said in _SPACE) or "the disk may be full" in reason:
         return "Free some space, or put the traces elsewhere with TMPDIR or --save."
     if is_disk_failure_message(reason):

@@ -16,7 +16,7 @@ from samerun.check.causes.table import CAUSES
 from samerun.check.evidence.situation import Situation
 from samerun.check.execution.runner import RunFailed
 from samerun.check.plan import Plan
-from samerun.check.search.report_records import make_cause_path_relative
+from samerun.check.search.report_records import make_cause_path_relative, make_run_record
 from samerun.check.search.search import Search
 from samerun.check.variations.table import VARIATIONS
 from samerun.record import pins
@@ -214,7 +214,7 @@ def search_and_report_all_findings(
         causes=hazards + left_out,
         notes=(*notes, held.detail),
         with_samerun=held,
-        runs=tuple(search.to_run_record(run) for run in search.runs),
+        runs=tuple(make_run_record(run, search.saved) for run in search.runs),
     )
 
 

@@ -28,7 +28,7 @@ from samerun.check.evidence.value_differences import ElementDifference, compare_
 from samerun.check.execution.runner import Run, RunFailed
 from samerun.check.plan import Plan, Variation
 from samerun.check.search.findings import IgnoreRule, matches_any_rule, prepare_search_with_plan, unmatched_rules
-from samerun.check.search.report_records import relative_path_if_below_working_directory
+from samerun.check.search.report_records import make_run_record, relative_path_if_below_working_directory
 from samerun.check.search.run_status import require_comparable, require_success
 from samerun.check.search.search import Search
 from samerun.check.variations.memory import vary_or_pin_memory
@@ -346,7 +346,7 @@ def check_eager_and_compiled(search: Search, check_eager: ReportMaker, check_com
 
 
 def add_compilation_to_report(search: Search, report: CheckReport, compilation: Compilation, note: str) -> CheckReport:
-    runs = tuple(search.to_run_record(run) for run in search.runs)
+    runs = tuple(make_run_record(run, search.saved) for run in search.runs)
     return replace(report, compilation=compilation, notes=(*report.notes, note), runs=runs)
 
 

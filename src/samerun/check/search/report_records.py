@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from samerun.base.errors import SamerunError
 from samerun.base.files import write_file_atomically, write_to_file_or_stdout
-from samerun.base.records import CheckReport, FirstDifference, FoundCause
+from samerun.base.records import CheckReport, Divergence, FirstDifference, FoundCause, Growth, RunRecord
 from samerun.base.source_edits import (
     Change,
     SourceFile,
@@ -21,8 +21,12 @@ from samerun.base.source_edits import (
     read_python_source,
     try_apply_changes,
 )
+from samerun.base.user_code import format_source_location
 from samerun.check.attribution import attribution
 from samerun.check.evidence.situation import Situation
+from samerun.check.evidence.value_differences import measure_step_differences
+from samerun.check.execution.runner import Run
+from samerun.record.comparison.compare import Difference
 from samerun.record.trace import format as f
 
 
@@ -47,6 +51,34 @@ def make_first_difference_record(situation: Situation, found: attribution.Attrib
         elements.different if elements else None, elements.total if elements else None,
         elements.max_abs if elements else None, elements.max_ulp if elements else None,
     )  # fmt: skip
+
+
+def describe_order_difference(difference: Difference) -> str:
+    """A note on runs that have the same results although their threads came in another order."""
+    event = difference.event
+    where = ""
+    if event is not None and event.line:
+        place = format_source_location(relative_path_if_below_working_directory(event.file), event.line)
+        where = f", first in {event.name} at {place}"
+    return (
+        f"The runs computed other values in between{where}, as their threads, tasks or processes came in another order;"
+        " what they printed, saved and held at the end is the same."
+    )
+
+
+def make_run_record(run: Run, is_saved: bool) -> RunRecord:
+    """A run as the report lists it; `is_saved`: its folder stays."""
+    return RunRecord(
+        run.name, run.labels, run.exit_code, run.steps, run.events, round(run.seconds, 2),
+        str(run.folder) if is_saved else None,
+    )  # fmt: skip
+
+
+def measure_divergence(situation: Situation, growth_points: tuple[Growth, ...]) -> Divergence | None:
+    """Which steps differ, and by how much after some of them; None if the program makes no step."""
+    resumed = situation.resume_difference
+    found = measure_step_differences(situation.a, situation.b, resumed.shift if resumed is not None else 0)
+    return replace(found, growth=growth_points) if found is not None else None
 
 
 def make_cause_path_relative(cause: FoundCause) -> FoundCause:

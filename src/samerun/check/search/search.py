@@ -11,17 +11,16 @@ from samerun.base.records import (
     SAME,
     TROUBLE,
     CheckReport,
-    Divergence,
     Growth,
     Outcome,
-    RunRecord,
     VariationOutcome,
     Verdict,
 )
 from samerun.check.attribution import attribution
+from samerun.check.evidence.results import results_agree
 from samerun.check.evidence.situation import Situation
 from samerun.check.evidence.trace_signs import has_no_sign_of_race
-from samerun.check.evidence.value_differences import measure_growth_points, measure_step_differences
+from samerun.check.evidence.value_differences import measure_growth_points
 from samerun.check.execution.interruption import Interruption
 from samerun.check.execution.runner import Run, Runner
 from samerun.check.plan import Plan, Variation
@@ -32,7 +31,13 @@ from samerun.check.search.bisection import (
     prefer_address_layout_run,
     retry_without_may_fail_variations,
 )
-from samerun.check.search.report_records import make_cause_path_relative, make_first_difference_record
+from samerun.check.search.report_records import (
+    describe_order_difference,
+    make_cause_path_relative,
+    make_first_difference_record,
+    make_run_record,
+    measure_divergence,
+)
 from samerun.check.search.resume_experiments import ResumeExperiments
 from samerun.check.search.run_status import (
     describe_failure,
@@ -79,6 +84,8 @@ class Search:
     """Do not compare the values of the first difference: a finding behind another only needs its cause."""
     growth_points: tuple[Growth, ...] = ()
     """How the reported difference grows."""
+    order_difference: Difference | None = None
+    """The first difference of two runs that have the same results."""
     reported: tuple[Situation, attribution.AttributedCause] | None = None
     """The difference that was reported, and its cause."""
 
@@ -91,14 +98,8 @@ class Search:
         self.runs.append(run)
         return run
 
-    def make_control_plan(self, pinned: Sequence[Variation]) -> Plan:
-        """The plan with each of these variations pinned at its control value."""
-        plan = self.plan
-        for variation in pinned:
-            plan = variation.apply(plan, False)
-        return plan
-
-    def make_varied_plan(self, pinned: Sequence[Variation], varied: Sequence[Variation]) -> Plan:
+    def make_varied_plan(self, pinned: Sequence[Variation], varied: Sequence[Variation] = ()) -> Plan:
+        """The plan with each variation pinned at its control value, and those in `varied` at the other one."""
         plan = self.plan
         for variation in pinned:
             plan = variation.apply(plan, variation in varied)
@@ -115,7 +116,7 @@ class Search:
         resuming = [v for v in chosen if v.name == "resume"]
         for variation in resuming:
             self.plan = variation.apply(self.plan, False)
-        first = self.run_and_record(self.make_control_plan(pinned), "control-1")
+        first = self.run_and_record(self.make_varied_plan(pinned), "control-1")
         require_comparable(first)
         require_success(first)
         varying = [v for v in pinned if self.may_matter_or_record_skip(v, first)]
@@ -132,7 +133,7 @@ class Search:
                 self.outcomes["rerun"] = Outcome("rerun", SAME, "the run with everything varied gave the same")
             else:
                 differs = self.rerun_control_until_difference(
-                    first, self.make_control_plan(pinned), is_last_test=not plain
+                    first, self.make_varied_plan(pinned), is_last_test=not plain
                 )
                 if differs is not None:
                     return self.attribute_and_report_difference(differs, pinned)
@@ -185,18 +186,13 @@ class Search:
             most += EXTRA_REPEATS
         for number in range(2, most + 1):
             again = self.run_and_record(plan, f"control-{number}")
-            difference = self.compare_runs(control, again)
-            if timed_out_before_difference(again, difference):
-                require_within_time_limit(again)
-            self.reruns += 1
+            difference = self.compare_and_count_rerun(control, again)
             if difference is None:
                 self.delete_traces_if_unsaved(again)
-            else:
-                self.differing_reruns += 1
-                if situation is None:
-                    situation = Situation("rerun", control, again, difference)
-                if self.repeat == 2:
-                    break
+                continue
+            situation = situation or Situation("rerun", control, again, difference)
+            if self.repeat == 2:
+                break
         if situation is None:
             self.outcomes["rerun"] = Outcome("rerun", SAME, f"{most} runs of the same command")
             return None
@@ -207,7 +203,7 @@ class Search:
         names = tuple(v.name for v in varied)
         name = f"varied-{names[0]}" if len(names) == 1 else "varied-together"
         run = self.run_and_record(self.make_varied_plan(pinned, varied), name, names)
-        return VariedRun(tuple(varied), run, self.compare_runs(control, run))
+        return VariedRun(tuple(varied), run, self.compare_results(control, run))
 
     def search_varied_runs(
         self, control: Run, pinned: Sequence[Variation], varying: Sequence[Variation], joint: VariedRun | None = None
@@ -260,14 +256,17 @@ class Search:
     def rerun_control_once_and_compare(self, control: Run) -> Situation | None:
         """The difference between two control runs, if the program is flaky; else None."""
         again = self.run_and_record(control.plan, "control-again")
-        difference = self.compare_runs(control, again)
+        difference = self.compare_and_count_rerun(control, again)
+        return self.rerun_to_find_operator(Situation("rerun", control, again, difference)) if difference else None
+
+    def compare_and_count_rerun(self, control: Run, again: Run) -> Difference | None:
+        """The difference between two control runs. Raises RunFailed if the second did not end in time."""
+        difference = self.compare_results(control, again)
         if timed_out_before_difference(again, difference):
             require_within_time_limit(again)
         self.reruns += 1
-        if difference is None:
-            return None
-        self.differing_reruns += 1
-        return self.rerun_to_find_operator(Situation("rerun", control, again, difference))
+        self.differing_reruns += difference is not None
+        return difference
 
     def attribute_and_report_difference(self, situation: Situation, skipped: Sequence[Variation]) -> CheckReport:
         """The report if the same command gives two results."""
@@ -302,8 +301,8 @@ class Search:
         pinned = list(dict.fromkeys([*pinned_so_far, *rest]))
         if len(pinned) == len(pinned_so_far):
             return None
-        base = self.run_and_record(self.make_control_plan(pinned), "held-1")
-        if self.compare_runs(base, self.run_and_record(base.plan, "held-2")) is not None:
+        base = self.run_and_record(self.make_varied_plan(pinned), "held-1")
+        if self.compare_results(base, self.run_and_record(base.plan, "held-2")) is not None:
             return None
         # Addresses differ in every run, but their order does not always: they get more tries.
         for variation in [v for v in rest for _ in range(3 if v.name == addresses else 1)]:
@@ -321,13 +320,22 @@ class Search:
         require_comparable(b)
         return find_first_difference_of_runs(a, b)
 
+    def compare_results(self, a: Run, b: Run) -> Difference | None:
+        """The first difference of two runs, if a result differs too: which thread came first is none (decision 55).
+
+        Experiments compare all values (`compare_runs`), which show the effect of a source most surely.
+        """
+        found = self.compare_runs(a, b)
+        if found is None or not results_agree(a, b, found):
+            return found
+        self.order_difference = self.order_difference or found
+        return None
+
     def measure_and_record_growth(self, steps: tuple[int, ...], a: Run, b: Run) -> None:
         """Compare the parameters that two more runs saved after some steps."""
         self.growth_points = measure_growth_points(a.folder, b.folder, steps)
         if steps and not self.growth_points:
-            self.notes.append(
-                "How the difference grows is not known: it did not come back where it was to be measured."
-            )
+            self.notes.append("How the difference grows is not known: it did not come back where it was measured.")
 
     def delete_traces_if_unsaved(self, run: Run) -> None:
         """Delete the traces of a run that was the same: nothing reads them again."""
@@ -363,6 +371,8 @@ class Search:
     ) -> CheckReport:
         if verdict == SAME and self.runs and not self.runs[0].operators:
             self.notes.append(NO_OPERATOR)
+        if verdict == SAME and self.order_difference is not None:
+            self.notes.append(describe_order_difference(self.order_difference))
         rerun = self.outcomes.get("rerun")
         why = ALREADY if rerun is not None and rerun.outcome == DIFFERENT else "another variation differs already"
         for variation in self.variations if verdict == DIFFERENT else ():
@@ -377,22 +387,11 @@ class Search:
             verdict=verdict,
             command=self.plan.shown,
             variations=tuple(self.outcomes[v.name] for v in self.variations if v.name in self.outcomes),
-            runs=tuple(self.to_run_record(run) for run in self.runs),
+            runs=tuple(make_run_record(run, self.saved) for run in self.runs),
             first_difference=first,
             cause=make_cause_path_relative(cause) if cause else None,
             fix=found.fix if found is not None else None,
             notes=(*self.notes, *skipped, *filter(None, [self.runner.load.busy_note])),
             others=tuple(make_cause_path_relative(other) for other in found.others) if found is not None else (),
-            spread=self.measure_divergence(situation) if situation is not None else None,
+            spread=measure_divergence(situation, self.growth_points) if situation is not None else None,
         )
-
-    def measure_divergence(self, situation: Situation) -> Divergence | None:
-        shift = situation.resume_difference.shift if situation.resume_difference is not None else 0
-        found = measure_step_differences(situation.a, situation.b, shift)
-        return replace(found, growth=self.growth_points) if found is not None else None
-
-    def to_run_record(self, run: Run) -> RunRecord:
-        return RunRecord(
-            run.name, run.labels, run.exit_code, run.steps, run.events, round(run.seconds, 2),
-            str(run.folder) if self.saved else None,
-        )  # fmt: skip

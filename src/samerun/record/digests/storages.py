@@ -10,6 +10,7 @@ It is read again: at every use when it is small, once per optimizer step when it
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, NamedTuple
 
 from xxhash import xxh3_128_digest
@@ -75,6 +76,7 @@ class StorageDigests:
 
         self.records: dict[int, StorageRecord] = {}
         self._untyped: Any = torch.UntypedStorage
+        self._view_bytes: Any = lambda storage: torch.empty(0, dtype=torch.uint8).set_(storage)
         self.epoch = 0
         """Number of optimizer steps so far: untrusted large memory is read once in each."""
         self._drop_above = 128
@@ -113,6 +115,26 @@ class StorageDigests:
             if expired(record.weak_ref) and self.records.pop(key, None) is not None:
                 free(record.weak_ref)
         self._drop_above = max(128, 2 * len(self.records))
+
+    def digest_live_memory(self) -> Counter[bytes]:
+        """The digest of what each storage holds that is alive and that only operators write, and how many hold it.
+
+        Where digests were chained, view by view, the memory is read: two orders of the same writes leave the same.
+        Memory of files and other processes is left alone: what is gone from under it cannot be read.
+        """
+        self.drop_expired()
+        contents: Counter[bytes] = Counter()
+        for record in list(self.records.values()):
+            if not record.trusted or record.uninitialised or not record.on_cpu or record.content_digest is None:
+                continue
+            storage = self._untyped._new_with_weak_ptr(record.weak_ref)
+            if storage is None or not storage.nbytes() or storage.is_shared():
+                continue
+            found = record.content_digest
+            if not any(found is known or found == known for known in record.view_digests.values()):
+                found = d.digest(self._view_bytes(storage))
+            contents[found] += 1
+        return contents
 
     def mark_written_by_collective(self, tensor: Any, may_return_early: bool) -> WrittenByCollective:
         """A collective writes to a tensor, and may go on doing so after it has returned.

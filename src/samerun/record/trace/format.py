@@ -24,6 +24,8 @@ STRINGS = b"STRS"
 LOCATIONS = b"PLCS"
 EVENTS = b"EVTS"
 END = b"END."
+UNUSED = b"\0\0\0\0"
+"""In place of a tag: the rest of the file was reserved and never written."""
 
 LOCATION = struct.Struct("<III")
 """A source location: string id of the file (0: none), line, string id of the module path (0: none)."""
@@ -58,6 +60,7 @@ OUTPUT = 22  # name: open; aux: path; a file opened for writing, in its final st
 MARK = 23  # name: the argument of samerun.mark; inputs: steps so far; outputs: digest of the tensors
 ROWS = 24  # name: operator; one pass without training. inputs: number of the pass; outputs: digest of the rows
 SKIPPED = 25  # name: operator; at the end; inputs: how often it was not recorded; aux: reason (string)
+MEMORY = 26  # at the end of a process with threads; inputs: number of live storages; outputs: what they hold
 DOUBLE = 32  # finding of a run that executes operators twice; name: operator; aux: the finding as JSON
 
 KIND_NAMES = {
@@ -65,7 +68,7 @@ KIND_NAMES = {
     LISTING: "listing", FILE: "file", ENVIRONMENT: "environment", LOADER: "loader", BATCH: "batch",
     STEP: "step", LEAF: "leaf", SAVE: "save", LOAD: "load", FINAL: "final", THREAD: "thread",
     COMPLETION: "completion", FRESH: "fresh", LINE: "line", FACT: "fact", OUTPUT: "output", MARK: "mark", ROWS: "rows",
-    SKIPPED: "skipped", DOUBLE: "double",
+    SKIPPED: "skipped", MEMORY: "memory", DOUBLE: "double",
 }  # fmt: skip
 
 POOL_THREAD = "pool"

@@ -86,6 +86,8 @@ class Trace:
         while at + f.BLOCK.size <= size:
             tag, count, length = f.BLOCK.unpack_from(data, at)
             at += f.BLOCK.size
+            if tag == f.UNUSED:
+                return  # space that a killed process had reserved
             if at + length > size:
                 return  # truncated in the middle of a block: everything before it is valid
             if tag == f.EVENTS:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 from collections import deque
+from contextlib import suppress
+from typing import Any
 
 from samerun.record.config import to_original_path
 from samerun.record.trace import format as f
@@ -38,6 +41,9 @@ class TraceWriter:
         self._lock = threading.RLock()
         self._fd = _move_to_high_descriptor(_open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS, MODE))
         self._identity = _device_and_inode(self._fd)
+        self._reserved: Any = None
+        """Memory map of the file, once the program limits the size of files."""
+        self._reserved_at = 0
         name = role.encode()[: f.ROLE_BYTES]
         header = f.MAGIC + struct.pack("<II", f.VERSION, len(name)) + name.ljust(f.ROLE_BYTES, b"\0")
         header += struct.pack("<Q", os.getpid()) + b"\0" * f.STATUS_BYTES
@@ -111,8 +117,47 @@ class TraceWriter:
             self._write(f.BLOCK.pack(f.END, self.count & 0xFFFFFFFF, 0))
             self.close_without_end_mark()
 
-    def close_without_end_mark(self) -> None:
-        """Close the file without an end mark: in a forked child the file belongs to the parent."""
+    def reserve_space(self) -> None:
+        """Allocate the space for what is still to come, before the program limits the size of files.
+
+        The limit (RLIMIT_FSIZE) is one of `write`, even into a file that is longer already; memory maps have none. The
+        blocks are allocated: a map of a sparse file on a full disk would end the process.
+        """
+        with self._lock:
+            if self._reserved is not None or self._fd < 0 or not hasattr(os, "posix_fallocate"):
+                return
+            self.flush()
+            import mmap
+
+            try:
+                fd = _open(self.path, os.O_RDWR | _FLAGS)
+            except OSError:
+                return
+            try:
+                size = _fstat(fd).st_size
+                if (_fstat(fd).st_dev, _fstat(fd).st_ino) != self._identity:
+                    return
+                os.posix_fallocate(fd, size, RESERVED_BYTES)
+                self._reserved, self._reserved_at = mmap.mmap(fd, size + RESERVED_BYTES), size
+            except (OSError, ValueError):
+                with suppress(OSError):
+                    os.ftruncate(fd, size)
+            finally:
+                _close(fd)
+
+    def _give_back_reserved_space(self) -> None:
+        """Cut the file to what was written: no limit forbids that."""
+        reserved, self._reserved = self._reserved, None
+        if reserved is not None:
+            reserved.close()
+            with suppress(OSError):
+                os.truncate(self.path, self._reserved_at)
+
+    def close_without_end_mark(self, is_own: bool = True) -> None:
+        """Close the file without an end mark. In a forked child it is not its own: the file belongs to the parent."""
+        if is_own:
+            self._give_back_reserved_space()
+        self._reserved = None
         if self._descriptor_is_still_trace():
             _close(self._fd)
         self._fd = -1
@@ -159,6 +204,13 @@ class TraceWriter:
     def _write(self, data: bytes) -> None:
         if self._fd < 0:
             return
+        if self._reserved is not None and self._reserved_at + len(data) <= len(self._reserved):
+            self._reserved[self._reserved_at : self._reserved_at + len(data)] = data
+            self._reserved_at += len(data)
+            return
+        if self._reserved is not None:
+            self.close_as_failed("the trace could not be written: " + describe_file_size_limit())
+            return
         if not self._descriptor_is_still_trace() and not self._try_reopen_at_end():
             self.close_as_failed("the program closed the trace, and it could not be opened again")
             return
@@ -167,7 +219,8 @@ class TraceWriter:
             while view:
                 view = view[_write(self._fd, view) :]
         except OSError as error:
-            self.close_as_failed(f"the trace could not be written: {error.strerror}")
+            why = describe_file_size_limit() if error.errno == errno.EFBIG else error.strerror
+            self.close_as_failed(f"the trace could not be written: {why}")
 
     def _descriptor_is_still_trace(self) -> bool:
         """Whether the descriptor still refers to the trace.
@@ -197,8 +250,20 @@ class TraceWriter:
 
 _open, _close, _write, _pwrite, _seek, _fstat = os.open, os.close, os.write, os.pwrite, os.lseek, os.fstat
 """Bound at import: a program may monkeypatch them, and samerun itself intercepts some."""
+RESERVED_BYTES = 1 << 26
 _FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
 HIGH_DESCRIPTORS = (900, 200)
+
+
+def describe_file_size_limit() -> str:
+    """Why a file must not grow."""
+    try:
+        import resource
+
+        limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    except (ImportError, OSError, ValueError):
+        limit = -1
+    return f"{os.strerror(errno.EFBIG)}: files may have {limit} bytes here (RLIMIT_FSIZE, ulimit -f)"
 
 
 def _device_and_inode(fd: int) -> tuple[int, int]:

@@ -8,13 +8,15 @@ that differs names the line. Sets are compared as sets: it is the iteration over
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 from collections import deque
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 from xxhash import xxh3_128_digest
 
+from samerun.record.config import CONFIG_VARIABLE
 from samerun.record.digests.digest import digest
 from samerun.record.digests.state_digests import dict_items_bypassing_overrides
 from samerun.record.trace import format as f
@@ -26,12 +28,59 @@ NATIVE_DRAW = "<random bytes of the system>"
 MOST_HITS = 64
 """A line is followed at most so many times."""
 MAX_DEPTH, MAX_ITEMS = 5, 2000
+LOOP_NAMES = 3
+"""Code that has met so many names of environment variables goes through all of them."""
 MODULES_WITH_ADDRESSES = ("builtins", "ctypes")
 """Objects of types from here hold addresses (a library's handle), and are compared by type."""
 
 
+ENVIRONMENT = b"environment".ljust(16, b"\0")
+"""Stands for the environment, or for what a loop over all of it holds: samerun itself changes some of it from run to
+run, whatever is varied. What becomes of a variable that the program asks for by name is compared."""
+
+
+def is_environment_copy(value: Any) -> bool:
+    """Whether a value is the process's environment, or all of its values in another container."""
+    environ = os.environ
+    if type(value) is type(environ):
+        return True
+    if not isinstance(value, (dict, list, tuple)) or not len(environ) // 2 <= len(value) <= 4 * len(environ):
+        return False
+    own = CONFIG_VARIABLE, environ.get(CONFIG_VARIABLE)
+    for each in value:
+        first = each[0] if isinstance(each, (tuple, list)) and each else each
+        if isinstance(first, str) and (first in own or first.upper().startswith(CONFIG_VARIABLE)):
+            return True
+    return False
+
+
+class EnvironmentLoops:
+    """Finds variables that go through the whole environment: a name and its value, or a pair of both."""
+
+    def __init__(self) -> None:
+        self.names: dict[int, set[str]] = {}
+        """Code -> names of environment variables that its variables have held."""
+
+    def find_variables(self, code: CodeType, values: dict[str, Any]) -> set[str]:
+        """The names of those of a frame's variables that now hold some value of the environment in such a loop."""
+        texts = {name: value for name, value in values.items() if type(value) is str}
+        pairs = {name: value for name, value in values.items() if type(value) is tuple and len(value) == 2}
+        named = {value for value in texts.values() if value in os.environ}
+        named |= {first for first, _ in pairs.values() if type(first) is str and first in os.environ}
+        seen = self.names.setdefault(id(code), set())
+        seen |= named
+        if not named or len(seen) < LOOP_NAMES:
+            return set()
+        held = {os.environ[name] for name in named}
+        return {name for name, value in texts.items() if value in held} | {
+            name for name, (_, second) in pairs.items() if second in held
+        }
+
+
 def digest_variable(value: Any, depth: int = 0) -> bytes:
     """Digest of a plain value: order counts in lists and dicts, not in sets; addresses never count."""
+    if is_environment_copy(value):
+        return ENVIRONMENT
     if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
         return xxh3_128_digest(repr(value).encode("utf-8", "surrogatepass"))
     if depth >= MAX_DEPTH:
@@ -75,6 +124,7 @@ class LineFollower:
         self.hits: dict[tuple[int, int], int] = {}
         self.native_draws = native_entropy.make_native_draw_counter()
         self.drawn = 0
+        self.environment_loops = EnvironmentLoops()
 
     def start_tracing(self) -> None:
         self.native_code_drew_since_last_call()
@@ -112,11 +162,13 @@ class LineFollower:
         recorder.thread.inside_samerun += 1
         changed: list[tuple[str, bytes]] = []
         try:
-            for name, value in list(frame.f_locals.items()):
+            values = dict(frame.f_locals)
+            of_environment = self.environment_loops.find_variables(frame.f_code, values)
+            for name, value in values.items():
                 if name.startswith("__") or type(value).__name__ in ("module", "function", "type"):
                     continue
                 try:
-                    found = digest_variable(value)
+                    found = ENVIRONMENT if name in of_environment else digest_variable(value)
                 except Exception:
                     continue
                 if known_digests.get(name) != found:
@@ -149,7 +201,8 @@ class LineFollower:
             return
         recorder.thread.inside_samerun += 1
         try:
-            found = digest_variable(value)
+            looped = self.environment_loops.find_variables(frame.f_code, {"": value})
+            found = ENVIRONMENT if looped else digest_variable(value)
         except Exception:
             return
         finally:

@@ -50,6 +50,8 @@ class Recorder:
         self.root_models: dict[int, Any] = {}
         self.drop_known_digests: Callable[[list[Any]], None] = lambda tensors: None
         self.note_waited: Callable[[Any, bool], None] = lambda work, is_complete: None
+        self.begin_recording_reads: Callable[[], None] = lambda: None
+        """From the first thread on, numbers that are read from tensors are recorded: they are results."""
         self.clock: Any = None
         self.loader_count = 0
         self.own_generators: list[Any] | None = None if config.kept_states is None else []
@@ -75,7 +77,7 @@ class Recorder:
         """Files that were opened for writing, in that order: digested at the end of the process."""
         self.cleared_on_restart: list[dict[Any, Any]] = [self.output_files, self.skipped_operators]
         """Collections that belong to one record: emptied when another one begins."""
-        self._threads = itertools.count(1)
+        self._threads, self.has_threads = itertools.count(1), False
         self._written = 0.0
         self._repeats: dict[tuple[Any, ...], int] = {}
         self._lock = threading.RLock()
@@ -120,13 +122,13 @@ class Recorder:
         self._lock = threading.RLock()
         if self.writer is not None:
             self.writer._lock = threading.RLock()
-            self.writer.close_without_end_mark()
+            self.writer.close_without_end_mark(is_own=False)
             self.writer = None
         thread = self.thread
         self.role = f"{self.process_role()}{thread.role.removeprefix('main')}/fork{thread.fork_count}"
         os.environ[ROLE_VARIABLE] = self.role
         self._pid = os.getpid()
-        self._threads = itertools.count(1)
+        self._threads, self.has_threads = itertools.count(1), False
         self._repeats.clear()
         self.step = 0
         thread.number, thread.role, thread.operator_count = 0, "main", 0
@@ -140,6 +142,9 @@ class Recorder:
     def count_child_and_make_thread_role(self, thread_name: str) -> str:
         """The role of a thread that this thread is about to start."""
         state = self.thread
+        if not self.has_threads:
+            self.has_threads = True
+            self.begin_recording_reads()
         number = state.child_counts[thread_name] = state.child_counts.get(thread_name, 0) + 1
         return f"{state.role}/{thread_name}#{number}"
 
@@ -379,7 +384,7 @@ class Recorder:
         for one in (self._repeats, *self.cleared_on_restart, self.thread.child_counts):
             one.clear()
         # ThreadLocalState and loaders are named by their numbers, which start again with each record.
-        self.loader_count, self._threads = 0, itertools.count(1)
+        self.loader_count, self._threads, self.has_threads = 0, itertools.count(1), False
         self.thread.number, self.thread.role, self.thread.operator_count = 0, "main", 0
         self.recording = config.depth != "steps" and not (config.operator_window and config.operator_window[0] > 1)
         if self.recording and self.enter_operators is not None:

@@ -30,7 +30,7 @@ def intercept_torch_save_and_load(recorder: Recorder, torch: Any) -> None:
             outputs = b"\0" * 16
         finally:
             recorder.thread.inside_samerun -= 1
-        if kind == f.SAVE and recorder.config.receipt and isinstance(target, (str, os.PathLike)):
+        if kind == f.SAVE and isinstance(target, (str, os.PathLike)):
             # torch's own writer is not seen opening it
             recorder.output_files[os.path.abspath(os.fsdecode(target))] = None
         path = os.path.basename(os.fspath(target)) if isinstance(target, (str, os.PathLike)) else ""

@@ -157,6 +157,25 @@ def intercept_exits_and_forks(recorder: Recorder, os: Any) -> None:
 EXITS = Interceptor("exits", "os", intercept_exits_and_forks)
 
 
+def reserve_trace_space_before_file_size_limit(recorder: Recorder, resource: Any) -> None:
+    """A program that limits the size of its files would limit its trace, too."""
+
+    def wrap_limit(original: Any) -> Any:
+        def setrlimit(*args: Any) -> Any:
+            if len(args) == 2 and args[0] == resource.RLIMIT_FSIZE:
+                writer = recorder.writer or recorder.open_writer()
+                if writer is not None:
+                    writer.reserve_space()
+            return original(*args)
+
+        return setrlimit
+
+    wrap_attribute(resource, "setrlimit", wrap_limit)
+
+
+FILE_SIZE_LIMIT = Interceptor("file-size-limit", "resource", reserve_trace_space_before_file_size_limit)
+
+
 def set_default_start_method_if_configured(recorder: Recorder, context: Any) -> None:
     """Replace the context that stands for Python's own choice; what a program sets itself stays."""
     wanted = recorder.config.start_method

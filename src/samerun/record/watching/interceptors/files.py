@@ -16,6 +16,7 @@ from xxhash import xxh3_64_intdigest, xxh3_128
 
 from samerun.base.wrapping import make_wrapper_of_same_type
 from samerun.record import pins
+from samerun.record.config import to_original_path
 from samerun.record.trace import format as f
 from samerun.record.watching import stack_frames
 from samerun.record.watching.interceptor import Interceptor, wrap_attribute
@@ -112,8 +113,17 @@ def add_audit_hook_for_opened_files(recorder: Recorder, module: Any) -> None:
             record_or_remember_opened_file(recorder, *arguments)
 
     sys.addaudithook(hook)
-    recorder.end_callbacks.append(lambda: record_output_files(recorder))
-    recorder.fork_callbacks.append(recorder.output_files.clear)
+
+    def record_at_end() -> None:
+        record_output_files(recorder)
+
+    def begin_in_forked_child() -> None:
+        recorder.output_files.clear()
+        if record_at_end not in recorder.end_callbacks:
+            recorder.end_callbacks.append(record_at_end)  # what a child writes is a result too
+
+    recorder.end_callbacks.append(record_at_end)
+    recorder.fork_callbacks.append(begin_in_forked_child)
 
 
 def record_or_remember_opened_file(recorder: Recorder, path: Any, mode: Any, flags: Any) -> None:
@@ -127,7 +137,7 @@ def record_or_remember_opened_file(recorder: Recorder, path: Any, mode: Any, fla
         return
     writes = mode[:1] not in ("r", "") if mode is not None else isinstance(flags, int) and flags & 3 != os.O_RDONLY
     if writes or (mode is not None and "+" in mode):
-        if recorder.config.receipt and len(recorder.output_files) < MOST_OUTPUTS and stack_frames.find_user_line().line:
+        if len(recorder.output_files) < MOST_OUTPUTS and stack_frames.find_user_line().line:
             recorder.output_files[os.path.abspath(name)] = None
         if writes:
             return
@@ -180,7 +190,8 @@ def record_output_files(recorder: Recorder) -> None:
             except OSError:
                 continue
             if value != NOTHING and (writer := recorder.writer or recorder.open_writer()):
-                recorder.emit(f.OUTPUT, name="open", aux=writer.intern_string(name), inputs=size, outputs=value)
+                shown = to_original_path(name, recorder.config.copied_folder)
+                recorder.emit(f.OUTPUT, name="open", aux=writer.intern_string(shown), inputs=size, outputs=value)
     finally:
         recorder.thread.inside_samerun -= 1
 

@@ -8,10 +8,12 @@ executes each compiled graph twice.
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from xxhash import xxh3_64_intdigest
+from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
 from samerun.record import pins
 from samerun.record.digests.digest import is_readable
@@ -34,10 +36,15 @@ def pin_torch_settings_if_configured(recorder: Recorder, torch: Any) -> None:
 TORCH_PINS = Interceptor("held-still", "torch", pin_torch_settings_if_configured)
 
 
+MOST_CONTENTS = 20_000
+"""Of more memory that is alive at the end there is one digest."""
+
+
 def set_up_operator_mode(recorder: Recorder, torch: Any) -> None:
     """Enter the recording mode in this thread; other threads enter it when they start."""
     import torch.utils._python_dispatch as dispatch
 
+    from samerun.record.digests.torch_guards import HiddenFromProgram
     from samerun.record.watching.operator_mode import OperatorMode, OperatorTable
     from samerun.record.watching.quick_mode import make_operator_mode
     from samerun.record.watching.torch_internals import exclude_from_compilation
@@ -84,7 +91,32 @@ def set_up_operator_mode(recorder: Recorder, torch: Any) -> None:
         from samerun.record.watching.replay import Replayer
 
         recorder.replayer = Replayer(recorder, recorder.config.replay)
+    reader = table.add_operator_unless_higher_order(torch.ops.aten._local_scalar_dense.default)
+
+    def record_reads(wanted: bool) -> None:
+        if reader is not None and recorder.doubling is None:
+            reader.silent = not wanted
+
+    recorder.begin_recording_reads = partial(record_reads, True)
+    recorder.fork_callbacks.append(partial(record_reads, False))
     recorder.step_callbacks.append(step_ended)
+
+    def record_live_memory_if_threads() -> None:
+        """What threads wrote need not be read by any operator: what is still there at the end counts as a result."""
+        if not recorder.has_threads or not recorder.recording or recorder.stopped:
+            return
+        recorder.thread.inside_samerun += 1
+        try:
+            with HiddenFromProgram():
+                contents = table.storages.digest_live_memory()
+        finally:
+            recorder.thread.inside_samerun -= 1
+        if len(contents) > MOST_CONTENTS:
+            contents = Counter({xxh3_128_digest(b"".join(sorted(contents))): sum(contents.values())})
+        for value, count in sorted(contents.items()):
+            recorder.emit(f.MEMORY, inputs=count, outputs=value, phase=f.BETWEEN)
+
+    recorder.end_callbacks.append(record_live_memory_if_threads)
     recorder.enter_operators, recorder.leave_operators = enter, leave
     if recorder.recording or memory is not None:
         enter()

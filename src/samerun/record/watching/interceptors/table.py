@@ -23,6 +23,7 @@ INTERCEPTORS: tuple[Interceptor, ...] = (
     concurrency.THREADS,
     concurrency.WAITS,
     concurrency.WAITS_IN_TIME,
+    concurrency.FILE_SIZE_LIMIT,
     concurrency.START_METHOD,
     concurrency.CHILD_PROCESSES,
     files.LISTING,

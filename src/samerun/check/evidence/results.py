@@ -1,0 +1,46 @@
+"""Whether two runs of the program have the same results although values in between differ."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Literal
+
+from samerun.check.execution.runner import Run
+from samerun.record.comparison.alignment import Difference
+from samerun.record.comparison.results import differ_only_in_order
+from samerun.record.trace import format as f
+from samerun.record.trace.run import select_events
+
+MOST_TEXT_BYTES = 1 << 24
+"""Longer output is not compared, and counts as different."""
+NUMBER = re.compile(rb"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+
+
+def results_agree(a: Run, b: Run, difference: Difference) -> bool:
+    """Whether the runs differ in the order of threads or processes alone: the same exit code, output and results."""
+    if a.exit_code != b.exit_code or a.timed_out or b.timed_out:
+        return False
+    return differ_only_in_order(a.traces, b.traces, difference) and have_same_output(a, b)
+
+
+def have_same_output(a: Run, b: Run) -> bool:
+    """Whether both runs printed the same lines: their order is that of the threads.
+
+    Where the program reads a clock, numbers in them do not count. What it prints of a tensor was read by an operator.
+    """
+    reads_clock = any(select_events(trace, (f.CLOCK,)) for run in (a, b) for trace in run.traces.traces.values())
+    streams: tuple[Literal["stdout", "stderr"], ...] = ("stdout", "stderr")
+    for stream in streams:
+        one, other = (_read_sorted_lines(run.folder / stream, reads_clock) for run in (a, b))
+        if one is None or one != other:
+            return False
+    return True
+
+
+def _read_sorted_lines(path: Path, without_numbers: bool) -> list[bytes] | None:
+    """The lines of what a run printed, sorted; None if that is too much."""
+    if path.stat().st_size > MOST_TEXT_BYTES:
+        return None
+    text = path.read_bytes()
+    return sorted((NUMBER.sub(b"0", text) if without_numbers else text).splitlines())
