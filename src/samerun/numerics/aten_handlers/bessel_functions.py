@@ -38,8 +38,8 @@ def _modified_bessel(order: int, x: Tensor) -> Tensor:
 
 
 def _macdonald_scaled(order: int, x: Tensor) -> Tensor:
-    """e^x K(order, x): up to 30 the integral of exp(-x (cosh(t) - 1)) cosh(order t) by trapezoids of 1/16, as wide as the
-    smallest x needs, then the asymptotic series: the integrand of a large x is narrower than the trapezoids.
+    """e^x K(order, x): up to 30 the integral of exp(-x (cosh(t) - 1)) cosh(order t) by trapezoids of 1/16, as wide as
+    the smallest x needs; then the asymptotic series, because the integrand is narrower than the trapezoids.
     """
     inside, far = torch.where((x > 0) & (x <= 30), x, 1.0), torch.clamp(x, min=30.0)
     rest = sum_far = torch.ones_like(x)
