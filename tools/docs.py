@@ -12,6 +12,8 @@ import textwrap
 from pathlib import Path
 from types import ModuleType
 
+from portable_promises import PROMISES, list_families
+
 from samerun.check.causes.cause import Cause
 from samerun.check.causes.table import CAUSES
 from samerun.check.plan import Variation
@@ -23,7 +25,6 @@ from samerun.control.switches.switch import Switch, Variable, want_no_value
 from samerun.control.switches.table import SWITCHES
 from samerun.lint.rule import Rule
 from samerun.lint.table import RULES
-from samerun.numerics.aten_handlers.promises import PROMISES, list_families
 
 MOMENTS = {
     "before interpreter": "Must be set before the interpreter starts.",

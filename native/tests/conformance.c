@@ -30,6 +30,9 @@ void samerun_remainders(int is_double, int floored, const void *x, const void *y
 void samerun_random_words64(uint64_t seed, uint64_t draw_number, uint64_t *out, int64_t n);
 void samerun_random_block_words(uint64_t seed, uint64_t draw_number, const uint64_t *blocks, uint64_t *out, int64_t n);
 void samerun_randint(uint64_t seed, uint64_t draw_number, int64_t low, uint64_t range, int64_t *out, int64_t n);
+void samerun_map_float64_function(int function, const double *x, double *out, uint8_t *in_doubt, int64_t n);
+void samerun_map_float64_binary_function(int function, const double *x, const double *y, double *out, uint8_t *in_doubt,
+                                         int64_t n);
 const char *samerun_function_name(int i);
 int samerun_matmul(int is_double, const int64_t *dims, const void *a, const void *b, void *c, const void *bias);
 int samerun_convolution(int direction, int is_double, const int64_t *packed_shape, const void *image,
@@ -98,7 +101,7 @@ static void print_float64_line(const char *name, int64_t n, double *out, int64_t
     print_digest_line(name, "float64", n, out, (size_t)count * sizeof *out);
 }
 
-enum { SEED = 20261121, MOST = 10007, ROWS = 3, COLUMNS = 9 };
+enum { SEED = 20261121, MOST = 10007, ROWS = 3, COLUMNS = 9, FLOAT64_MOST = 33 };
 
 static void fill_with_philox(uint64_t draw_number, int any, float *out, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
@@ -109,8 +112,23 @@ static void fill_with_philox(uint64_t draw_number, int any, float *out, int64_t 
     }
 }
 
+static const char *const pairs[] = {"pow", "atan2", "hypot"};
+
+/* Of doubles with 49 bits. A number in doubt is not C's to compute, and is none of these. */
+static void print_float64_function_lines(int64_t n, const float *x, const float *y) {
+    double a[FLOAT64_MOST], b[FLOAT64_MOST], out[FLOAT64_MOST];
+    uint8_t in_doubt[FLOAT64_MOST];
+    for (int64_t i = 0; i < n; i++) a[i] = (double)x[i] + y[i] * 0x1p-26, b[i] = (double)y[i] - x[i] * 0x1p-26;
+    for (int f = 0; f < FUNCTIONS + BINARY_FUNCTIONS; f++) {
+        if (f < FUNCTIONS) samerun_map_float64_function(f, a, out, in_doubt, n);
+        else samerun_map_float64_binary_function(f - FUNCTIONS, a, b, out, in_doubt, n);
+        for (int64_t i = 0; i < n; i++)
+            if (in_doubt[i]) exit(3);
+        print_float64_line(f < FUNCTIONS ? samerun_function_name(f) : pairs[f - FUNCTIONS], n, out, n);
+    }
+}
+
 static void print_elementwise_and_row_lines(int64_t n, const float *x, const float *y, const float *any) {
-    static const char *const pairs[] = {"pow", "atan2", "hypot"};
     static const char *const activations[] = {"gelu",          "gelu_tanh",          "silu",
                                               "gelu_backward", "gelu_tanh_backward", "silu_backward"};
     static const char *const functions[] = {"softmax", "log_softmax", "logsumexp", "softmax_backward",
@@ -168,6 +186,7 @@ static void print_elementwise_and_row_lines(int64_t n, const float *x, const flo
     for (int64_t i = 0; i < n; i++) whole[i] = 3 * i;
     samerun_random_block_words(SEED, 7, (uint64_t *)whole, words, n);
     print_digest_line("block_words", "int64", n, words, (size_t)n * 2 * sizeof *words);
+    if (n <= FLOAT64_MOST) print_float64_function_lines(n, x, y);
     free(out), free(wide), free(other), free(whole), free(words);
 }
 

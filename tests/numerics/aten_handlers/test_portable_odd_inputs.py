@@ -77,6 +77,14 @@ def test_shrinking_odd_values() -> None:
     assert signed(slopes) == [-1.0] + [0.5] * 6 + [-1.0] * 4
 
 
+def test_gradients_at_nan_are_nan() -> None:
+    for function in (F.hardswish, lambda x: F.smooth_l1_loss(x, torch.zeros(2)), lambda x: F.huber_loss(x, x * 0)):
+        x = torch.tensor([NAN, 1.0], requires_grad=True)
+        with samerun.portable():
+            function(x).sum().backward()
+        assert x.grad is not None and math.isnan(x.grad[0]) and math.isfinite(x.grad[1])
+
+
 def test_grids_that_lead_nowhere() -> None:
     """A NaN is outside, or at 0 where there is no outside; a place however far is outside, or at the border."""
     x = torch.arange(1.0, 17).reshape(1, 1, 4, 4)

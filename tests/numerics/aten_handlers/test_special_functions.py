@@ -37,6 +37,8 @@ FUNCTIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Any], Any]]] = 
     "i1e": (special.i1e, lambda x: mp.besseli(1, x) * mp.exp(-x)),
     "k0": (special.modified_bessel_k0, lambda x: mp.besselk(0, x)),
     "k1": (special.modified_bessel_k1, lambda x: mp.besselk(1, x)),
+    "scaled k0": (special.scaled_modified_bessel_k0, lambda x: mp.besselk(0, x) * mp.exp(x)),
+    "scaled k1": (special.scaled_modified_bessel_k1, lambda x: mp.besselk(1, x) * mp.exp(x)),
     "j0": (special.bessel_j0, lambda x: mp.besselj(0, x)),
     "j1": (special.bessel_j1, lambda x: mp.besselj(1, x)),
     "spherical j0": (special.spherical_bessel_j0, lambda x: mp.sin(x) / x),
@@ -68,6 +70,9 @@ def test_some_values() -> None:
     for name in FUNCTIONS:
         assert find_inaccurate(name, x) == []
     tiny = np.array([1e-300, 1e-30, 3e-9, 1e-5, 0.3, 0.99])
+    large = np.array([29.9, 30.1, 250.0, 1e4, 1e9])
+    for name in ("i0e", "i1e", "scaled k0", "scaled k1", "j0", "j1"):
+        assert find_inaccurate(name, large, of_result_alone=name[0] != "j") == []
     for name in STRAIGHT_AT_ZERO:
         assert find_inaccurate(name, tiny, of_result_alone=True) == []
 

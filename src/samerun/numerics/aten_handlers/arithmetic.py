@@ -147,7 +147,7 @@ def hardswish(x: Tensor) -> Tensor:
 def hardswish_backward(grad: Tensor, x: Tensor) -> Tensor:
     """0 below -3, grad above 3, grad * (x / 3 + 0.5) between."""
     between = torch.mul(grad, torch.add(divide_correctly_rounded(x, 3), 0.5))
-    return torch.where(x < -3, torch.zeros_like(grad), torch.where(x <= 3, between, grad))
+    return torch.where(x < -3, torch.zeros_like(grad), torch.where(x > 3, grad, between))  # NaN stays
 
 
 def hardsigmoid(x: Tensor) -> Tensor:

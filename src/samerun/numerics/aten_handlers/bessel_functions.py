@@ -38,10 +38,14 @@ def _modified_bessel(order: int, x: Tensor) -> Tensor:
 
 
 def _macdonald_scaled(order: int, x: Tensor) -> Tensor:
-    """e^x K(order, x): the integral of exp(-x (cosh(t) - 1)) cosh(order t) by trapezoids of 1/16, as wide as the
-    smallest x needs.
+    """e^x K(order, x): up to 30 the integral of exp(-x (cosh(t) - 1)) cosh(order t) by trapezoids of 1/16, as wide as
+    the smallest x needs; then the asymptotic series, because the integrand is narrower than the trapezoids.
     """
-    inside = torch.where(x > 0, x, 1.0)
+    inside, far = torch.where((x > 0) & (x <= 30), x, 1.0), torch.clamp(x, min=30.0)
+    rest = sum_far = torch.ones_like(x)
+    for k in range(1, 31):
+        rest = rest * (4.0 * order - (2 * k - 1) ** 2) / (8.0 * k * far)
+        sum_far = sum_far + rest
     least = float(inside.min()) if x.numel() else 1.0
     count = min(MOST_TERMS, int(16 * math.acosh(1 + 60 / max(least, 1e-300))) + 2)
     ts = torch.arange(count, dtype=torch.float64, device=x.device) / 16
@@ -53,7 +57,7 @@ def _macdonald_scaled(order: int, x: Tensor) -> Tensor:
     total = 0.5 * torch.ones_like(inside)
     for k in range(1, count):
         total = total + exp(-inside * less_one[k]) * (wide[k] if order else 1.0)
-    found = total / 16
+    found = torch.where(x > 30, sqrt((math.pi / 2) / far) * sum_far, total / 16)
     ends = torch.where(x == 0, math.inf, math.nan)
     return torch.where(x > 0, torch.where(torch.isinf(x), 0.0, found), ends)
 

@@ -149,7 +149,7 @@ def _make_smooth_l1_handlers(is_huber: bool) -> tuple[Callable[..., Tensor], Cal
             slope = (
                 torch.sign(d)
                 if beta_or_delta == 0
-                else torch.where(d.abs() < beta_or_delta, divide_correctly_rounded(d, beta_or_delta), torch.sign(d))
+                else torch.where(d.abs() >= beta_or_delta, torch.sign(d), divide_correctly_rounded(d, beta_or_delta))
             )
         return torch.mul(slope, expand_gradient_to_terms(grad, x, reduction))
 

@@ -137,7 +137,7 @@ def smooth_l1_terms(x: Array, y: Array, beta: float) -> Array:
 @_ignore_float_errors
 def smooth_l1_backward(grad: Array, x: Array, y: Array, beta: float) -> Array:
     d = x - y
-    slope = _sign(d) if beta == 0 else np.where(np.abs(d) < F(beta), d / F(beta), _sign(d))
+    slope = _sign(d) if beta == 0 else np.where(np.abs(d) >= F(beta), _sign(d), d / F(beta))
     return slope * grad
 
 

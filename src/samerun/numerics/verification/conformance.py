@@ -36,6 +36,8 @@ from samerun.numerics.reference.random import philox_words
 SEED = 20261121
 SIZES = (0, 1, 31, 32, 33, 255, 256, 257, 4095, 4096, 4097, 10007)
 ROWS, COLUMNS = 3, 9
+FLOAT64_MOST = 33
+"""Functions of float64 are compared for sizes up to here: without the C library each number takes milliseconds."""
 WITHOUT_C_FUNCTION = frozenset(
     (
         *("gamma", "poisson", "binomial", "gamma_gradient", "beta_gradient"),
@@ -134,11 +136,22 @@ def compute_operator_results(size: int, device: str = "cpu") -> Iterator[tuple[s
         yield name, of(a.double() * 2.0**40, b.double())
     yield "randint_of_64_bits", random.randint(-(1 << 63), 1 << 63, [size], SEED, 7, device)
     yield "block_words", random.philox_block_words(torch.arange(size, device=device) * 3, SEED, 7)
+    if size <= FLOAT64_MOST:
+        yield from _float64_function_results(a.double(), b.double())
     yield from _distribution_results(a.double().abs(), b.double().abs())
     yield from _product_results(size, x, y, any_bits)
     yield from _factorization_results(size, x, y)
     if size:
         yield from _convolution_results(size, x)
+
+
+def _float64_function_results(a: torch.Tensor, b: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+    """Of doubles with 49 bits."""
+    x, y = a + b * 2.0**-26, b - a * 2.0**-26
+    for name in functions.NAMES:
+        yield name, functions.apply_correctly_rounded(name, x)
+    for name in functions.PAIR_NAMES:
+        yield name, functions.apply_correctly_rounded_binary(name, x, y)
 
 
 def _distribution_results(positive_a: torch.Tensor, positive_b: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
