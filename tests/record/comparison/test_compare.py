@@ -249,3 +249,15 @@ def test_a_file_that_only_the_second_run_reads(tmp_path: Path, at: int, seen: bo
         write(tmp_path / name, "main", events)
     found = find_differing_host_events(RunTraces(tmp_path / "a"), RunTraces(tmp_path / "b"), "main", 10, 10)
     assert [clue.a.line for clue in found] == ([700] if seen else [])
+
+
+def test_of_ranks_the_one_that_differs_after_the_fewest_collectives_is_named(compared) -> None:
+    sent = [Row(name="c10d.send", line=3), Row(name="c10d.recv_", line=3)]
+    first = {"rank0": [*operators(3), *sent, *operators(3, 10)], "rank1": [*operators(9), *sent]}
+    second = {"rank0": changed(first["rank0"], 6, outputs=99), "rank1": changed(first["rank1"], 8, outputs=99)}
+    difference = compared(first, second)
+    assert (difference.role, difference.a.name) == ("rank1", "aten.op1")
+    second["rank1"] = first["rank1"]
+    assert compared(first, second).role == "rank0"
+    both = {"rank0": changed(first["rank0"], 1, outputs=99), "rank1": changed(first["rank1"], 0, outputs=99)}
+    assert compared(first, both).role == "rank0", "neither comes after a collective"
