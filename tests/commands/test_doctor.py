@@ -90,7 +90,8 @@ def test_trouble(tmp_path: Path) -> None:
 
 def test_ranks_of_torchrun(tmp_path: Path) -> None:
     """One answers; the others would wait for it."""
-    init = "\nimport torch\ntorch.distributed.init_process_group('gloo')\n"  # torch last: its import reads a switch
+    # samerun comes first: one switch is read when torch is imported.
+    init = "\nimport torch\ntorch.distributed.init_process_group('gloo')\n"
     (tmp_path / "train.py").write_text(HELD.replace("\nimport torch\n", init).replace(".sum()", ".sum().add(0)"))
     words = ["--", sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "train.py"]
     done = doctor("--json", "-", *words, cwd=tmp_path, PYTHONHASHSEED="0")

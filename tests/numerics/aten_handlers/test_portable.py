@@ -284,6 +284,16 @@ def test_the_position_survives_a_long_stream() -> None:
     assert advance_generator(generator) == (5, 1401)
 
 
+def test_more_generators_than_are_kept_in_mind_count_their_draws() -> None:
+    with samerun.portable():
+        many = [torch.Generator().manual_seed(seed) for seed in range(100)]
+        for _ in range(2):
+            drawn = [torch.rand(2, generator=generator) for generator in many]
+        alone = torch.Generator().manual_seed(0)
+        assert not torch.equal(torch.rand(2, generator=alone), drawn[0])
+        assert torch.equal(torch.rand(2, generator=alone), drawn[0])
+
+
 def test_a_prefix_of_a_draw_does_not_depend_on_its_size() -> None:
     with samerun.portable():
         for size in (1, 3, 4, 1000):
