@@ -170,7 +170,7 @@ static void digest_pieces_of_thread(job_t *job, uint32_t thread_number) {
 
 /* The work of each thread of a team. torch's operators give thread n the n-th part of their result, and the core that
  * wrote a part reads it fastest. So a thread takes the share of its number, not the next share that is free. */
-static void run_digest_team_member(void *digest_job) {
+static void digest_share_of_team_member(void *digest_job) {
     job_t *job = digest_job;
     uint32_t turn = __atomic_fetch_add(&job->turn, 1, __ATOMIC_RELAXED);
     digest_pieces_of_thread(job, omp_get_thread_num_of_team ? (uint32_t)omp_get_thread_num_of_team() : turn);
@@ -201,7 +201,7 @@ void samerun_digest_pieces(const uint8_t *data, size_t size, size_t piece_bytes,
     job_t job = {data, secret, size, piece_bytes, size / piece_bytes, out, 1, 0};
     if (gomp_parallel && threads > 1 && job.pieces > 1) {
         job.threads = threads;
-        gomp_parallel(run_digest_team_member, &job, threads, 0);
+        gomp_parallel(digest_share_of_team_member, &job, threads, 0);
         /* A team may be smaller than requested: compute the shares that it left. */
         for (uint32_t thread = job.turn; thread < threads; thread++) digest_pieces_of_thread(&job, thread);
     } else {

@@ -61,7 +61,7 @@ static inline int expand_marked_floats(float *dst, const float *src, unsigned ma
 }
 
 /* Which of 32 groups of 16 marks have some. */
-static inline uint32_t mask_of_groups_with_marks(const void *marks) {
+static inline uint32_t mask_of_32_groups_with_marks(const void *marks) {
     const __m256i *at = marks, none = _mm256_setzero_si256();
     const __m256i low = _mm256_cmpeq_epi16(_mm256_loadu_si256(at), none);
     const __m256i high = _mm256_cmpeq_epi16(_mm256_loadu_si256(at + 1), none);

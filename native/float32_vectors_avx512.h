@@ -73,7 +73,7 @@ static inline int expand_marked_floats(float *dst, const float *src, unsigned ma
 }
 
 /* Which of 32 groups of 16 marks have some. */
-static inline uint32_t mask_of_groups_with_marks(const void *marks) {
+static inline uint32_t mask_of_32_groups_with_marks(const void *marks) {
     const words_t all = _mm512_loadu_si512(marks);
     return _mm512_test_epi16_mask(all, all);
 }

@@ -210,8 +210,9 @@ static PyType_Spec watcher_spec = {
 static PyMethodDef methods[] = {
     {"setup", setup_host_objects, METH_O, "Take what the quick way needs to know; once."},
     {"digest", digest, METH_O, "The digest of a tensor, as `samerun.record.digests.digest.digest` gives it."},
-    {"digest_sequence", digest_sequence, METH_VARARGS,
-     "digest_sequence(values, digest_other): the digest of their digests; `digest_other` gives that of what is not a "
+    {"digest_list_as_one", digest_list_as_one, METH_VARARGS,
+     "digest_list_as_one(values, digest_other): the digest of their digests; `digest_other` gives that of what is not "
+     "a "
      "tensor."},
     {"skip_dispatch_rule_lookup_for", skip_dispatch_rule_lookup_for, METH_VARARGS,
      "skip_dispatch_rule_lookup_for(mode_class, find_rule): what `find_torch_dispatch_rule_unless_own_mode` returns."},

@@ -297,7 +297,7 @@ static watch_status append_digest(char *out, PyObject *value, PyObject *digest_o
     return right ? STATUS_DONE : STATUS_ERROR;
 }
 
-PyObject *digest_sequence(PyObject *module, PyObject *args) {
+PyObject *digest_list_as_one(PyObject *module, PyObject *args) {
     PyObject *values, *digest_other;
     (void)module;
     if (!PyArg_ParseTuple(args, "O!O", &PyList_Type, &values, &digest_other)) return NULL;

@@ -102,7 +102,8 @@ watch_status is_at_most_small_bytes(PyObject *tensor); /* `storages.SMALL_BYTES`
 PyObject *digest_contiguous(PyObject *tensor, PyObject *view_key, PyObject *digest_cache);
 PyObject *digest_contiguous_uncached(PyObject *tensor); /* the same, with nothing known */
 PyObject *digest(PyObject *module, PyObject *tensor); /* `digest.digest` */
-PyObject *digest_sequence(PyObject *module, PyObject *args); /* (list, digest_other): one digest of all their digests */
+PyObject *digest_list_as_one(PyObject *module,
+                             PyObject *args); /* (list, digest_other): one digest of all their digests */
 void stop_borrowing_threads(void); /* from now on (in a forked child) no threads are borrowed */
 
 /* --- memory (memory.c): `storages.py` says what it means --------------------------------------------- */

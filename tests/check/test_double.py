@@ -215,7 +215,7 @@ dist.destroy_process_group()
 def test_copies_of_views_are_views_of_one_copy() -> None:
     import torch
 
-    from samerun.record.watching.double.execution import ALIGNMENT, copy_tensors_by_id, view_in_storage
+    from samerun.record.watching.double_execution.execution import ALIGNMENT, copy_tensors_by_id, view_in_storage
 
     base = torch.arange(40.0)
     complexes = torch.randn(3, 2, dtype=torch.complex64)
@@ -239,7 +239,7 @@ def test_copies_of_views_are_views_of_one_copy() -> None:
 def test_only_moving_operators_carry_on_what_was_never_written() -> None:
     import torch
 
-    from samerun.record.watching.double.memory import only_moves_elements
+    from samerun.record.watching.double_execution.memory import only_moves_elements
 
     ops = torch.ops.aten
     assert only_moves_elements(ops.cat.default, ([],), {}) and only_moves_elements(ops.copy_.default, (), {})
@@ -252,7 +252,7 @@ def test_only_moving_operators_carry_on_what_was_never_written() -> None:
 def test_generators_of_the_program_do_not_move() -> None:
     import torch
 
-    from samerun.record.watching.double.execution import ZERO, GeneratorSnapshot, execute_again
+    from samerun.record.watching.double_execution.execution import ZERO, GeneratorSnapshot, execute_again
     from samerun.record.watching.thread_state import ThreadState
 
     own = torch.Generator().manual_seed(3)

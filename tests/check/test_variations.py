@@ -158,7 +158,7 @@ def test_skipped_variations_say_why() -> None:
     ],
 )  # fmt: skip
 def test_ranks(command: tuple[str, ...], found: object, changed: tuple[str, ...] | None) -> None:
-    assert processes.find_rank_count_option(command) == found
+    assert processes.find_torchrun_rank_count_option(command) == found
     plan = Plan(command, command, WatchConfig(folder=""))
     assert processes.vary_or_leave_world_size(plan, True).command == (changed or command)
     assert processes.vary_or_leave_world_size(plan, False) == plan

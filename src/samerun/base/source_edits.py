@@ -205,7 +205,7 @@ class SourceAtLine:
         ]
         return sorted(found, key=lambda node: (node.lineno, node.col_offset))
 
-    def find_local_name_of_module(self, module_name: str) -> str | None:
+    def find_imported_name_of_module(self, module_name: str) -> str | None:
         """The name under which the whole file knows a module; None if it does not."""
         for node in self.tree.body:
             if isinstance(node, ast.Import):
@@ -244,10 +244,10 @@ def make_seed_argument_edits(call: ast.Call, seed: str = "0") -> list[Edit]:
     given = next((k.value for k in call.keywords if k.arg == "seed"), call.args[0] if call.args else None)
     if given is not None:
         return [Edit(*node_span(given), seed)]
-    return make_argument_edits(call, f"seed={seed}" if call.keywords else seed)
+    return make_insert_argument_edits(call, f"seed={seed}" if call.keywords else seed)
 
 
-def make_argument_edits(call: ast.Call, argument: str) -> list[Edit]:
+def make_insert_argument_edits(call: ast.Call, argument: str) -> list[Edit]:
     """One more keyword argument, before the keywords of a call, or behind its last argument."""
     if call.keywords:
         first = call.keywords[0]

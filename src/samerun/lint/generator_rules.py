@@ -28,7 +28,11 @@ def _is_only_slept(index: SourceIndex, call: ast.Call) -> bool:
     target = parent.targets[0] if isinstance(parent, ast.Assign) else None
     if not isinstance(target, ast.Name):
         return False
-    loads = [one for one in index.name_loads.get(target.id, ()) if index.binding_scope(one) is index.scope_of(target)]
+    loads = [
+        one
+        for one in index.name_loads.get(target.id, ())
+        if index.binding_scope(one) is index.enclosing_scope_of(target)
+    ]
     return bool(loads) and all(
         any(isinstance(one, ast.Call) and last_identifier(one.func) == "sleep" for one in index.ancestors(load))
         for load in loads
@@ -41,7 +45,7 @@ def _is_replaced_by_seeding(index: SourceIndex, call: ast.Call) -> bool:
     target = parent.targets[0] if isinstance(parent, ast.Assign) else None
     target = parent.target if isinstance(parent, ast.AnnAssign) else target
     owner = index.class_of(call)
-    in_class = isinstance(target, ast.Attribute) or index.scope_of(call) is owner
+    in_class = isinstance(target, ast.Attribute) or index.enclosing_scope_of(call) is owner
     if owner is None or not in_class or not isinstance(target, (ast.Name, ast.Attribute)):
         return False
     mentions = index.attributes[owner][last_identifier(target)]

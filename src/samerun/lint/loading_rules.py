@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from samerun.base.source_edits import Edit, last_identifier, make_argument_edits, node_span
+from samerun.base.source_edits import Edit, last_identifier, make_insert_argument_edits, node_span
 from samerun.lint.random_draws import drawn_generator
 from samerun.lint.rule import Hit, Rule
 from samerun.lint.seeding import calls_unknown_seeding, is_fallback, is_program
@@ -26,7 +26,7 @@ def find_unseeded_splits(index: SourceIndex) -> Iterator[Hit]:
         if is_program(index) and not has_star(call) and len(call.args) < 3 and keyword_value(call, "generator") is None:
             torch = _local_name(index, "torch")
             made = f"generator={torch}.Generator().manual_seed(0)"
-            edits = tuple(make_argument_edits(call, made)) if torch else ()
+            edits = tuple(make_insert_argument_edits(call, made)) if torch else ()
             yield Hit(call, "nothing in this program seeds torch, so that every run is split otherwise", edits)
 
 
@@ -71,7 +71,9 @@ def find_unseeded_sklearn(index: SourceIndex) -> Iterator[Hit]:
         if _is_given_state_later(index, call):
             continue
         if (shuffled or plain or shuffle_function) and (state is None or is_constant(state, None)):
-            edits = make_argument_edits(call, "random_state=0") if state is None else [Edit(*node_span(state), "0")]
+            edits = (
+                make_insert_argument_edits(call, "random_state=0") if state is None else [Edit(*node_span(state), "0")]
+            )
             yield Hit(call, f"{last} draws from NumPy's generator, which this file does not seed", tuple(edits))
 
 

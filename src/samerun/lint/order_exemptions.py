@@ -47,7 +47,7 @@ def is_only_looked_up(index: SourceIndex, position: ast.Call) -> bool:
     target = index.parents.get(position)
     value = target.targets[0] if isinstance(target, ast.Assign) else position
     if isinstance(value, ast.Name):
-        scope = index.scope_of(value)
+        scope = index.enclosing_scope_of(value)
         reads = [one for one in index.name_loads.get(value.id, ()) if index.binding_scope(one) is scope]
     else:
         reads = [position]  # type: ignore[list-item]

@@ -276,11 +276,11 @@ def find_shared_updates(index: SourceIndex) -> Iterator[Hit]:
                 or (isinstance(node, ast.Attribute) and node.attr == "acquire")
                 for node in ast.walk(function)
             )
-            if shared and not locked and _updates_parameters(function):
+            if shared and not locked and _computes_gradients_and_updates(function):
                 yield Hit(made, "threads or processes update one model at the same time, in an order of chance")
 
 
-def _updates_parameters(function: ast.AST) -> bool:
+def _computes_gradients_and_updates(function: ast.AST) -> bool:
     calls = {last_identifier(node.func) for node in ast.walk(function) if isinstance(node, ast.Call)}
     steps = "backward" in calls or "grad" in calls
     return steps and bool(calls & {"step", "sub_", "add_", "copy_"})

@@ -68,7 +68,11 @@ def _only_names_something(index: SourceIndex, call: ast.Call) -> bool:
     target = parent.targets[0] if isinstance(parent, ast.Assign) else None
     if not isinstance(target, ast.Name):
         return False
-    loads = [one for one in index.name_loads.get(target.id, ()) if index.binding_scope(one) is index.scope_of(target)]
+    loads = [
+        one
+        for one in index.name_loads.get(target.id, ())
+        if index.binding_scope(one) is index.enclosing_scope_of(target)
+    ]
     kept = [index.statement_of(one) for one in loads]
     return bool(kept) and all(
         isinstance(one, ast.Assign) and re.search("port|name|path|suffix", last_identifier(one.targets[0]))

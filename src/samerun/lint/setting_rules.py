@@ -159,7 +159,7 @@ def _is_stored_into(index: SourceIndex, value: ast.AST) -> bool:
 
 def _is_written_in_part(index: SourceIndex, target: ast.Name) -> bool:
     """Whether slices that depend on data are all that is stored in a name, which is then returned or computed with."""
-    scope = index.scope_of(target)
+    scope = index.enclosing_scope_of(target)
     if len(index.bindings[scope].get(target.id, ())) != 1:
         return False
     partial = read = False
@@ -217,7 +217,7 @@ def find_draws_under_clock(index: SourceIndex) -> Iterator[Hit]:
         if not _asks_clock(index, node.test):
             continue
         for call in (one for statement in node.body for one in ast.walk(statement) if isinstance(one, ast.Call)):
-            drawing = _find_draw(index, call)
+            drawing = _find_draw_in_call_or_callee(index, call)
             if drawing is not None and not _is_forked(index, call):
                 yield Hit(drawing, f"the clock decides at line {node.lineno} whether this draws")
                 break
@@ -243,7 +243,7 @@ def _method_by_name(index: SourceIndex, call: ast.Call) -> Function | None:
     return same[0] if len(same) == 1 and index.class_of(same[0]) is not None else None
 
 
-def _find_draw(index: SourceIndex, call: ast.Call) -> ast.Call | None:
+def _find_draw_in_call_or_callee(index: SourceIndex, call: ast.Call) -> ast.Call | None:
     if draws(index, call):
         return call
     called = index.called_function(call)

@@ -80,7 +80,7 @@ class SourceIndex:
             yield parent
             node = parent
 
-    def scope_of(self, node: ast.AST) -> Scope:
+    def enclosing_scope_of(self, node: ast.AST) -> Scope:
         """The function, class, lambda or module in which a node stands; for a definition, the one around it."""
         for one in self.ancestors(node):
             if isinstance(one, SCOPES):
@@ -128,12 +128,12 @@ class SourceIndex:
             assert isinstance(node, ast.Import)
             for alias in node.names:
                 name = alias.asname or alias.name.split(".")[0]
-                found[self.scope_of(node)][name] = alias.name if alias.asname else name
+                found[self.enclosing_scope_of(node)][name] = alias.name if alias.asname else name
         for node in self.nodes[ast.ImportFrom]:
             assert isinstance(node, ast.ImportFrom)
             module = "." * node.level + (node.module or "")
             for alias in node.names:
-                found[self.scope_of(node)][alias.asname or alias.name] = f"{module}.{alias.name}"
+                found[self.enclosing_scope_of(node)][alias.asname or alias.name] = f"{module}.{alias.name}"
         return found
 
     @cached_property
@@ -143,21 +143,21 @@ class SourceIndex:
         for node in self.nodes[ast.Name]:
             assert isinstance(node, ast.Name)
             if not isinstance(node.ctx, ast.Load):
-                found[self.scope_of(node)][node.id].append(node)
+                found[self.enclosing_scope_of(node)][node.id].append(node)
         for node in (*self.functions, *self.classes):
-            found[self.scope_of(node)][node.name].append(node)
+            found[self.enclosing_scope_of(node)][node.name].append(node)
         for node in self.nodes[ast.arg]:
             assert isinstance(node, ast.arg)
-            found[self.scope_of(node)][node.arg].append(node)
+            found[self.enclosing_scope_of(node)][node.arg].append(node)
         for node in self.nodes[ast.ExceptHandler]:
             assert isinstance(node, ast.ExceptHandler)
             if node.name:
-                found[self.scope_of(node)][node.name].append(node)
+                found[self.enclosing_scope_of(node)][node.name].append(node)
         return found
 
     def binding_scope(self, name: ast.Name) -> Scope | None:
         """The scope that binds a name that is read; None for a builtin or an unknown one."""
-        scope: Scope = self.scope_of(name)
+        scope: Scope = self.enclosing_scope_of(name)
         inner = True
         while True:
             visible = inner or not isinstance(scope, ast.ClassDef)
@@ -165,7 +165,7 @@ class SourceIndex:
                 return scope
             if scope is self.tree:
                 return None
-            scope, inner = self.scope_of(scope), False
+            scope, inner = self.enclosing_scope_of(scope), False
 
     def bindings_of(self, name: ast.Name) -> list[ast.AST]:
         """What binds a name where it is read, other than imports; in the order of the source."""

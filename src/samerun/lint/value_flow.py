@@ -312,13 +312,15 @@ class OrderFlow:
             return
         if not isinstance(target, ast.Name):
             return
-        scope = (index.binding_scope(target) if isinstance(target.ctx, ast.Load) else None) or index.scope_of(target)
+        scope = (index.binding_scope(target) if isinstance(target.ctx, ast.Load) else None) or index.enclosing_scope_of(
+            target
+        )
         own = after if after is not None else index.statement_of(target)
         start = (getattr(own, "end_lineno", 0) or 0, getattr(own, "end_col_offset", 0) or 0)
         loads = [one for one in index.name_loads.get(target.id, ()) if index.binding_scope(one) is scope]
         end = self._next_binding(target.id, scope, own, start, loads)
         for load in loads:
-            elsewhere = index.scope_of(load) is not scope
+            elsewhere = index.enclosing_scope_of(load) is not scope
             if elsewhere or start <= (load.lineno, load.col_offset) < end:
                 self._push(load, kind)
 

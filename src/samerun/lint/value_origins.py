@@ -108,7 +108,7 @@ def returned_values(index: SourceIndex, function: Function) -> Iterator[ast.expr
 
 def argument_values(index: SourceIndex, parameter: ast.arg) -> Iterator[ast.expr]:
     """What the calls in this text give to a parameter."""
-    function = index.scope_of(parameter)
+    function = index.enclosing_scope_of(parameter)
     if isinstance(function, FUNCTIONS):
         for call in index.calls_of_function(function):
             value = argument_for(call, function, parameter.arg)

@@ -172,7 +172,7 @@ def attribute_by_line_trace(
             search, situation, plan, suspect, "pinned-addresses", suspect.pins
         )
         return make_attributed_cause(replace(suspect, certain=certain), elements)
-    drawn = native_entropy.find_native_entropy_suspect(run, line)
+    drawn = native_entropy.find_last_native_draw_suspect(run, line)
     if drawn is not None and confirm_by_experiment(search, situation, plan, drawn, "pinned-native", drawn.pins):
         return make_attributed_cause(replace(drawn, certain=True), elements)
     best = next((s for s in listed if not s.pins), listed[0])

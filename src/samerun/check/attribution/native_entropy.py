@@ -37,7 +37,7 @@ def with_native_draws_recorded(plan: Plan) -> Plan:
     )
 
 
-def find_native_entropy_suspect(line_traced_run: Run, differing_variable: DifferingVariable | None) -> Suspect | None:
+def find_last_native_draw_suspect(line_traced_run: Run, differing_variable: DifferingVariable | None) -> Suspect | None:
     """The last line that drew before the first variable differs; None if none of the user's lines drew."""
     drew: tuple[str, int] | None = None
     trace = line_traced_run.traces.main

@@ -12,7 +12,7 @@ from samerun.record.trace import format as f
 
 
 # `hash(str)` decides an order or a seed.
-def find_hash_order_suspects(situation: Situation) -> list[Suspect]:
+def find_hash_seed_suspects(situation: Situation) -> list[Suspect]:
     if situation.variation != "hash_seed":
         return []
     for clue in situation.select_clues(f.SEED, f.CREATE):
@@ -56,7 +56,7 @@ def _wrap_set_in_sorted(source: SourceAtLine, node: ast.expr) -> list[Edit]:
 
 HASH_ORDER = Cause(
     "hash-order",
-    find_hash_order_suspects,
+    find_hash_seed_suspects,
     "iterate over sorted(...) of the set; make seeds without hash() (zlib.crc32 or hashlib give fixed numbers)",
     "Python gives hash(str) another seed in every process, and sets are ordered by hash. Class ids, vocabularies"
     " and parameter orders taken from a set therefore change from run to run. PYTHONHASHSEED must be set before"
@@ -84,7 +84,7 @@ def find_listing_order_suspects(situation: Situation) -> list[Suspect]:
 LISTING_FUNCTIONS = ("listdir", "glob", "iglob", "rglob", "iterdir")
 
 
-def wrap_listing_in_sorted(source: SourceAtLine) -> list[Edit]:
+def wrap_listings_in_sorted(source: SourceAtLine) -> list[Edit]:
     """`sorted(...)` around the listing; entries of `scandir` by their names."""
     within = [inner for call in source.calls_spanning_line("sorted") for inner in ast.walk(call)]
     entered = [item.context_expr for node in ast.walk(source.tree) if isinstance(node, ast.With) for item in node.items]
@@ -102,7 +102,7 @@ LISTING_ORDER = Cause(
     "wrap the listing in sorted(...)",
     "os.listdir, os.scandir, glob and Path.iterdir give names in the order of the file system, which changes"
     " with the machine and the history of the folder. A rerun on one machine does not show it.",
-    wrap_listing_in_sorted,
+    wrap_listings_in_sorted,
 )
 
 

@@ -44,7 +44,7 @@ def seed_python_with_zero(source: SourceAtLine) -> list[Edit]:
     empty = [call for call in source.calls_spanning_line("Random", "seed") if not call.args and not call.keywords]
     if empty:
         return [edit for call in empty for edit in make_seed_argument_edits(call)]
-    name = source.find_local_name_of_module("random")
+    name = source.find_imported_name_of_module("random")
     return [source.make_insertion_after_imports(f"{name}.seed(0)")] if name else []
 
 
@@ -91,7 +91,7 @@ def seed_numpy_global_with_zero(source: SourceAtLine) -> list[Edit]:
     empty = [call for call in source.calls_spanning_line("seed") if not call.args and not call.keywords]
     if empty:
         return [edit for call in empty for edit in make_seed_argument_edits(call)]
-    name = source.find_local_name_of_module("numpy")
+    name = source.find_imported_name_of_module("numpy")
     return [source.make_insertion_after_imports(f"{name}.random.seed(0)")] if name else []
 
 
@@ -164,7 +164,7 @@ def find_unseeded_torch_suspects(situation: Situation) -> list[Suspect]:
 
 def seed_torch_with_zero(source: SourceAtLine) -> list[Edit]:
     """Seed torch behind the imports."""
-    name = source.find_local_name_of_module("torch")
+    name = source.find_imported_name_of_module("torch")
     return [source.make_insertion_after_imports(f"{name}.manual_seed(0)")] if name else []
 
 

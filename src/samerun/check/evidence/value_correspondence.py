@@ -351,11 +351,13 @@ def find_denominator_line(operators: list[OperatorSummary]) -> OperatorSummary |
     """The line that divides or scales a loss (one number, in the forward pass), or else the gradients after it."""
     last = max((at for at, o in enumerate(operators) if o.phase == f.BACKWARD), default=-1)
     scaling = [(at, o) for at, o in enumerate(operators) if o.location.line and SCALING.match(o.name)]
-    of_loss = [o for at, o in scaling if o.phase == f.FORWARD and at < last and has_sizes(o, True)]
-    of_gradients = [o for at, o in scaling if o.phase in (f.FORWARD, f.BETWEEN) and at > last and has_sizes(o, False)]
+    of_loss = [o for at, o in scaling if o.phase == f.FORWARD and at < last
+               and all(count == 1 for count in result_element_counts(o))]  # fmt: skip
+    of_gradients = [o for at, o in scaling if o.phase in (f.FORWARD, f.BETWEEN) and at > last
+                    and all(count != 1 for count in result_element_counts(o))]  # fmt: skip
     return next(iter([*of_loss[-1:], *of_gradients[-1:]]), None)
 
 
-def has_sizes(operator: OperatorSummary, is_single: bool) -> bool:
-    """Whether the results are single numbers, or none is."""
-    return all((sums[0] == 1) == is_single for _, _, sums in operator.results)
+def result_element_counts(operator: OperatorSummary) -> list[float]:
+    """How many elements each result of an operator has."""
+    return [sums[0] for _, _, sums in operator.results]

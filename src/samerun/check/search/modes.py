@@ -36,7 +36,7 @@ from samerun.record import pins
 from samerun.record.trace import format as f
 from samerun.record.trace.reader import Trace
 from samerun.record.trace.run import Event, select_events
-from samerun.record.watching.double import double_findings
+from samerun.record.watching.double_execution import double_findings
 
 # --- `--double`: one run in which every operator is executed twice, and what differs between the two
 KINDS = {

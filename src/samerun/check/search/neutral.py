@@ -108,7 +108,7 @@ class NeutralCheck:
             require_ended_well(b, "side B")
             if switch.needs_use and not count_uses(switch.needs_use, a, b):
                 return NeutralResult(switch.name, "skipped", f"{switch.detail}; {switch.lacking}")
-            changed = find_first_change(a, b)
+            changed = find_first_differing_record(a, b)
             if changed is None:
                 what = f"{a.step_count} optimizer steps" if a.step_count else f"{len(a.numbers.calls)} calls of models"
                 return NeutralResult(switch.name, "same", f"{switch.detail}; the same bits in {what}")
@@ -129,7 +129,7 @@ class NeutralCheck:
             sides = [self.run_once(inside_portable(side.plan), f"{side.run.name}-portable") for side in (a, b)]
             for side in sides:
                 require_ended_well(side, "the program")
-            stays = find_first_change(*sides)
+            stays = find_first_differing_record(*sides)
         except NotComparable as error:
             return f"inside samerun.portable() {error}"
         return f"inside samerun.portable() both sides {'differ too' if stays else 'give the same bits'}"
@@ -175,7 +175,7 @@ class FirstChange:
     step: int
 
 
-def find_first_change(a: NumberedRun, b: NumberedRun) -> FirstChange | None:
+def find_first_differing_record(a: NumberedRun, b: NumberedRun) -> FirstChange | None:
     """None if all bits are the same: after every step, in every call without gradients, and of the models at the end.
 
     Raises NotComparable if the runs made different numbers of steps.
@@ -284,7 +284,7 @@ class SwitchJudge:
     def _require_same_on_rerun(self, side: NumberedRun) -> None:
         """Raises NotComparable if side A differs from itself: then another side says nothing."""
         again = self.check.run_once(side.plan, f"{side.run.name}-again", again=True)
-        if find_first_change(side, again) is not None:
+        if find_first_differing_record(side, again) is not None:
             raise NotComparable(ALREADY_DIFFERS)
 
     # --- verdicts ------------------------------------------------------------------------------------

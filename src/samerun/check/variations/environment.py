@@ -97,7 +97,7 @@ TIMEZONE = Variation(
 NOISE_VARIABLES = ("USER", "LOGNAME", "TERM", "COLUMNS", "LINES", "EDITOR", "HOSTNAME", "UNUSED_VARIABLE")
 
 
-def vary_or_pin_environment_noise(plan: Plan, vary: bool) -> Plan:
+def vary_or_pin_user_and_host_variables(plan: Plan, vary: bool) -> Plan:
     """Vary variables that no result should depend on: user name, terminal, host name, one nobody knows.
 
     What can go wrong: a seed or a folder is made of the user's name; a table is as wide as the terminal.
@@ -110,7 +110,7 @@ def vary_or_pin_environment_noise(plan: Plan, vary: bool) -> Plan:
 
 
 ENVIRONMENT_NOISE = Variation(
-    "environment_noise", "environment", "USER, TERM, COLUMNS and others changed", vary_or_pin_environment_noise,
+    "environment_noise", "environment", "USER, TERM, COLUMNS and others changed", vary_or_pin_user_and_host_variables,
     "environment-variable",
 )  # fmt: skip
 

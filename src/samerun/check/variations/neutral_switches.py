@@ -10,7 +10,7 @@ from typing import Literal
 
 from samerun.base.errors import SamerunError
 from samerun.check.plan import Plan, StartSettings
-from samerun.check.variations.processes import find_rank_count_option
+from samerun.check.variations.processes import find_torchrun_rank_count_option
 from samerun.record import pins
 from samerun.record.config import NumbersRequest
 
@@ -116,7 +116,7 @@ PRECISION = NeutralSwitch(
 
 # --- how many ranks --------------------------------------------------------------------------------------------
 def with_one_rank(plan: Plan) -> Plan:
-    found = find_rank_count_option(plan.command)
+    found = find_torchrun_rank_count_option(plan.command)
     if found is None:
         return plan
     at = found.word_index
@@ -126,7 +126,7 @@ def with_one_rank(plan: Plan) -> Plan:
 
 
 def why_world_size_unavailable(plan: Plan) -> str:
-    found = find_rank_count_option(plan.command)
+    found = find_torchrun_rank_count_option(plan.command)
     if found is None:
         return "the program is not started by torchrun with --nproc-per-node N"
     return "it is started with one rank" if found.rank_count < 2 else ""

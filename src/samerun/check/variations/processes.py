@@ -80,7 +80,7 @@ def vary_or_leave_world_size(plan: Plan, vary: bool) -> Plan:
     What can go wrong: each rank draws from its own stream, takes its share of the data by its number, and
     gradients are summed in another order. Compared is what rank 0's model holds after each step and at the end.
     """
-    found = find_rank_count_option(plan.command)
+    found = find_torchrun_rank_count_option(plan.command)
     if not vary or found is None:
         return plan
     at, count = found
@@ -98,7 +98,7 @@ class RankCountOption(NamedTuple):
     rank_count: int
 
 
-def find_rank_count_option(command: tuple[str, ...]) -> RankCountOption | None:
+def find_torchrun_rank_count_option(command: tuple[str, ...]) -> RankCountOption | None:
     """The option of torchrun; None where torchrun is not what is started."""
     if not any(os.path.basename(word) == "torchrun" or word == "torch.distributed.run" for word in command):
         return None
@@ -113,7 +113,7 @@ def find_rank_count_option(command: tuple[str, ...]) -> RankCountOption | None:
 
 
 def why_world_size_unavailable(plan: Plan) -> str:
-    if find_rank_count_option(plan.command) is None:
+    if find_torchrun_rank_count_option(plan.command) is None:
         return "the program is not started by torchrun with --nproc-per-node N"
     return ""
 

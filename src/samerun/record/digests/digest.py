@@ -91,7 +91,7 @@ def overrides_torch_dispatch(tensor: Any) -> bool:
     return kind is not torch.Tensor and kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
 
 
-def digest_sequence(values: list[Any], digest_other: Callable[[Any], bytes]) -> bytes:
+def digest_list_as_one(values: list[Any], digest_other: Callable[[Any], bytes]) -> bytes:
     """The digest of a list: of the digests of its values; `digest_other` gives that of what is not a tensor."""
     import torch
 

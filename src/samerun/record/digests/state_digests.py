@@ -78,7 +78,7 @@ def digest_tree(value: Any, tensor_type: type, depth: int = 0) -> bytes:
     if issubclass(kind, tensor_type):
         return digest(value)
     if value is None or issubclass(kind, (bool, int, float, complex, str)):
-        return xxh3_128_digest(_builtin_repr(value).encode("utf-8", "surrogatepass"))
+        return xxh3_128_digest(_repr_of_plain_value(value).encode("utf-8", "surrogatepass"))
     if issubclass(kind, (bytes, bytearray)):
         return xxh3_128_digest(bytes(value))
     if depth >= MAX_DEPTH:
@@ -105,7 +105,7 @@ def digest_tree(value: Any, tensor_type: type, depth: int = 0) -> bytes:
     return xxh3_128_digest(kind.__qualname__.encode())
 
 
-def _builtin_repr(value: Any) -> str:
+def _repr_of_plain_value(value: Any) -> str:
     """`repr` of a number or text as its plain type writes it: a class of the program's may write anything."""
     kinds: tuple[Any, ...] = (bool, int, float, complex, str, type(None))
     return str(next(kind for kind in kinds if issubclass(type(value), kind)).__repr__(value))

@@ -126,7 +126,7 @@ class LineFollower:
         self.drawn = 0
         self.environment_loops = EnvironmentLoops()
 
-    def start_tracing(self) -> None:
+    def trace_this_thread(self) -> None:
         self.native_code_drew_since_last_call()
         sys.settrace(self.trace_call)
 

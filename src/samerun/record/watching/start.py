@@ -57,7 +57,7 @@ def start(config: WatchConfig | None = None) -> Recorder | None:
         after.call_now_or_after_import(interceptor.module, _make_installer(recorder, interceptor))
     after.install()
     if config.trace_lines:
-        LineFollower(recorder).start_tracing()
+        LineFollower(recorder).trace_this_thread()
     return recorder
 
 

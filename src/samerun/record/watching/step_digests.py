@@ -30,22 +30,22 @@ class StepDigester:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.digest = choose_digest_function()
-        self.digest_sequence = choose_digest_sequence_function()
+        self.digest_list_as_one = choose_digest_sequence_function()
         self.scalar_digests: dict[tuple[type, Any], bytes] = {}
         self.python_state: tuple[Any, Callable[[], bytes]] = None, bytes
         self.numpy_state: tuple[Any, Callable[[], bytes]] = None, bytes
 
     def digest_step_leaves(self, optimizer: Any) -> list[Leaf]:
         """(name, digest) of every leaf of a step, in a fixed order."""
-        digest_sequence = self.digest_sequence
+        digest_list_as_one = self.digest_list_as_one
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         states = [value for p in parameters for value in (optimizer.state.get(p) or {}).values()]
         settings = [value for group in optimizer.param_groups for key, value in group.items() if key != "params"]
         return [
-            ("params", digest_sequence(parameters, self.digest)),
-            ("grads", digest_sequence([p.grad for p in parameters], self.digest_gradient)),
-            ("buffers", digest_sequence(self.collect_live_model_buffers(), self.digest)),
-            ("optimizer", digest_sequence(states + settings, self.digest_optimizer_value)),
+            ("params", digest_list_as_one(parameters, self.digest)),
+            ("grads", digest_list_as_one([p.grad for p in parameters], self.digest_gradient)),
+            ("buffers", digest_list_as_one(self.collect_live_model_buffers(), self.digest)),
+            ("optimizer", digest_list_as_one(states + settings, self.digest_optimizer_value)),
             ("loss", self.recorder.last_loss),
             ("batch", self.recorder.last_batch),
             *self.digest_rng_states(),

@@ -254,7 +254,7 @@ class StepNumbers:
             id(p): take_numbers(p.grad) for group in optimizer.param_groups for p in group["params"]
             if p.grad is not None and is_readable(p.grad)
         }  # fmt: skip
-        self._settings = read_group_settings(optimizer)
+        self._settings = read_optimizer_group_settings(optimizer)
         file, line, _ = stack_frames.find_user_line()
         self._step_line = f"{file}:{line}"
 
@@ -350,7 +350,7 @@ def clean_name(name: str) -> str:
     return WRAPPERS.sub("", name).lstrip(".")
 
 
-def read_group_settings(optimizer: Any) -> dict[str, str]:
+def read_optimizer_group_settings(optimizer: Any) -> dict[str, str]:
     """The numbers that an optimizer computes with, as hexadecimal floats: learning rate, momentum and the like."""
     found = {}
     for at, group in enumerate(optimizer.param_groups):

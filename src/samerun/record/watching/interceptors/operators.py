@@ -59,8 +59,8 @@ def set_up_operator_mode(recorder: Recorder, torch: Any) -> None:
         return DoubleMode(table, recorder.doubling)
 
     if recorder.config.executions:
-        from samerun.record.watching.double.doubling import Doubling
-        from samerun.record.watching.double.mode import DoubleMode
+        from samerun.record.watching.double_execution.doubling import Doubling
+        from samerun.record.watching.double_execution.mode import DoubleMode
 
         exclude_from_compilation(DoubleMode.__torch_dispatch__)
         recorder.doubling = Doubling(recorder)
@@ -334,7 +334,7 @@ def double_compiled_graphs_if_doubling(recorder: Recorder, output_code: Any) -> 
     """Wrap the call of a compiled graph, around what records it."""
     if recorder.doubling is None:
         return
-    from samerun.record.watching.double.doubling import DoubledRegion
+    from samerun.record.watching.double_execution.doubling import DoubledRegion
 
     doubling = recorder.doubling
 

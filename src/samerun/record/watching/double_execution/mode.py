@@ -9,12 +9,12 @@ import torch
 from samerun.record.digests import digest as d
 from samerun.record.trace import format as f
 from samerun.record.watching import thread_state
-from samerun.record.watching.double import double_findings as found
-from samerun.record.watching.double.double_findings import DoubleFinding
-from samerun.record.watching.double.doubling import NO_VALUES, DoubledCall, Doubling, digest_each
-from samerun.record.watching.double.execution import view_bytes
-from samerun.record.watching.double.judge import ResultJudge, make_uninitialized_finding
-from samerun.record.watching.double.memory import view_in_shadow
+from samerun.record.watching.double_execution import double_findings as found
+from samerun.record.watching.double_execution.double_findings import DoubleFinding
+from samerun.record.watching.double_execution.doubling import NO_VALUES, DoubledCall, Doubling, digest_each
+from samerun.record.watching.double_execution.execution import view_bytes
+from samerun.record.watching.double_execution.judge import ResultJudge, make_uninitialized_finding
+from samerun.record.watching.double_execution.memory import view_in_shadow
 from samerun.record.watching.operator_mode import OperatorMode, OperatorTable
 from samerun.record.watching.torch_internals import restore_number_tensors
 from samerun.record.watching.watched_operator import WatchedOperator

@@ -12,16 +12,16 @@ import torch
 from samerun.record.digests import digest as d
 from samerun.record.digests.digest import is_readable
 from samerun.record.trace import format as f
-from samerun.record.watching.double import double_findings as found
-from samerun.record.watching.double import execution
-from samerun.record.watching.double.double_findings import UNSEEN, DoubleFinding, DoubleFindingLog
-from samerun.record.watching.double.execution import (
+from samerun.record.watching.double_execution import double_findings as found
+from samerun.record.watching.double_execution import execution
+from samerun.record.watching.double_execution.double_findings import UNSEEN, DoubleFinding, DoubleFindingLog
+from samerun.record.watching.double_execution.execution import (
     copy_tensors_by_id,
     install_warning_filter,
     schema_exclusion_reason,
     substitute_tensors,
 )
-from samerun.record.watching.double.memory import (
+from samerun.record.watching.double_execution.memory import (
     MemoryRegistry,
     ShadowBuffer,
     ShadowBuffers,

@@ -6,11 +6,11 @@ import threading
 from typing import Any
 
 from samerun.record.digests import digest as d
-from samerun.record.watching.double import double_findings as found
-from samerun.record.watching.double import execution
-from samerun.record.watching.double.double_findings import DoubleFinding
-from samerun.record.watching.double.doubling import DoubledCall, Doubling, digest_each
-from samerun.record.watching.double.memory import (
+from samerun.record.watching.double_execution import double_findings as found
+from samerun.record.watching.double_execution import execution
+from samerun.record.watching.double_execution.double_findings import DoubleFinding
+from samerun.record.watching.double_execution.doubling import DoubledCall, Doubling, digest_each
+from samerun.record.watching.double_execution.memory import (
     UnwrittenOrigin,
     differs_only_where_uninitialized,
     used_uninitialized_elements,

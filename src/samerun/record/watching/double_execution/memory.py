@@ -19,8 +19,8 @@ from xxhash import xxh3_64_intdigest
 from samerun.record.digests import digest as d
 from samerun.record.digests.torch_guards import is_plain_cpu_tensor
 from samerun.record.watching import thread_state
-from samerun.record.watching.double.double_findings import OUTSIDE, RACE
-from samerun.record.watching.double.execution import view_bytes, view_in_storage
+from samerun.record.watching.double_execution.double_findings import OUTSIDE, RACE
+from samerun.record.watching.double_execution.execution import view_bytes, view_in_storage
 from samerun.record.watching.interceptors import fresh_memory
 
 
