@@ -1,7 +1,8 @@
 """`samerun check` of programs that something else starts: each launcher is the real one, but Slurm's.
 
 What is not installed is skipped; `make test-adapters` has Hydra and accelerate, `make test-packages` Ray too. Each
-program is clean, and with HAZARD it draws from a generator without a seed in one process of several.
+program is clean, and with HAZARD it draws from a generator without a seed, in one process of several where the launcher
+starts several (accelerate starts one without GPUs).
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 model, optimizer, loader = accelerator.prepare(model, optimizer, torch.utils.data.DataLoader(data, batch_size=4))
 for (batch,) in loader:
     optimizer.zero_grad()
-    accelerator.backward((model(batch) * draw(accelerator.process_index)).mean())
+    accelerator.backward((model(batch) * draw(1)).mean())
     optimizer.step()
 accelerator.end_training()
 """
@@ -136,7 +137,7 @@ LAUNCHERS = {
             *PYTHON,
             "accelerate.commands.launch",
             "--cpu",
-            "--num_processes=2",
+            "--num_processes=1",
             "--num_cpu_threads_per_process=1",
             "train.py",
         ),
