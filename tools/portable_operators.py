@@ -23,6 +23,7 @@ from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
 import torch
@@ -350,11 +351,10 @@ def judge_operator(operator: Any, dtype: torch.dtype, count: int) -> Verdict:
 
 def select_operators(names: Sequence[str], dtype: torch.dtype) -> list[Any]:
     """torch's operators that support the type, in the order of their names; all where no name is given."""
-    may_set_flags = torch.backends.__allow_nonbracketed_mutation_flag
-    from torch.testing._internal.common_methods_invocations import op_db
-
     # That import forbids the process to set switches of torch.backends; a process that tests other things too needs it.
-    torch.backends.__allow_nonbracketed_mutation_flag = may_set_flags
+    with mock.patch.object(torch.backends, "disable_global_flags", lambda: None):
+        from torch.testing._internal.common_methods_invocations import op_db
+
     chosen: list[Any] = [op for op in list[Any](op_db) if dtype in op.supported_dtypes("cpu")]
     return sorted((op for op in chosen if not names or op.name in names), key=full_name)
 

@@ -181,7 +181,12 @@ def digest_regular_file(path: str) -> FileContent:
 
 
 def record_output_files(recorder: Recorder) -> None:
-    """What was written, as it is now; what is gone again was no output."""
+    """What was written, as it is now; what is gone again was no output.
+
+    In a check a process that recorded nothing else computed nothing, and a file does not make it one that did.
+    """
+    if recorder.writer is None and not recorder.config.receipt:
+        return
     recorder.thread.inside_samerun += 1
     try:
         for name in recorder.output_files:
