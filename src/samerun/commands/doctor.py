@@ -67,7 +67,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
       samerun doctor --snippet
       samerun doctor --numerics
     """
-    if options["snippet"]:
+    if options.pop("snippet"):
         echo_escaped(SNIPPET, nl=False)
         return
     raise_keyboard_interrupt_on_sigterm()
@@ -89,12 +89,14 @@ def survey_and_report(
     *,
     everything: bool,
     time_limit: float | None,
-    snippet: bool,
     json_to: str | None,
     quiet: bool,
     **policy: Any,
 ) -> int:
-    """Do it; returns the exit code."""
+    """Look at the switches of a program, or of this process where none is named; returns the exit code.
+
+    everything: show those that are as they should be, too.
+    """
     require_output_writable("--json", json_to)
     if ctx.meta[FORM]:
         target = resolve_target_of_context(ctx)

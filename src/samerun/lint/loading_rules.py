@@ -184,7 +184,7 @@ def _is_optimizer_state(saved: ast.Dict) -> bool:
     )  # fmt: skip
 
 
-def find_checkpoints_without_generators(index: SourceIndex) -> Iterator[Hit]:
+def find_saves_without_generators(index: SourceIndex) -> Iterator[Hit]:
     for call, saved in _checkpoints(index):
         if not RNG_WORDS.search(_text_of_checkpoint(index, call, saved)) and _draws_while_training(index):
             yield Hit(call, "an optimizer's state is saved, the random generators' are not: a resumed run draws others")
@@ -309,7 +309,7 @@ CHECKPOINT_WITHOUT_GENERATORS = Rule(
     "    torch.set_rng_state(saved[\"rng\"])\n",
     "save and restore the generators' states too (samerun.save_checkpoint does)",
     "A training that draws nothing after its start, or a generator that is seeded from the epoch.",
-    find_checkpoints_without_generators,
+    find_saves_without_generators,
 )  # fmt: skip
 CHECKPOINT_WITHOUT_SCHEDULER = Rule(
     "SR152", "checkpoint-without-scheduler", "resume-position",

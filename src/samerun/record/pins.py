@@ -86,7 +86,7 @@ def make_pinned_byte_reader(source_name: str) -> Callable[[int], bytes]:
     def next_bytes(size: int) -> bytes:
         out = b""
         while len(out) < size:
-            out += xxh3_128_digest(f"{_append_pin_variant(source_name)}.{next(counter)}".encode())
+            out += xxh3_128_digest(f"{_source_name_with_variant_number(source_name)}.{next(counter)}".encode())
         return out[:size]
 
     return next_bytes
@@ -94,8 +94,8 @@ def make_pinned_byte_reader(source_name: str) -> Callable[[int], bytes]:
 
 def pinned_seed(source_name: str, bits: int = 32) -> int:
     """A seed that depends only on the name of the source and the pin value."""
-    return xxh3_64_intdigest(f"samerun pin {_append_pin_variant(source_name)}".encode()) >> (64 - bits)
+    return xxh3_64_intdigest(f"samerun pin {_source_name_with_variant_number(source_name)}".encode()) >> (64 - bits)
 
 
-def _append_pin_variant(source_name: str) -> str:
+def _source_name_with_variant_number(source_name: str) -> str:
     return f"{source_name} {_value}" if _value else source_name

@@ -36,7 +36,7 @@ def find_lost_private_generator_suspects(situation: Situation, comparison: Resum
     made = [
         e
         for e in select_events(trace, (f.SEED, f.CREATE), draw.index)
-        if e.line and _makes_or_seeds_generator_of_draw(e, draw)
+        if e.line and _is_of_generator_kind_of_draw(e, draw)
     ]
     seeded = [e for e in made if e.kind == f.SEED] or made
     if not seeded:
@@ -47,7 +47,7 @@ def find_lost_private_generator_suspects(situation: Situation, comparison: Resum
     return [Suspect("resume-rng", seeded[-1].file, line, (why, more), 0.5 if drawn else 0.6, parts=(states.OWN,))]
 
 
-def _makes_or_seeds_generator_of_draw(event: Event, draw: Event) -> bool:
+def _is_of_generator_kind_of_draw(event: Event, draw: Event) -> bool:
     """Does an event make or seed the kind of generator that is drawn from? A draw of torch's knows its seed."""
     kinds = {draw.name, "python.Random"} if draw.name.startswith("python") else {draw.name}
     seeded_otherwise = draw.name == "torch.Generator" and event.kind == f.SEED and event.inputs != draw.inputs

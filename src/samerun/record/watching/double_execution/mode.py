@@ -128,10 +128,10 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
         if name == "resize_" and type(args[0]) is torch.Tensor and d.is_readable(args[0]):
             return int(args[0].untyped_storage().nbytes())
         if name == "_local_scalar_dense":
-            self._report_uninitialized_scalar(operator, args[0])
+            self._report_scalar_if_uninitialized(operator, args[0])
         return None
 
-    def _report_uninitialized_scalar(self, operator: WatchedOperator, tensor: Any) -> None:
+    def _report_scalar_if_uninitialized(self, operator: WatchedOperator, tensor: Any) -> None:
         """A tensor's element becomes a Python number: report it if it depends on unwritten memory."""
         doubling = self.doubling
         shadow = doubling.shadows.find_shadow_or_drop_outdated(tensor)

@@ -244,7 +244,7 @@ def intercept_asyncio_completion(recorder: Recorder, asyncio: Any) -> None:
         async def wait(fs: Any, *, timeout: float | None = None, return_when: str = asyncio.ALL_COMPLETED) -> Any:
             if type(fs) not in (set, frozenset, list, tuple) or not all(map(asyncio.isfuture, fs)):
                 return await original(fs, timeout=timeout, return_when=return_when)  # it says what is wrong with them
-            tasks = sorted(fs, key=task_creation_key) if isinstance(fs, (set, frozenset)) else list(fs)
+            tasks = sorted(fs, key=task_creation_order) if isinstance(fs, (set, frozenset)) else list(fs)
             for future in tasks:
                 numbers.get_or_assign_number(future)
             if in_order and tasks and return_when == asyncio.FIRST_COMPLETED:
@@ -280,7 +280,7 @@ def intercept_asyncio_completion(recorder: Recorder, asyncio: Any) -> None:
             wrap_attribute(module, name, make)
 
 
-def task_creation_key(task: Any) -> tuple[int, str]:
+def task_creation_order(task: Any) -> tuple[int, str]:
     """Sort key of a task: asyncio numbers tasks without a name of their own as they are created."""
     name = task.get_name() if hasattr(task, "get_name") else ""
     number = name.removeprefix("Task-")
