@@ -106,7 +106,7 @@ if __name__ == "__main__":
     ray.shutdown()
 """
 )
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.exhaustive
 QUIET = {
     "OMP_NUM_THREADS": "1",
     "RAY_TRAIN_V2_ENABLED": "1",

@@ -19,7 +19,7 @@ from repository_paths import PROGRAMS
 FOLDER = PROGRAMS / "sharded"
 RANKS = {"mesh": 4, "async_collectives": 0}
 """How many ranks torchrun starts; 0: the program starts its own."""
-SLOW, EXHAUSTIVE = pytest.mark.slow, pytest.mark.exhaustive
+SLOW, EXHAUSTIVE = pytest.mark.exhaustive, pytest.mark.exhaustive
 
 
 class Hazard(NamedTuple):

@@ -157,7 +157,7 @@ for _page, _commands in PAGES.items():
         ONCE[_page] = _new
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("page", ONCE)
 def test_the_commands_of_a_page_run(page: str, tmp_path: Path) -> None:
     make_project(tmp_path)
