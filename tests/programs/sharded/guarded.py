@@ -1,5 +1,6 @@
 """Guarded steps of ddp or fsdp. With a number: rank 1 flips a bit in the result of that operator, once, in step 3."""
 
+import os
 import sys
 
 import torch
@@ -57,7 +58,8 @@ for _ in range(6):
         with flip:
             guard.step(step, torch.randn(8, 8))
     except samerun.WrongResultError as error:
-        print(f"RANK {rank}: {error.message}", flush=True)
+        os.write(1, f"RANK {rank}: {error.message}\n".encode())  # one write: the ranks share a pipe
 full = [p.full_tensor() if hasattr(p, "full_tensor") else p for p in model.parameters()]
-print(f"RESULT {rank} {guard.checked} {len(guard.records)}", sum(p.double().sum().item() for p in full), flush=True)
+total = sum(p.double().sum().item() for p in full)
+os.write(1, f"RESULT {rank} {guard.checked} {len(guard.records)} {total}\n".encode())
 dist.destroy_process_group()
