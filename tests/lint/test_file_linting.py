@@ -21,7 +21,6 @@ from repository_paths import ROOT, TESTS
 
 from samerun.base.errors import SamerunError
 from samerun.commands.lint import command
-from samerun.lint import file_linting
 from samerun.lint.file_linting import (
     Flake8Plugin,
     LintSettings,
@@ -183,15 +182,27 @@ def test_many_files_are_looked_at_in_parallel() -> None:
     assert [line[:6] for line in lines] == [f"m{number:02}.py" for number in range(1, 40, 2)]
 
 
+KILLED = """
+import os, sys
+from samerun.lint import file_linting
+
+own = os.getpid()
+os.sched_getaffinity = lambda process: {0, 1}  # or there would be no other process
+file_linting.lint_file = lambda file, rules: None if os.getpid() == own else os._exit(1)
+from samerun.cli import main
+
+sys.argv = ["samerun", "lint", "."]
+main()
+"""
+
+
 @pytest.mark.skipif(multiprocessing.get_start_method() != "fork", reason="the patched function is not inherited")
-def test_a_killed_process_ends_with_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = os.getpid()
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})  # or there would be no other process
-    monkeypatch.setattr(file_linting, "lint_file", lambda file, rules: None if os.getpid() == own else os._exit(1))
+def test_a_killed_process_ends_with_a_message(tmp_path: Path) -> None:
+    """In a process of its own: a child of the one that runs the tests would share its pipes."""
     for number in range(40):
-        Path(f"m{number:02}.py").write_text("x = 1\n")
-    done = lint(".")
-    assert done.exit_code == 2 and "was ended from outside" in done.output
+        (tmp_path / f"m{number:02}.py").write_text("x = 1\n")
+    done = subprocess.run([sys.executable, "-c", KILLED], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and "was ended from outside" in done.stderr, done
 
 
 HOSTILE = {
