@@ -11,7 +11,7 @@ from samerun.lint.random_draws import drawn_generator
 from samerun.lint.rule import Hit, Rule
 from samerun.lint.seeding import GLOBAL_SEEDS, NUMPY_GENERATORS, calls_unknown_seeding, is_fallback, is_program
 from samerun.lint.source_index import SourceIndex, argument_for, default_of, has_star, is_constant, keyword_value
-from samerun.lint.value_origins import find_origins
+from samerun.lint.value_origins import find_origins, loads_of_assigned_variable
 
 
 def _lacks_seed(call: ast.Call) -> bool:
@@ -24,15 +24,7 @@ def _lacks_seed(call: ast.Call) -> bool:
 
 def _is_only_slept(index: SourceIndex, call: ast.Call) -> bool:
     """Whether all that is drawn from a generator is how long to sleep."""
-    parent = index.parents.get(call)
-    target = parent.targets[0] if isinstance(parent, ast.Assign) else None
-    if not isinstance(target, ast.Name):
-        return False
-    loads = [
-        one
-        for one in index.name_loads.get(target.id, ())
-        if index.binding_scope(one) is index.enclosing_scope_of(target)
-    ]
+    loads = loads_of_assigned_variable(index, call)
     return bool(loads) and all(
         any(isinstance(one, ast.Call) and last_identifier(one.func) == "sleep" for one in index.ancestors(load))
         for load in loads

@@ -6,6 +6,7 @@ import ast
 
 from samerun.base.source_edits import last_identifier
 from samerun.lint.source_index import SourceIndex
+from samerun.lint.value_origins import loads_bound_in
 
 SORTING = {"sorted", "natsorted", "sort", "humansorted", "os_sorted", "natural_sort", "sort_values", "argsort"}
 SHOWING = {"print", "info", "debug", "warning", "error", "log", "warn"}
@@ -48,7 +49,7 @@ def is_only_looked_up(index: SourceIndex, position: ast.Call) -> bool:
     value = target.targets[0] if isinstance(target, ast.Assign) else position
     if isinstance(value, ast.Name):
         scope = index.enclosing_scope_of(value)
-        reads = [one for one in index.name_loads.get(value.id, ()) if index.binding_scope(one) is scope]
+        reads = loads_bound_in(index, value.id, scope)
     else:
         reads = [position]  # type: ignore[list-item]
     above = [index.parents.get(one) for one in reads]

@@ -18,7 +18,7 @@ from samerun.lint.seeding import (
     reads_hash_seed,
 )
 from samerun.lint.source_index import FUNCTIONS, SourceIndex, is_constant, keyword_value
-from samerun.lint.value_origins import find_origins, value_kind
+from samerun.lint.value_origins import find_origins, loads_of_assigned_variable, value_kind
 
 SEED_TAKERS = {"seed", "manual_seed", "manual_seed_all", "seed_everything", "set_seed", "set_random_seed", "seed_all",
                "fix_seed", "setup_seed", "initial_seed"}  # fmt: skip
@@ -64,16 +64,7 @@ def _find_seed_origins(index: SourceIndex, names: set[str], what: str) -> Iterat
 
 def _only_names_something(index: SourceIndex, call: ast.Call) -> bool:
     """Whether all that is drawn from a generator, for which a seed is found, is a port or a name."""
-    parent = index.parents.get(call)
-    target = parent.targets[0] if isinstance(parent, ast.Assign) else None
-    if not isinstance(target, ast.Name):
-        return False
-    loads = [
-        one
-        for one in index.name_loads.get(target.id, ())
-        if index.binding_scope(one) is index.enclosing_scope_of(target)
-    ]
-    kept = [index.statement_of(one) for one in loads]
+    kept = [index.statement_of(one) for one in loads_of_assigned_variable(index, call)]
     return bool(kept) and all(
         isinstance(one, ast.Assign) and re.search("port|name|path|suffix", last_identifier(one.targets[0]))
         for one in kept

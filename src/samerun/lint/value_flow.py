@@ -28,6 +28,7 @@ from samerun.lint.order_exemptions import (
 )
 from samerun.lint.random_draws import draws
 from samerun.lint.source_index import Function, SourceIndex, is_constant, keyword_value, parameter_for
+from samerun.lint.value_origins import loads_bound_in
 
 MAX_STEPS = 400  # expressions followed from one source; what lies behind is taken to be harmless
 
@@ -317,7 +318,7 @@ class OrderFlow:
         )
         own = after if after is not None else index.statement_of(target)
         start = (getattr(own, "end_lineno", 0) or 0, getattr(own, "end_col_offset", 0) or 0)
-        loads = [one for one in index.name_loads.get(target.id, ()) if index.binding_scope(one) is scope]
+        loads = loads_bound_in(index, target.id, scope)
         end = self._next_binding(target.id, scope, own, start, loads)
         for load in loads:
             elsewhere = index.enclosing_scope_of(load) is not scope
@@ -343,7 +344,7 @@ class OrderFlow:
         return min(ends)
 
     def _follow_name_in(self, function: Function, name: str, kind: str) -> None:
-        loads = [one for one in self.index.name_loads.get(name, ()) if self.index.binding_scope(one) is function]
+        loads = loads_bound_in(self.index, name, function)
         if not any(is_sorted_here(self.index, one) for one in loads):
             for one in loads:
                 self._push(one, kind)

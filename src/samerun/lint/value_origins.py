@@ -106,6 +106,20 @@ def returned_values(index: SourceIndex, function: Function) -> Iterator[ast.expr
             yield node.value
 
 
+def loads_bound_in(index: SourceIndex, name: str, scope: ast.AST | None) -> list[ast.Name]:
+    """Where a name is read that a scope binds."""
+    return [one for one in index.name_loads.get(name, ()) if index.binding_scope(one) is scope]
+
+
+def loads_of_assigned_variable(index: SourceIndex, value: ast.AST) -> list[ast.Name]:
+    """Where the variable is read to which a value is assigned; none where it goes elsewhere."""
+    parent = index.parents.get(value)
+    target = parent.targets[0] if isinstance(parent, ast.Assign) else None
+    if not isinstance(target, ast.Name):
+        return []
+    return loads_bound_in(index, target.id, index.enclosing_scope_of(target))
+
+
 def argument_values(index: SourceIndex, parameter: ast.arg) -> Iterator[ast.expr]:
     """What the calls in this text give to a parameter."""
     function = index.enclosing_scope_of(parameter)
