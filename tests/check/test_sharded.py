@@ -19,7 +19,6 @@ from repository_paths import PROGRAMS
 FOLDER = PROGRAMS / "sharded"
 RANKS = {"mesh": 4, "async_collectives": 0}
 """How many ranks torchrun starts; 0: the program starts its own."""
-SLOW, EXHAUSTIVE = pytest.mark.exhaustive, pytest.mark.exhaustive
 
 
 class Hazard(NamedTuple):
@@ -58,21 +57,15 @@ def run_check(tmp_path: Path, program: str, *words: str) -> tuple[int, dict[str,
     return check(["--", *launch(program, *words)], tmp_path, OMP_NUM_THREADS="1")
 
 
-@pytest.mark.parametrize(
-    "program", [pytest.param(name, marks=SLOW if name == "pipeline" else EXHAUSTIVE) for name in CLEAN]
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("program", CLEAN)
 def test_clean_programs_are_the_same(program: str, tmp_path: Path) -> None:
     code, report = run_check(tmp_path, program)
     assert (code, report["verdict"]) == (0, "same"), (report["first_difference"], report["cause"])
 
 
-@pytest.mark.parametrize(
-    "hazard",
-    [
-        pytest.param(each, marks=SLOW if each.program == "functional" else EXHAUSTIVE, id=f"{each.program}-{each.word}")
-        for each in HAZARDS
-    ],
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("hazard", HAZARDS, ids=lambda each: f"{each.program}-{each.word}")
 def test_planted_hazards_are_named(hazard: Hazard, tmp_path: Path) -> None:
     code, report = run_check(tmp_path, hazard.program, hazard.word)
     lines = (FOLDER / f"{hazard.program}.py").read_text(encoding="utf-8").splitlines()

@@ -24,7 +24,7 @@ from samerun.base.user_code import format_source_location
 from samerun.base.work_folder import temporary_work_folder
 
 if TYPE_CHECKING:
-    from samerun.record.receipt.bisection import BisectionResult, RecordedChange
+    from samerun.record.receipt.bisection import BisectionResult, RecordedChange, RunState
     from samerun.record.receipt.diff import ComparedRun
     from samerun.record.trace.run import Event
 
@@ -201,6 +201,17 @@ def bisect_commits(program: ProgramRuns, good: str, bad: str, ignored: Sequence[
         return make_record("commits", program, changes, result, moved)
 
 
+def bisect_and_make_record(
+    over: str, program: ProgramRuns, changes: Sequence[RecordedChange], run_state: RunState, ignored: Sequence[str]
+) -> dict[str, Any]:
+    """The same program in all states: lines need no translation."""
+    from samerun.record.receipt.bisection import bisect_changes, find_moved_operator
+
+    result = bisect_changes(len(changes), run_state, ignored)
+    moved = find_moved_operator(result.good_run, result.bad_run, lambda file, line: line)
+    return make_record(over, program, changes, result, moved)
+
+
 # --- between two receipts
 def _load_receipts(good: str, bad: str) -> tuple[dict[str, Any], dict[str, Any]]:
     from samerun.record.receipt.diff import load_run
@@ -240,9 +251,7 @@ def bisect_settings(program: ProgramRuns, good: str, bad: str, ignored: Sequence
         environment = {name: state.variables.get(name) for name in names}
         return program.run(f"{count} of {len(changes)} changes", [program.words[0], *state.words], **environment)
 
-    result = bisection.bisect_changes(len(changes), run_state, ignored)
-    moved = bisection.find_moved_operator(result.good_run, result.bad_run, lambda file, line: line)
-    return make_record("settings", program, changes, result, moved)
+    return bisect_and_make_record("settings", program, changes, run_state, ignored)
 
 
 def bisect_packages(program: ProgramRuns, good: str, bad: str, ignored: Sequence[str]) -> dict[str, Any]:
@@ -252,7 +261,6 @@ def bisect_packages(program: ProgramRuns, good: str, bad: str, ignored: Sequence
     from samerun.record.receipt import bisection
 
     installed = {bisection.canonicalize_package_name(each.name): each.version for each in distributions()}
-    installed.pop("samerun", None)
     good_versions, bad_versions = (
         {name: version for name, version in receipt["packages"].items() if name != "samerun"}
         for receipt in _load_receipts(good, bad)
@@ -272,9 +280,7 @@ def bisect_packages(program: ProgramRuns, good: str, bad: str, ignored: Sequence
         path = os.pathsep.join([*folders, *filter(None, [os.environ.get("PYTHONPATH")])])
         return program.run(f"{count} of {len(changes)} changes", PYTHONPATH=path or None)
 
-    result = bisection.bisect_changes(len(changes), run_state, ignored)
-    moved = bisection.find_moved_operator(result.good_run, result.bad_run, lambda file, line: line)
-    return make_record("packages", program, changes, result, moved)
+    return bisect_and_make_record("packages", program, changes, run_state, ignored)
 
 
 def install_package(name: str, version: str, quiet: bool) -> Path:
@@ -326,9 +332,7 @@ def bisect_data(program: ProgramRuns, good: str, bad: str, ignored: Sequence[str
             bisection.link_data(folder, files[0], changes[:count])
             return program.run(f"{count} of {len(changes)} changes", words)
 
-        result = bisection.bisect_changes(len(changes), run_state, ignored)
-        moved = bisection.find_moved_operator(result.good_run, result.bad_run, lambda file, line: line)
-    return make_record("data", program, changes, result, moved)
+        return bisect_and_make_record("data", program, changes, run_state, ignored)
 
 
 # --- in words
