@@ -331,6 +331,7 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
         results: list[bytes] = []
         kept: list[Any] = []
         sent: list[WrittenByCollective] = []
+        returns_early = operator.asynchronous and operator.may_return_early(args, kwargs)
         for tensor in operator.written_tensors(args, kwargs):
             if not isinstance(tensor, _Tensor):
                 continue
@@ -344,7 +345,7 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
                 flags |= f.ON_DEVICE
             record = storages.find_or_add_record(tensor)
             if operator.asynchronous:
-                sent.append(storages.mark_written_by_collective(tensor, operator.may_return_early(args, kwargs)))
+                sent.append(storages.mark_written_by_collective(tensor, returns_early))
             elif moved:
                 results.append(storages.mark_copy_of_uninitialized(tensor, self.unwritten_origin, thread))
             else:
@@ -355,8 +356,8 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
         if operator.asynchronous:
             for tensor in outs:
                 if id(tensor) not in done and type(tensor) in torch_guards.PLAIN_TYPES:
-                    storages.mark_written_by_collective(tensor, operator.may_return_early(args, kwargs))
-            if operator.may_return_early(args, kwargs):
+                    storages.mark_written_by_collective(tensor, returns_early)
+            if returns_early:
                 collectives.note_started_by_program(self.recorder, storages, out, sent, operator.name)
             outs, values = [], []
         for at, tensor in enumerate(outs):

@@ -43,7 +43,7 @@ def choose_digest_function() -> Callable[[Any], bytes]:
     return faster
 
 
-def choose_digest_sequence_function() -> Callable[[list[Any], Callable[[Any], bytes]], bytes]:
+def choose_digest_list_function() -> Callable[[list[Any], Callable[[Any], bytes]], bytes]:
     """`digest.digest_list_as_one`, or what gives the same faster where the library is there."""
     faster: Callable[[list[Any], Callable[[Any], bytes]], bytes]
     faster = d.digest_list_as_one if load_quick_mode_class() is None else _watch.digest_list_as_one

@@ -15,7 +15,7 @@ from samerun.record.digests.state_digests import (
     make_python_random_state_digester,
     named_buffers,
 )
-from samerun.record.watching.quick_mode import choose_digest_function, choose_digest_sequence_function
+from samerun.record.watching.quick_mode import choose_digest_function, choose_digest_list_function
 from samerun.record.watching.recorder import NOTHING, Recorder
 
 Leaf = tuple[str, bytes]
@@ -30,7 +30,7 @@ class StepDigester:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.digest = choose_digest_function()
-        self.digest_list_as_one = choose_digest_sequence_function()
+        self.digest_list_as_one = choose_digest_list_function()
         self.scalar_digests: dict[tuple[type, Any], bytes] = {}
         self.python_state: tuple[Any, Callable[[], bytes]] = None, bytes
         self.numpy_state: tuple[Any, Callable[[], bytes]] = None, bytes
