@@ -1,4 +1,4 @@
-"""torch's own samples of its operators give the same outputs and gradients watched and unwatched."""
+"""torch's own samples of its operators and modules give the same outputs and gradients watched and unwatched."""
 
 from __future__ import annotations
 
@@ -11,17 +11,21 @@ import pytest
 from repository_paths import PROGRAMS
 from watched_program import TIME_LIMIT, run
 
-PROGRAM = PROGRAMS / "operator_samples.py"
+OPERATORS, MODULES = PROGRAMS / "operator_samples.py", PROGRAMS / "module_samples.py"
 ENVIRONMENT = {"PYTHONHASHSEED": "1", "OMP_NUM_THREADS": "1"}
 
 
 @pytest.mark.parametrize(
-    ("first", "step"),
-    [(3, 60), *(pytest.param(part, 12, marks=pytest.mark.exhaustive) for part in range(12))],
+    ("samples", "first", "step"),
+    [
+        (OPERATORS, 3, 60),
+        *(pytest.param(OPERATORS, part, 12, marks=pytest.mark.exhaustive) for part in range(12)),
+        pytest.param(MODULES, 0, 1, marks=pytest.mark.exhaustive),
+    ],
 )
-def test_operators_give_the_same_watched(first: int, step: int, tmp_path: Path) -> None:
+def test_samples_give_the_same_watched(samples: Path, first: int, step: int, tmp_path: Path) -> None:
     plain, watched = (
-        run(PROGRAM, tmp_path / name, str(first), str(step), watched=watch, environment=ENVIRONMENT)
+        run(samples, tmp_path / name, str(first), str(step), watched=watch, environment=ENVIRONMENT)
         for name, watch in (("plain", False), ("watched", True))
     )
     assert watched.traces.failures == []
@@ -36,7 +40,7 @@ def test_operators_give_the_same_watched(first: int, step: int, tmp_path: Path) 
 @pytest.mark.parametrize("part", range(12))
 def test_operators_give_the_same_under_run(part: int, tmp_path: Path) -> None:
     """Deterministic kernels, filled memory and seeds are what `samerun run` adds: no sample depends on them."""
-    program = [str(PROGRAM), str(part), "12"]
+    program = [str(OPERATORS), str(part), "12"]
     plain, held = (
         subprocess.run([sys.executable, *command, *program], env={**os.environ, **ENVIRONMENT}, cwd=tmp_path,
                        capture_output=True, timeout=TIME_LIMIT, check=True).stdout
