@@ -141,8 +141,12 @@ static watch_status append_packed_event(watcher_t *watcher, PyObject *writer, Py
     }
     Py_ssize_t waiting = PySequence_Size(watcher->pending);
     if (waiting < 0) return STATUS_ERROR;
-    PyObject *done = waiting + 1 < host.flush_events ? PyObject_CallOneArg(watcher->push, packed)
-                                                     : PyObject_CallMethodOneArg(writer, names.append, packed);
+    PyObject *flush_at = PyObject_GetAttr(writer, names.flush_at);
+    long limit = flush_at ? PyLong_AsLong(flush_at) : -1;
+    Py_XDECREF(flush_at);
+    if (limit < 0) return STATUS_ERROR;
+    PyObject *done = waiting + 1 < limit ? PyObject_CallOneArg(watcher->push, packed)
+                                         : PyObject_CallMethodOneArg(writer, names.append, packed);
     Py_XDECREF(done);
     return done ? STATUS_DONE : STATUS_ERROR;
 }

@@ -32,7 +32,7 @@ typedef struct {
     PyObject *graph_task, *next_sequence, *current_node, *grad_enabled, *get_num_threads, *function_mode;
     PyObject *code_kinds, *classify_code, *user_kind;
     long node_ring, phase_forward, phase_backward, phase_optimizer, phase_between, event_operator;
-    long flag_foreign_write, flag_no_inputs, large_bytes, piece_bytes, small_bytes, flush_events;
+    long flag_foreign_write, flag_no_inputs, large_bytes, piece_bytes, small_bytes;
     uint64_t digest_pieces, openmp_parallel; /* addresses of C functions, 0 where there are none */
     uint64_t main_thread;                    /* its identifier */
 } host_objects_t;
@@ -42,7 +42,7 @@ extern host_objects_t host;
 typedef struct {
     PyObject *stopped, *recording, *writer, *open_writer;
     PyObject *find_or_add_record, *digest_input, *digest_new_memory, *digest_written, *drop_expired, *drop_above;
-    PyObject *append, *pending, *intern_string, *intern_location, *sequence_nr;
+    PyObject *append, *pending, *flush_at, *intern_string, *intern_location, *sequence_nr;
     PyObject *record_results, *written_record, *co_filename, *count_failed_operator;
 } names_t;
 extern names_t names;

@@ -218,3 +218,18 @@ def test_a_program_that_fails_names_what_to_try_alone_and_an_error_of_samerun(tm
         assert done.returncode == 2
         assert f"It failed under samerun. Does `python {words[0]} --name 'a b'` work alone?" in done.stderr
         assert ("samerun's own error: AttributeError: 'NoneType'" in done.stderr) == own, done.stderr
+
+
+@pytest.mark.parametrize("seed", ["", "0"])
+def test_what_a_killed_child_computed_is_compared(seed: str, tmp_path: Path) -> None:
+    lines = ["import numpy as np, os, torch", f"print(torch.ones(2) * np.random.default_rng({seed}).random())"]
+    (tmp_path / "child.py").write_text("\n".join([*lines, "os.kill(os.getpid(), 9)"]))
+    own = "import subprocess, sys, torch\ntorch.ones(2) * 2\nsubprocess.run([sys.executable, 'child.py'])\n"
+    (tmp_path / "train.py").write_text(own)
+    code, report = check(["--vary", "rerun", "train.py"], tmp_path)
+    if seed:
+        assert (code, report["verdict"]) == (0, "same")
+        assert any("before a signal or C code ended the process" in note for note in report["notes"])
+    else:
+        cause = report["cause"]
+        assert (code, cause["kind"], cause["line"]) == (1, "unseeded-numpy-generator", 2)

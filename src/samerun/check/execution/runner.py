@@ -24,7 +24,7 @@ from samerun.check.variations.folder_copies import (
     symlink_siblings_of_folder_and_parents,
 )
 from samerun.record.config import CONFIG_VARIABLE, ROLE_VARIABLE
-from samerun.record.trace.run import RunTraces, describe_skipped_operators
+from samerun.record.trace.run import RunTraces, describe_cut_off_processes, describe_skipped_operators
 
 Progress = Callable[[str, float, Literal["running", "done"]], None]
 """Called with the run's name, seconds so far and its state."""
@@ -52,7 +52,7 @@ class Run:
         self.traces = RunTraces(self.folder)
         self.steps, self.events = self.traces.max_step_count(), self.traces.event_count()
         self.operators = self.traces.operator_count()
-        self.skipped = describe_skipped_operators(self.traces)
+        self.skipped = describe_skipped_operators(self.traces) + describe_cut_off_processes(self.traces)
 
     def delete_traces(self) -> None:
         """Delete the traces: they were compared and found the same, and can be large."""

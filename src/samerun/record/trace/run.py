@@ -12,7 +12,7 @@ import numpy as np
 from samerun.record.trace import format as f
 from samerun.record.trace.reader import Trace, TraceError
 
-MAX_OPERATORS_DESCRIBED = 5
+MAX_DESCRIBED = 5
 
 
 @dataclass(frozen=True)
@@ -141,16 +141,27 @@ def describe_skipped_operators(traces: RunTraces) -> list[str]:
     notes = []
     if without_values:
         notes.append(f"Not compared: {without_values} operators on tensors without values (fake or meta tensors).")
-    for (name, reason), count in unread.most_common(MAX_OPERATORS_DESCRIBED):
+    for (name, reason), count in unread.most_common(MAX_DESCRIBED):
         notes.append(f"Not compared: {count} times {name}, whose tensors could not be read ({reason}).")
-    if len(unread) > MAX_OPERATORS_DESCRIBED:
-        rest = len(unread) - MAX_OPERATORS_DESCRIBED
+    if len(unread) > MAX_DESCRIBED:
+        rest = len(unread) - MAX_DESCRIBED
         notes.append(f"Not compared: {rest} more operators whose tensors could not be read.")
     return notes
 
 
-__all__ = ["Event", "RunTraces", "TraceError", "count_events", "describe_skipped_operators", "resolve_raw_event",
-           "select_events"]  # fmt: skip
+def describe_cut_off_processes(traces: RunTraces) -> list[str]:
+    """One sentence about the processes beside the main one that were killed: their last events were not written."""
+    cut_off = [trace.role for trace in traces.traces.values()
+               if not (trace.complete or trace.failure or trace is traces.main)]  # fmt: skip
+    if not cut_off:
+        return []
+    names = ", ".join(cut_off[:MAX_DESCRIBED])
+    more = f" and {len(cut_off) - MAX_DESCRIBED} more" if len(cut_off) > MAX_DESCRIBED else ""
+    return [f"Not compared: what {names}{more} computed last, before a signal or C code ended the process."]
+
+
+__all__ = ["Event", "RunTraces", "TraceError", "count_events", "describe_cut_off_processes",
+           "describe_skipped_operators", "resolve_raw_event", "select_events"]  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,8 @@ from samerun.record.config import to_original_path
 from samerun.record.trace import format as f
 
 FLUSH_EVENTS = 256
+"""So many events are written at once, in the end. The first are written one by one: a process that computes little and
+is then killed (a pool's worker, a daemon) would leave nothing behind. Later on a killed process loses one in 64."""
 MODE = 0o600
 """Private: the digests in a trace have no key."""
 
@@ -33,6 +35,8 @@ class TraceWriter:
         """(copy, original): files in the copy are recorded under their original paths."""
         self.failure = ""
         self.count = 0
+        self.flush_at = 1
+        """So many pending events are written; the operator watcher in C reads it."""
         self._pending: deque[bytes] = deque()
         self._strings: dict[str, int] = {}
         self._new_strings: list[bytes] = []
@@ -89,8 +93,9 @@ class TraceWriter:
 
     def append(self, packed_event: bytes) -> None:
         self._pending.append(packed_event)
-        if len(self._pending) >= FLUSH_EVENTS:
+        if len(self._pending) >= self.flush_at:
             self.flush()
+            self.flush_at = max(1, min(FLUSH_EVENTS, self.count // 64))
 
     def flush(self) -> None:
         """Write pending events, preceded by the new strings and locations that they refer to."""

@@ -22,7 +22,7 @@ from samerun.record.digests import pieces
 from samerun.record.digests.storages import SMALL_BYTES, StorageDigests, StorageRecord
 from samerun.record.digests.torch_guards import ODD_DTYPES
 from samerun.record.trace import format as f
-from samerun.record.trace.writer import FLUSH_EVENTS, TraceWriter
+from samerun.record.trace.writer import TraceWriter
 from samerun.record.watching import stack_frames
 from samerun.record.watching.operator_mode import OperatorMode, OperatorTable
 from samerun.record.watching.recorder import Recorder
@@ -132,7 +132,6 @@ def collect_objects_for_c_library() -> SimpleNamespace:
         large_bytes=pieces.LARGE,
         piece_bytes=pieces.PIECE,
         small_bytes=SMALL_BYTES,
-        flush_events=FLUSH_EVENTS,
         digest_pieces=digest_pieces,
         openmp_parallel=openmp_parallel,
         main_thread=threading.main_thread().ident,
