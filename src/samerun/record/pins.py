@@ -43,6 +43,8 @@ EAGER = "eager"
 """torch.compile does nothing."""
 MEMORY = "memory"
 """Fresh memory holds zeros."""
+SEED = "seed"
+"""At one line only: whatever number a generator is seeded with there, it gets a fixed one."""
 STAT = "stat"
 """File timestamps are constant."""
 

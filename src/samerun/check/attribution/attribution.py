@@ -15,6 +15,12 @@ from samerun.check.attribution.confirmation import (
     limit_pins_to_line_if_ambiguous,
     with_suspect_sources_pinned,
 )
+from samerun.check.attribution.variable_experiments import (
+    DecisiveVariable,
+    VariableExperiments,
+    find_decisive_seed,
+    is_seed_suspect,
+)
 from samerun.check.causes.table import cause_of_kind, find_suspects
 from samerun.check.evidence.line_search import (
     DifferingVariable,
@@ -53,6 +59,13 @@ ROUNDING_CAUSES = ("thread-count", "cpu-capability", "batch-size")
 """Kinds that change last bits only."""
 KINDS_OF_VARIATION_CAUSE = {"worker-count": ("worker-seed", "worker-count")}
 """Variations that point to one of several kinds."""
+
+
+VARIED_AT_LINE = {"listing_order": "listing", "clock": "clock", "memory": "memory"}
+"""Variations that can act at one line alone or leave it out, and their names inside the recorded process."""
+MOST_LINES_VARIED = 6
+KINDS_SHOWING_ELSEWHERE = ("hash-order", "object-id", "listing-order", "environment-variable", "time")
+"""Kinds whose hazard usually stands before the line where the difference first shows."""
 
 
 @dataclass(frozen=True)
@@ -166,12 +179,16 @@ def attribute_by_line_trace(
         if line is not None or run.timed_out:
             break
     if line is not None and uses_id_or_set(read_statement_source_or_empty(line.file, line.line)):
-        why = (line.evidence,)
+        why: tuple[str, ...] = (line.evidence,)
         suspect = Suspect("object-id", line.file, line.line, why, 0, (pins.ADDRESSES,))
         certain = not why_aslr_cannot_be_disabled() and confirm_by_experiment(
             search, situation, plan, suspect, "pinned-addresses", suspect.pins
         )
-        return make_attributed_cause(replace(suspect, certain=certain), elements)
+        found = find_decisive_variable_in_followed_runs(search, situation, (plan, plan), True) if certain else None
+        if found is not None:
+            line, why, certain = found.variable, found.evidence, found.certain
+        suspect = replace(suspect, file=line.file, line=line.line, evidence=why, certain=certain and found is not None)
+        return make_attributed_cause(suspect, elements)
     drawn = native_entropy.find_last_native_draw_suspect(run, line)
     if drawn is not None and confirm_by_experiment(search, situation, plan, drawn, "pinned-native", drawn.pins):
         return make_attributed_cause(replace(drawn, certain=True), elements)
@@ -205,32 +222,56 @@ def attribute_variation_difference(
     if any(s.kind == "environment-variable" for s in find_suspects(situation)):
         kinds = ("environment-variable",)
     matching = [s for s in find_suspects(situation) if s.kind in kinds]
-    if variation is not None and variation.name == "listing_order" and len(matching) > 1:
-        matching = (
-            find_suspects_that_differ_when_varied_alone(search, situation, varied, matching[:4], "listing") or matching
+    source = VARIED_AT_LINE.get(variation.name, "") if variation is not None else ""
+    # one of several variables that were read: which one matters is open
+    certain = len(matching) == 1 or all(s.kind != "environment-variable" for s in matching)
+    if source and len(matching) > 1:
+        alone = find_suspects_that_differ_when_varied_alone(
+            search, situation, varied, matching[:MOST_LINES_VARIED], source
         )
-    if variation is not None and variation.name in ("clock", "memory") and len(matching) > 1:
-        matching = (
-            find_suspects_that_differ_when_varied_alone(search, situation, varied, matching[:4], variation.name)
-            or matching
-        )
-    if matching:
-        return make_attributed_cause(replace(matching[0], certain=True), elements, matching[1:])
-    line = None
+        matching, certain = alone or matching, bool(alone)
+    if matching and is_seed_suspect(matching[0]):
+        decisive_seed = find_decisive_seed(search, situation, matching)
+        matching, certain = [decisive_seed] if decisive_seed is not None else [], True
+    if matching and (certain or source):
+        return make_attributed_cause(replace(matching[0], certain=certain), elements, matching[1:])
     # Names of temporary files, and moments that are only logged, would differ first.
-    others = (pins.ENTROPY,) if variation is not None and variation.name == "clock" else (pins.ENTROPY, pins.CLOCK)
-    named = plan.with_added_pins(*others), varied.with_added_pins(*others)
-    for _ in range(MOST_LINE_TRACES if kind == "object-id" else 1):  # addresses are not always in another order
-        line = line or rerun_and_find_differing_variable(search, *named, "followed")[0]
+    pinned = (pins.ENTROPY,) if variation is not None and variation.name == "clock" else (pins.ENTROPY, pins.CLOCK)
+    named = plan.with_added_pins(*pinned), varied.with_added_pins(*pinned)
+    decisive = find_decisive_variable_in_followed_runs(search, situation, named, kind == "object-id")
+    if decisive is not None:
+        line, why = decisive.variable, decisive.evidence
+        rivals = [Suspect(kind, each.file, each.line, (each.evidence,), 0) for each in decisive.rivals]
+        kind = matching[0].kind if matching else kind
+        suspect = Suspect(kind, line.file, line.line, why, 0, certain=decisive.certain)
+        return make_attributed_cause(suspect, elements, rivals)
+    if matching:
+        return make_attributed_cause(replace(matching[0], certain=False), elements, matching[1:])
     event = situation.difference.event
-    if line is not None:
-        why = (line.evidence,)
-        return make_attributed_cause(Suspect(kind, line.file, line.line, why, 0, certain=True), elements)
     file, line_number = (event.file, event.line) if event is not None else ("", 0)
     why = ("the line is where the difference first shows",)
     if kind == "object-id" and (by_id := first_line_using_id_or_zero(file)):
         line_number, why = by_id, ("the first line that uses id()",)
-    return make_attributed_cause(Suspect(kind, file, line_number, why, 0, certain=variation is not None), elements)
+    certain = variation is not None and kind not in KINDS_SHOWING_ELSEWHERE
+    return make_attributed_cause(Suspect(kind, file, line_number, why, 0, certain=certain), elements)
+
+
+def find_decisive_variable_in_followed_runs(
+    search: AttributionSearch, situation: Situation, plans: tuple[Plan, Plan], by_chance: bool
+) -> DecisiveVariable | None:
+    """The variable that makes the difference between runs of two plans, if one does.
+
+    `by_chance`: some runs of both agree, as addresses are not always in another order.
+    """
+    for _ in range(MOST_LINE_TRACES if by_chance else 1):
+        a, b = (
+            search.run_and_record(plan.with_watch(trace_lines=True), f"followed-{letter}", ("lines",))
+            for letter, plan in zip("ab", plans, strict=True)
+        )
+        if search.compare_runs(a, b) is not None and find_first_differing_variable(a, b) is not None:
+            experiments = VariableExperiments(search, situation, plans, by_chance)
+            return experiments.find_decisive_variable((a, b))
+    return None
 
 
 def attribute_vary_env_difference(

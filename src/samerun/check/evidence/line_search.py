@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, field
 from itertools import zip_longest
 
 from samerun.check.execution.runner import Run
@@ -21,6 +22,8 @@ class DifferingVariable:
     file: str
     line: int
     variable: str
+    taken_by: tuple[str, int, str] | None = field(default=None, compare=False)
+    """(file, line, name) of the variable that holds the value: this one, or the one that takes what is returned."""
 
     @property
     def evidence(self) -> str:
@@ -31,17 +34,44 @@ class DifferingVariable:
         return f"`{self.variable}` is the first variable that differs, after line {self.line}"
 
 
-def find_first_differing_variable(a: Run, b: Run) -> DifferingVariable | None:
-    """The first variable of the user's that differs, and the line that gave it its value."""
+def find_first_differing_variable(
+    a: Run, b: Run, passed_over: Collection[DifferingVariable] = ()
+) -> DifferingVariable | None:
+    """The first variable of the user's that differs, and the line that gave it its value.
+
+    `passed_over`: variables that are known to differ, and not looked at.
+    """
     one, other = a.traces.main, b.traces.main
     if one is None or other is None:
         return None
-    for x, y in zip_longest(select_variable_events(one), select_variable_events(other)):
+    variables = select_variable_events(one)
+    for at, (x, y) in enumerate(zip_longest(variables, select_variable_events(other))):
         event = x or y
         assert event is not None
-        if x is None or y is None or (x.name, x.file, x.line, x.outputs) != (y.name, y.file, y.line, y.outputs):
-            return DifferingVariable(event.file, event.line, event.name)
+        if x is not None and y is not None:
+            if (x.name, x.file, x.line, x.outputs) == (y.name, y.file, y.line, y.outputs):
+                continue
+            same_variable = (x.name, x.file, x.line) == (y.name, y.file, y.line)
+            if same_variable and DifferingVariable(x.file, x.line, x.name) in passed_over:
+                continue
+        taken_by = find_variable_taking_result(one, variables[at:]) if event is x else None
+        return DifferingVariable(event.file, event.line, event.name, taken_by)
     return None
+
+
+def find_variable_taking_result(trace: Trace, variables: list[Event]) -> tuple[str, int, str] | None:
+    """(file, line, name) of the variable that takes what a function returns in the first of these events.
+
+    It is set on the line that the function was called from; None if no variable is, as in `print(name())`.
+    """
+    returned = variables[0]
+    for event in variables[1:]:
+        if not returned.name.endswith("()"):
+            break
+        file, line, _ = trace.location_or_empty(returned.aux)
+        if (event.file, event.line) == (file, line):
+            returned = event
+    return (returned.file, returned.line, returned.name) if not returned.name.endswith("()") else None
 
 
 def select_variable_events(trace: Trace) -> list[Event]:

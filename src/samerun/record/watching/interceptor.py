@@ -32,6 +32,11 @@ def pins_submission_order(recorder: Recorder) -> bool:
     return not {pins.SERIAL, pins.IN_ORDER}.isdisjoint(recorder.config.pins)
 
 
+def pin_seed_if_asked(recorder: Recorder, seed: Any) -> Any:
+    """A fixed seed where the pin for seeds is at the current user line; everywhere else the seed itself."""
+    return pins.pinned_seed(pins.SEED) if recorder.is_pinned_here(pins.SEED) else seed
+
+
 def wrap_attribute(owner: Any, name: str, make_wrapper: Callable[[Any], Any]) -> None:
     """Replace `owner.name` by `make(original)`, as an object of the original's type. Does nothing if it is absent.
 

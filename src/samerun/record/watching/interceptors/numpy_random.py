@@ -16,7 +16,12 @@ from samerun.record import pins
 from samerun.record.digests.state_digests import digest_numpy_random_state, find_numpy_global_generator
 from samerun.record.trace import format as f
 from samerun.record.watching import stack_frames
-from samerun.record.watching.interceptor import Interceptor, wrap_attribute, wrap_builtin_method
+from samerun.record.watching.interceptor import (
+    Interceptor,
+    pin_seed_if_asked,
+    wrap_attribute,
+    wrap_builtin_method,
+)
 from samerun.record.watching.recorder import Recorder
 
 LEGACY_DRAWS = (
@@ -89,6 +94,7 @@ def intercept_global_seeding(recorder: Recorder, numpy_random: Any) -> None:
                     args, kwargs = (pins.pinned_seed("numpy"),), {}
             else:
                 recorder.emit_host_event(f.SEED, "numpy", inputs=digest_numpy_seed(value))
+                args, kwargs = (pin_seed_if_asked(recorder, value),), {}
             recorder.thread.inside_samerun += 1
             try:
                 original(*args, **kwargs)
@@ -160,6 +166,7 @@ def intercept_generator_draws(recorder: Recorder, numpy_random: Any) -> None:
                 recorder.emit_host_event(
                     f.CREATE, "numpy.Generator", inputs=digest_numpy_seed(seed), only_at_user_code=True
                 )
+                args, kwargs = (pin_seed_if_asked(recorder, seed),), {}
             made = original(*args, **kwargs)
             if made is not seed:
                 recorder.keep_generator_if_states_are_kept(made)
@@ -202,6 +209,7 @@ def intercept_random_state_draws(recorder: Recorder, numpy_random: Any) -> None:
                 recorder.emit_host_event(
                     f.CREATE, "numpy.Generator", inputs=digest_numpy_seed(seed), only_at_user_code=True
                 )
+                args, kwargs = (pin_seed_if_asked(recorder, seed),), {}
                 recorder.thread.inside_samerun += 1
                 try:
                     original(self, *args, **kwargs)
