@@ -7,13 +7,18 @@ of a held variable no longer differs, so that each one comes from elsewhere. See
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from samerun.check.attribution.confirmation import comes_later_in_same_thread
 from samerun.check.evidence.clock_uses import variable_may_affect_results
-from samerun.check.evidence.line_search import DifferingVariable, find_first_differing_variable
+from samerun.check.evidence.line_search import (
+    DifferingVariable,
+    find_first_differing_variable,
+    find_writing_line,
+)
 from samerun.check.evidence.situation import Situation, Suspect
 from samerun.check.evidence.trace_signs import list_user_files
 from samerun.check.execution.runner import Run
@@ -69,7 +74,7 @@ class VariableExperiments:
         """`runs`: of both plans, with their lines followed. None if no variable that differs makes the difference."""
         held: list[Variable] = []
         for _ in range(MOST_VARIABLES):
-            found = find_first_differing_variable(*runs, (*self.innocent, *self.unheld))
+            found = find_first_differing_variable(*runs, (*self.innocent, *(replace(v, line=0) for v in self.unheld)))
             if found is None:
                 break
             if self._is_computed_where_difference_shows(found):
@@ -82,7 +87,8 @@ class VariableExperiments:
                 else:
                     self.innocent.append(found)
             elif self._difference_disappears(pair, names):
-                return self._make_decisive_variable(found, "", pair, names[-1:])
+                decisive = self._make_decisive_variable(found, "", pair, names[-1:])
+                return put_at_writing_line(decisive, find_writing_line(*runs, found.index))
             else:
                 self.innocent.append(found)
                 held, runs = names, pair
@@ -137,6 +143,7 @@ class VariableExperiments:
         evidence += [
             f"`{other.variable}` differs before it, from line {other.line} on, but the difference does not come from it"
             for other in self.innocent
+            if (other.file, other.line) != (variable.file, variable.line)
         ]
         rivals = tuple(other for other in self.unheld if other != variable)
         evidence += [
@@ -151,6 +158,16 @@ class VariableExperiments:
         assert watch is not None
         plan = pair[1].plan.with_watch(held_variables=replace(watch, variables=tuple(variables)))
         return not self._differs_early((pair[0], self.search.run_and_record(plan, "variable-alone", ("variable",))))
+
+
+def put_at_writing_line(decisive: DecisiveVariable, written: tuple[str, int, str] | None) -> DecisiveVariable:
+    """A variable that may have its value from a file which the run itself wrote: the writing is the likelier place."""
+    if written is None:
+        return decisive
+    file, line, path = written
+    why = f"{os.path.basename(path)}, which the program read before, had other contents: it is written at line {line}"
+    writing = DifferingVariable(file, line, decisive.variable.variable)
+    return DecisiveVariable(writing, False, (*decisive.evidence, why), (decisive.variable, *decisive.rivals))
 
 
 def is_seed_suspect(suspect: Suspect) -> bool:

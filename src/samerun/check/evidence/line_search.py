@@ -11,6 +11,7 @@ from samerun.check.execution.runner import Run
 from samerun.record.trace import format as f
 from samerun.record.trace.reader import Trace
 from samerun.record.trace.run import Event, select_events
+from samerun.record.watching.interceptors.files import WRITTEN
 from samerun.record.watching.line_follower import NATIVE_DRAW
 
 
@@ -24,6 +25,8 @@ class DifferingVariable:
     variable: str
     taken_by: tuple[str, int, str] | None = field(default=None, compare=False)
     """(file, line, name) of the variable that holds the value: this one, or the one that takes what is returned."""
+    index: int = field(default=0, compare=False)
+    """Of the event in the first run's trace."""
 
     @property
     def evidence(self) -> str:
@@ -39,39 +42,58 @@ def find_first_differing_variable(
 ) -> DifferingVariable | None:
     """The first variable of the user's that differs, and the line that gave it its value.
 
-    `passed_over`: variables that are known to differ, and not looked at.
+    `passed_over`: variables that are known to differ, and not looked at; with 0 as its line, one of that name anywhere.
     """
     one, other = a.traces.main, b.traces.main
     if one is None or other is None:
         return None
-    variables = select_variable_events(one)
-    for at, (x, y) in enumerate(zip_longest(variables, select_variable_events(other))):
-        event = x or y
-        assert event is not None
-        if x is not None and y is not None:
-            if (x.name, x.file, x.line, x.outputs) == (y.name, y.file, y.line, y.outputs):
-                continue
-            same_variable = (x.name, x.file, x.line) == (y.name, y.file, y.line)
-            if same_variable and DifferingVariable(x.file, x.line, x.name) in passed_over:
-                continue
-        taken_by = find_variable_taking_result(one, variables[at:]) if event is x else None
-        return DifferingVariable(event.file, event.line, event.name, taken_by)
+    differing: list[Event] = []
+    for x, y in zip_longest(select_variable_events(one), select_variable_events(other)):
+        if x is None or y is None or (x.name, x.file, x.line) != (y.name, y.file, y.line):
+            differing += [event for event in (x or y,) if event is not None]
+            break
+        if x.outputs != y.outputs:
+            differing.append(x)
+    for at, event in enumerate(differing):
+        if not any(DifferingVariable(event.file, n, event.name) in passed_over for n in (event.line, 0)):
+            return DifferingVariable(
+                event.file, event.line, event.name, find_variable_taking_result(one, differing[at:]), event.index
+            )
     return None
 
 
-def find_variable_taking_result(trace: Trace, variables: list[Event]) -> tuple[str, int, str] | None:
+def find_variable_taking_result(trace: Trace, differing: list[Event]) -> tuple[str, int, str] | None:
     """(file, line, name) of the variable that takes what a function returns in the first of these events.
 
     It is set on the line that the function was called from; None if no variable is, as in `print(name())`.
     """
-    returned = variables[0]
-    for event in variables[1:]:
-        if not returned.name.endswith("()"):
+    taking = differing[0]
+    for event in differing[1:]:
+        if not taking.name.endswith("()"):
             break
-        file, line, _ = trace.location_or_empty(returned.aux)
+        file, line, _ = trace.location_or_empty(taking.aux)
         if (event.file, event.line) == (file, line):
-            returned = event
-    return (returned.file, returned.line, returned.name) if not returned.name.endswith("()") else None
+            taking = event
+    return (taking.file, taking.line, taking.name) if not taking.name.endswith("()") else None
+
+
+def find_writing_line(a: Run, b: Run, end_event: int) -> tuple[str, int, str] | None:
+    """(file, line, path): where a run wrote the last file that it then read, and that held something else in the other.
+
+    Only what was read up to event `end_event` counts. What a variable gets from such a file differs since the writing.
+    """
+    one, other = a.traces.main, b.traces.main
+    if one is None or other is None:
+        return None
+    read_by_other = {event.text: event.outputs for event in select_events(other, (f.FILE,))}
+    written: dict[str, tuple[str, int, str]] = {}
+    found = None
+    for event in select_events(one, (f.FILE, f.FACT), end_event):
+        if event.kind == f.FACT and event.name == WRITTEN:
+            written[event.text] = (event.file, event.line, event.text)
+        elif event.kind == f.FILE and read_by_other.get(event.text, event.outputs) != event.outputs:
+            found = written.get(event.text, found)
+    return found
 
 
 def select_variable_events(trace: Trace) -> list[Event]:
