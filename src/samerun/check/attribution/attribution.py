@@ -10,9 +10,12 @@ from samerun.base.records import Fix, FoundCause
 from samerun.base.source_edits import make_source_patch
 from samerun.check.attribution import confirmation, native_entropy
 from samerun.check.attribution.confirmation import (
+    MOST_EXPERIMENTS,
     confirm_by_experiment,
+    find_decisive_line_of_several,
+    find_decisive_reading_by_pinning,
     is_mere_clock_or_entropy_reading,
-    limit_pins_to_line_if_ambiguous,
+    limit_pins_to_line,
     with_suspect_sources_pinned,
 )
 from samerun.check.attribution.variable_experiments import (
@@ -48,7 +51,6 @@ from samerun.record import pins
 from samerun.record.config import TensorCapture
 from samerun.record.trace import format as f
 
-MOST_EXPERIMENTS = 5
 MOST_LINE_TRACES = 3
 """How often two runs are traced line by line to find where they part."""
 ALL_SOURCES = (
@@ -104,6 +106,7 @@ def attribute_rerun_difference_by_experiments(
     others = [s for s in listed if s.pins and s.rank < 5]
     tried = 0
     settled: set[tuple[str, ...]] = set()
+    refuted: list[Suspect] = []
     for suspect in drop_suspects_with_repeated_experiment(listed):
         if not suspect.pins:
             if suspect.rank < 1.5:
@@ -119,12 +122,10 @@ def attribute_rerun_difference_by_experiments(
                 readings = [s for s in listed if is_mere_clock_or_entropy_reading(s) and s.pins == suspect.pins]
                 which = find_decisive_reading_by_pinning(search, situation, plan, readings)
             if which is not None:
-                return make_attributed_cause(
-                    replace(which, certain=True), rerun_and_measure_difference(search, situation, plan, plan), others
-                )
+                return make_attributed_cause(which, rerun_and_measure_difference(search, situation, plan, plan), others)
             settled.add(suspect.pins)
             continue
-        names = limit_pins_to_line_if_ambiguous(suspect, listed)
+        names = limit_pins_to_line(suspect)
         # pinned already, because a finding before this one was
         if not suspect.without and set(names) <= set(plan.watch.pins):
             continue
@@ -133,37 +134,17 @@ def attribute_rerun_difference_by_experiments(
             return make_attributed_cause(
                 replace(suspect, certain=True), rerun_and_measure_difference(search, situation, plan, plan), others
             )
+        refuted.append(suspect)
+    for pin in dict.fromkeys(suspect.pins for suspect in refuted if set(suspect.pins) <= set(pins.SEPARABLE)):
+        together = [suspect for suspect in refuted if suspect.pins == pin]
+        decisive = find_decisive_line_of_several(search, situation, plan, together)
+        if decisive is not None:
+            elements = rerun_and_measure_difference(search, situation, plan, plan)
+            return make_attributed_cause(decisive, elements, others)
     pinned_environment = {"address_layout", "hash_seed", "listing_order", "memory"}
     if not pinned_environment <= pinned_variation_names and not has_same_inputs_but_other_outputs(situation):
         return None
     return attribute_by_line_trace(search, situation, rerun_and_measure_difference(search, situation, plan, plan))
-
-
-def find_decisive_reading_by_pinning(
-    search: AttributionSearch, situation: Situation, plan: Plan, readings: Sequence[Suspect]
-) -> Suspect | None:
-    """The reading of one source that makes the difference; None if the difference stays with the source pinned.
-
-    All readings are pinned first: a program reads clocks and names of temporary files at many lines, and often compares
-    one reading with another. Then each line is pinned alone, the likeliest first. If no line suffices alone, the
-    likeliest is returned (decision 33).
-    """
-    likeliest = readings[0]
-    source = likeliest.pins[0]
-    if not confirm_by_experiment(search, situation, plan, likeliest, f"pinned-{source}", likeliest.pins):
-        return None
-    lines = list({(s.file, s.line): s for s in readings}.values())
-    for number, suspect in enumerate(lines[:MOST_EXPERIMENTS] if len(lines) > 1 else [], 1):
-        if confirm_by_experiment(
-            search,
-            situation,
-            plan,
-            suspect,
-            f"pinned-{source}-{number}",
-            limit_pins_to_line_if_ambiguous(suspect, readings),
-        ):
-            return suspect
-    return likeliest
 
 
 def attribute_by_line_trace(
@@ -303,7 +284,7 @@ def drop_suspects_with_repeated_experiment(suspects: Sequence[Suspect]) -> list[
     result = []
     for suspect in suspects:
         at = (suspect.file, suspect.line) if pins.MEMORY in suspect.pins else ()  # its line is varied as well
-        key = (suspect.pins, suspect.without, *limit_pins_to_line_if_ambiguous(suspect, suspects), at)
+        key = (suspect.pins, suspect.without, *limit_pins_to_line(suspect), at)
         if not suspect.pins or key not in seen:
             result.append(suspect)
         seen.add(key)

@@ -127,7 +127,7 @@ def intercept_unseeded_creation(recorder: Recorder) -> None:
             owner = stack_frames.find_unseeded_owner_line()
             if owner is not None:
                 recorder.emit_host_event(f.CREATE, "numpy.Generator", aux="owner", flags=f.UNSEEDED, user_line=owner)
-            if recorder.is_pinned_here(pins.NUMPY_GENERATOR):
+            if recorder.is_pinned_here(pins.NUMPY_GENERATOR, user_line):
                 return int.from_bytes(stream((bits + 7) // 8), "little") >> (-bits % 8)
             recorder.thread.inside_samerun += 1  # it reads os.urandom, which is not the program's own doing
             try:
