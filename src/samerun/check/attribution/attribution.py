@@ -18,6 +18,7 @@ from samerun.check.attribution.confirmation import (
     limit_pins_to_line,
     with_suspect_sources_pinned,
 )
+from samerun.check.attribution.draw_experiments import find_decisive_draw
 from samerun.check.attribution.variable_experiments import (
     DecisiveVariable,
     VariableExperiments,
@@ -131,16 +132,15 @@ def attribute_rerun_difference_by_experiments(
             continue
         tried += 1
         if confirm_by_experiment(search, situation, plan, suspect, f"pinned-{tried}", names):
-            return make_attributed_cause(
-                replace(suspect, certain=True), rerun_and_measure_difference(search, situation, plan, plan), others
-            )
+            decisive = find_decisive_draw(search, situation, plan, replace(suspect, certain=True))
+            elements = rerun_and_measure_difference(search, situation, plan, plan)
+            return make_attributed_cause(decisive, elements, others)
         refuted.append(suspect)
     for pin in dict.fromkeys(suspect.pins for suspect in refuted if set(suspect.pins) <= set(pins.SEPARABLE)):
         together = [suspect for suspect in refuted if suspect.pins == pin]
-        decisive = find_decisive_line_of_several(search, situation, plan, together)
-        if decisive is not None:
-            elements = rerun_and_measure_difference(search, situation, plan, plan)
-            return make_attributed_cause(decisive, elements, others)
+        found = find_decisive_line_of_several(search, situation, plan, together)
+        if found is not None:
+            return make_attributed_cause(found, rerun_and_measure_difference(search, situation, plan, plan), others)
     pinned_environment = {"address_layout", "hash_seed", "listing_order", "memory"}
     if not pinned_environment <= pinned_variation_names and not has_same_inputs_but_other_outputs(situation):
         return None

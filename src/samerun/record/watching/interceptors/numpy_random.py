@@ -18,6 +18,7 @@ from samerun.record.trace import format as f
 from samerun.record.watching import stack_frames
 from samerun.record.watching.interceptor import (
     Interceptor,
+    draw_freely,
     pin_seed_if_asked,
     wrap_attribute,
     wrap_builtin_method,
@@ -67,12 +68,16 @@ def intercept_global_draws(recorder: Recorder, numpy_random: Any) -> None:
     def global_state() -> bytes:
         return digest_numpy_random_state(get_state(legacy=False))
 
+    freed = recorder.has_pin_anywhere(pins.FREE)
+
     def wrap_draw(original: Any) -> Any:
         name = original.__name__
 
         def drawing(*args: Any, **kwargs: Any) -> Any:
             if not recorder.thread.inside_samerun and not recorder.stopped:
                 recorder.record_draw_at_user_line("numpy", name, global_state)
+                if freed and recorder.is_pinned_here(pins.FREE):
+                    return draw_freely(recorder, original.__self__, lambda: original(*args, **kwargs))
             return original(*args, **kwargs)
 
         drawing.__module__, drawing.__qualname__ = "numpy.random", name

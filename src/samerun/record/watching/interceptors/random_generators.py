@@ -16,6 +16,7 @@ from samerun.record.trace import format as f
 from samerun.record.watching import stack_frames
 from samerun.record.watching.interceptor import (
     Interceptor,
+    draw_freely,
     pin_seed_if_asked,
     wrap_attribute,
     wrap_builtin_method,
@@ -42,12 +43,16 @@ def pin_and_intercept_python_random(recorder: Recorder, random: Any) -> None:
     def global_state() -> bytes:
         return digest_python_random_state(get_state())
 
+    freed = recorder.has_pin_anywhere(pins.FREE)
+
     def wrap_draw(original: Any) -> Any:
         name = original.__name__
 
         def drawing(*args: Any, **kwargs: Any) -> Any:
             if not recorder.thread.inside_samerun and not recorder.stopped:
                 recorder.record_draw_at_user_line("python", name, global_state)
+                if freed and recorder.is_pinned_here(pins.FREE):
+                    return draw_freely(recorder, original.__self__, lambda: original(*args, **kwargs))
             return original(*args, **kwargs)
 
         return drawing
