@@ -138,6 +138,23 @@ print(os.urandom(8), uuid.uuid4(), random.Random().random(), torch.Generator().s
     assert not set(free.split()) & set(free_again.split())
 
 
+def test_temporary_names_are_the_same_although_an_earlier_run_left_its_files(tmp_path: Path) -> None:
+    program = """\
+import os, tempfile
+folder = tempfile.mkdtemp(dir="..", prefix="run-")
+open(os.path.join(folder, "model"), "w").close()
+other = tempfile.NamedTemporaryFile(dir="..", delete=False)
+print(folder, other.name, sorted(os.listdir(folder)))
+"""
+    (tmp_path / "here").mkdir()
+    names = set()
+    for number in range(3):
+        folder = tmp_path / "here" / "work"  # the traces of all runs of a check lie side by side
+        names.add(run(program, folder, pins=("entropy",)).stdout)
+        folder.rename(tmp_path / "here" / f"done-{number}")
+    assert len(names) == 1
+
+
 def test_draws_that_are_free_at_one_line_leave_the_others_as_they_are(tmp_path: Path) -> None:
     program = """\
 import numpy, random

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from watched_program import run
 
 from samerun.check.evidence.line_search import find_first_differing_variable
@@ -114,6 +115,9 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "nested": ({"a": [{"b": (1, {2, 3})}], "c": frozenset("xy")}, {"c": 1, "a": []}),
     "deque": (deque([3, 1, 2]), deque([1, 2, 3])),
     "array": (np.arange(6.0).reshape(2, 3), np.zeros(2)),
+    "tensor": (torch.arange(6.0).reshape(2, 3), torch.zeros(2, 3)),
+    "other tensor": (torch.tensor([[True, False], [True, True]]).T, torch.zeros(3)),
+    "no tensor": (torch.zeros(0, 2), None),
     "scalar": (np.float32(0.1), np.float32(0.2)),
     "attributes": (Box(name="a", inner=Box(n=[1, 2])), Box(name="b", inner=Box(n=[2]))),
 }
@@ -124,8 +128,16 @@ def test_a_value_is_rebuilt(name: str) -> None:
     value, other = VALUES[name]
     made = rebuild(describe(value, [0]), other, ObjectPool())
     assert digest_variable(made) == digest_variable(value)
-    if isinstance(value, (dict, deque, Box)):
+    if isinstance(value, (dict, deque, Box)) or name == "tensor":
         assert made is other  # changed in place
+
+
+def test_modules_are_put_in_order() -> None:
+    layers = [torch.nn.Sequential(torch.nn.Linear(3, 3)) for _ in range(4)]
+    present = [layers[n] for n in (2, 0, 3, 1)]
+    assert digest_variable(present) != digest_variable(layers)
+    made = rebuild(describe(layers, [0]), present, ObjectPool({"present": list(present)}))
+    assert all(one is other for one, other in zip(made, layers, strict=True))
 
 
 def test_objects_are_put_in_order_but_not_made() -> None:

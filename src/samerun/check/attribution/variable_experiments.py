@@ -78,6 +78,8 @@ class VariableExperiments:
             if found is None:
                 break
             if self._is_computed_where_difference_shows(found):
+                if self.unheld:
+                    break
                 return self._make_decisive_variable(found, "the first operator that differs is on this line")
             names = [*held, found.taken_by] if found.taken_by is not None else []
             pair = self._run_held(names, len(self.innocent) + len(self.unheld) + 1) if names else None

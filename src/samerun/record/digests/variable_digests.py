@@ -11,9 +11,10 @@ from xxhash import xxh3_128_digest
 
 from samerun.record.config import CONFIG_VARIABLE
 from samerun.record.digests.digest import digest
-from samerun.record.digests.state_digests import dict_items_bypassing_overrides
+from samerun.record.digests.state_digests import dict_items_bypassing_overrides, named_buffers, named_parameters
 
 MAX_DEPTH, MAX_ITEMS = 5, 2000
+FIRST_ELEMENTS = 256
 MODULES_WITH_ADDRESSES = ("builtins", "ctypes")
 """Objects of types from here hold addresses (a library's handle), and are compared by type."""
 
@@ -36,6 +37,23 @@ def is_environment_copy(value: Any) -> bool:
         if isinstance(first, str) and (first in own or first.upper().startswith(CONFIG_VARIABLE)):
             return True
     return False
+
+
+def digest_module(module: Any, attributes: dict[str, Any], depth: int) -> bytes:
+    """Digest of a module: its class, its own attributes, its submodules, and the beginning of each tensor in it.
+
+    Modules of one class differ in their weights, which lie deeper than other objects are looked into.
+    """
+    parts = [type(module).__qualname__.encode()]
+    for name, tensor in (*named_parameters(module), *named_buffers(module)):
+        flat = tensor.detach()
+        if flat.is_contiguous():
+            flat = flat.view(-1)[:FIRST_ELEMENTS]
+        parts += [f"{name}{tuple(tensor.shape)}".encode(), digest(flat)]
+    own = {name: value for name, value in attributes.items() if not name.startswith("_")}
+    parts.append(digest_variable(own, depth + 1))
+    parts += [digest_variable(each, depth + 1) for _, each in dict_items_bypassing_overrides(attributes["_modules"])]
+    return xxh3_128_digest(b"".join(parts))
 
 
 def digest_variable(value: Any, depth: int = 0) -> bytes:
@@ -64,6 +82,8 @@ def digest_variable(value: Any, depth: int = 0) -> bytes:
     if type(value).__module__ == "numpy" and hasattr(value, "tobytes") and not value.dtype.hasobject:
         return xxh3_128_digest(f"{value.dtype}{value.shape}".encode() + value.tobytes())
     held = getattr(value, "__dict__", None)
+    if isinstance(held, dict) and "_parameters" in held and "_modules" in held:
+        return digest_module(value, held, depth)
     if isinstance(held, dict) and not isinstance(value, type) and type(value).__module__ not in MODULES_WITH_ADDRESSES:
         return xxh3_128_digest(type(value).__qualname__.encode() + digest_variable(dict(held), depth + 1))
     return xxh3_128_digest(type(value).__qualname__.encode())

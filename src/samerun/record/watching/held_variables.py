@@ -113,10 +113,14 @@ def describe(value: Any, count: list[int], depth: int = 0) -> tuple[Any, ...]:
         return kind, [(describe(k, count, depth + 1), describe(v, count, depth + 1)) for k, v in value.items()]
     if is_plain_array(value) and value.nbytes <= MAX_ARRAY_BYTES:
         return "array", value.dtype.str, value.shape, value.tobytes()
+    if is_plain_tensor(value) and value.nbytes <= MAX_ARRAY_BYTES:
+        return "tensor", str(value.dtype).removeprefix("torch."), tuple(value.shape), bytes_of_tensor(value)
     held = getattr(value, "__dict__", None)
     attributes = None
-    if type(held) is dict and not isinstance(value, type) and "_parameters" not in held:
-        attributes = [(k, describe(v, count, depth + 1)) for k, v in held.items() if type(k) is str]
+    if type(held) is dict and not isinstance(value, type):  # of a module only what it has besides its tensors
+        is_module = "_parameters" in held
+        names = [name for name in held if type(name) is str and not (is_module and name.startswith("_"))]
+        attributes = [(name, describe(held[name], count, depth + 1)) for name in names]
     return "object", digest_variable(value), kind, attributes
 
 
@@ -157,6 +161,14 @@ def rebuild(recipe: Any, current: Any, pool: ObjectPool) -> Any:
         numpy: Any = sys.modules["numpy"]
         array = numpy.frombuffer(recipe[3], recipe[1]).reshape(recipe[2]).copy()
         return array if recipe[2] or type(current).__name__ == "ndarray" else array[()]
+    if kind == "tensor":
+        torch: Any = sys.modules["torch"]
+        dtype = getattr(torch, parts)
+        flat = torch.frombuffer(bytearray(recipe[3]), dtype=dtype) if recipe[3] else torch.empty(0, dtype=dtype)
+        tensor = flat.reshape(recipe[2])
+        if is_plain_tensor(current) and (current.dtype, current.shape) == (tensor.dtype, tensor.shape):
+            return current.copy_(tensor)
+        return tensor.clone()
     return rebuild_object(recipe, current, pool)
 
 
@@ -179,6 +191,23 @@ def rebuild_object(recipe: Any, current: Any, pool: ObjectPool) -> Any:
 def is_plain_array(value: Any) -> bool:
     """Whether a value is an array or a scalar of NumPy that consists of bytes."""
     return type(value).__module__ == "numpy" and hasattr(value, "tobytes") and not value.dtype.hasobject
+
+
+def is_plain_tensor(value: Any) -> bool:
+    """Whether a value is a tensor in the memory of this process that is not part of a graph of gradients."""
+    torch = sys.modules.get("torch")
+    return (
+        torch is not None
+        and type(value) is torch.Tensor
+        and value.device.type == "cpu"
+        and value.layout is torch.strided
+        and not (value.requires_grad or value.is_quantized or value.is_conj() or value.is_neg())
+    )
+
+
+def bytes_of_tensor(tensor: Any) -> bytes:
+    torch: Any = sys.modules["torch"]
+    return bytes(tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy())
 
 
 class ObjectPool:
