@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from typing import NamedTuple
 
 from samerun.check.execution.runner import Run
 from samerun.record.trace import format as f
@@ -37,6 +37,29 @@ class DifferingVariable:
         return f"`{self.variable}` is the first variable that differs, after line {self.line}"
 
 
+class VariableEvent(NamedTuple):
+    """A new value of a variable. `called_from`: of a function's result, the line that called the function."""
+
+    name: str
+    file: str
+    line: int
+    value: bytes
+    called_from: tuple[str, int] | None
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        return self.name, self.file, self.line
+
+    @staticmethod
+    def of(event: Event, trace: Trace) -> VariableEvent:
+        called_from = trace.location_or_empty(event.aux)[:2] if event.name.endswith("()") else None
+        return VariableEvent(event.name, event.file, event.line, event.outputs, called_from)
+
+
+LOOK_AHEAD = 64
+"""So many events further on, one run may have the event that the other has here."""
+
+
 def find_first_differing_variable(
     a: Run, b: Run, passed_over: Collection[DifferingVariable] = ()
 ) -> DifferingVariable | None:
@@ -47,34 +70,62 @@ def find_first_differing_variable(
     one, other = a.traces.main, b.traces.main
     if one is None or other is None:
         return None
-    differing: list[Event] = []
-    for x, y in zip_longest(select_variable_events(one), select_variable_events(other)):
-        if x is None or y is None or (x.name, x.file, x.line) != (y.name, y.file, y.line):
-            differing += [event for event in (x or y,) if event is not None]
-            break
-        if x.outputs != y.outputs:
-            differing.append(x)
-    for at, event in enumerate(differing):
+    differing = list_differing_variable_events(one, other)
+    for at, (event, end_event) in enumerate(differing):
         if not any(DifferingVariable(event.file, n, event.name) in passed_over for n in (event.line, 0)):
-            return DifferingVariable(
-                event.file, event.line, event.name, find_variable_taking_result(one, differing[at:]), event.index
-            )
+            taken_by = find_variable_taking_result([each for each, _ in differing[at:]])
+            return DifferingVariable(event.file, event.line, event.name, taken_by, end_event)
     return None
 
 
-def find_variable_taking_result(trace: Trace, differing: list[Event]) -> tuple[str, int, str] | None:
+def list_differing_variable_events(one: Trace, other: Trace) -> list[tuple[VariableEvent, int]]:
+    """The events of variables that differ, in order, each with its position in the first trace.
+
+    A variable that keeps its value for once has no event: the next ones are looked at to see which run has one more.
+    Nothing counts behind the place where the runs go separate ways.
+    """
+    events_a, events_b = select_variable_events(one), select_variable_events(other)
+    differing: list[tuple[VariableEvent, int]] = []
+    i = j = 0
+    while i < len(events_a) or j < len(events_b):
+        position = events_a[i].index if i < len(events_a) else one.count
+        x = VariableEvent.of(events_a[i], one) if i < len(events_a) else None
+        y = VariableEvent.of(events_b[j], other) if j < len(events_b) else None
+        if x is not None and y is not None and x.key == y.key:
+            if x.value != y.value:
+                differing.append((x, position))
+            i, j = i + 1, j + 1
+            continue
+        ahead_in_a = count_events_before(events_a[i : i + LOOK_AHEAD], y)
+        ahead_in_b = count_events_before(events_b[j : j + LOOK_AHEAD], x)
+        more_in_b = y is not None and ahead_in_b < ahead_in_a
+        extra = y if more_in_b or x is None else x
+        assert extra is not None
+        differing.append((extra, position))
+        if ahead_in_a == ahead_in_b == LOOK_AHEAD:
+            break
+        i, j = (i, j + 1) if more_in_b else (i + 1, j)
+    return differing
+
+
+def count_events_before(events: list[Event], wanted: VariableEvent | None) -> int:
+    """How many events come before one of the wanted variable; `LOOK_AHEAD` if none does."""
+    key = wanted.key if wanted is not None else None
+    return next((n for n, event in enumerate(events) if (event.name, event.file, event.line) == key), LOOK_AHEAD)
+
+
+def find_variable_taking_result(differing: list[VariableEvent]) -> tuple[str, int, str] | None:
     """(file, line, name) of the variable that takes what a function returns in the first of these events.
 
     It is set on the line that the function was called from; None if no variable is, as in `print(name())`.
     """
     taking = differing[0]
     for event in differing[1:]:
-        if not taking.name.endswith("()"):
+        if taking.called_from is None:
             break
-        file, line, _ = trace.location_or_empty(taking.aux)
-        if (event.file, event.line) == (file, line):
+        if (event.file, event.line) == taking.called_from:
             taking = event
-    return (taking.file, taking.line, taking.name) if not taking.name.endswith("()") else None
+    return (taking.file, taking.line, taking.name) if taking.called_from is None else None
 
 
 def find_writing_line(a: Run, b: Run, end_event: int) -> tuple[str, int, str] | None:
