@@ -84,6 +84,44 @@ numbers = [vocabulary.index(word) for word in words]
 """
 
 
+READ = {
+    "a clock in another module": ("""
+import time
+from seeding import fresh_seed
+started = time.time()
+torch.manual_seed(fresh_seed())
+numbers = torch.rand(7).tolist()
+print(time.time() - started)
+""", "import time\n\n\ndef fresh_seed():\n    return time.time_ns() % 2**32  # WRONG\n", "time"),
+    "bytes of the system below a UUID": ("""
+import uuid
+from seeding import noise
+name = uuid.uuid4().hex
+numbers = noise(7)
+print(name)
+""", "import os\n\n\n\ndef noise(count):\n    return list(os.urandom(count))  # WRONG\n", "os-entropy"),
+    "a shuffle below a code name": ("""
+from seeding import shuffled
+name = f"{random.choice(words)}-{random.randint(0, 999)}"
+print(name)
+numbers = shuffled(7)
+""", "import random\n\n\ndef shuffled(count):\n    numbers = list(range(count))\n"
+     "    random.shuffle(numbers)  # WRONG\n    return numbers\n", "unseeded-python"),
+}  # fmt: skip
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", READ)
+def test_what_another_module_reads_or_draws_is_named_there(name: str, tmp_path: Path) -> None:
+    program, module, kind = READ[name]
+    (tmp_path / "train.py").write_text(BEGIN + program + END)
+    (tmp_path / "seeding.py").write_text(module.replace("  # WRONG", ""))
+    wrong = next(n for n, line in enumerate(module.splitlines(), 1) if "# WRONG" in line)
+    _, report = check(["--vary", "rerun,hash_seed,listing_order,memory", "train.py"], tmp_path, OMP_NUM_THREADS="1")
+    cause = report["cause"]
+    assert (cause["kind"], cause["file"], cause["line"], cause["certain"]) == (kind, "seeding.py", wrong, True), cause
+
+
 def line_of_cause(program: str, folder: Path) -> tuple[int, dict[str, Any]]:
     """How far from the line with the hazard the report names one, and the cause."""
     text = BEGIN + program + END
