@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from samerun.check.attribution import confirmation
+from samerun.check.attribution.draw_experiments import find_decisive_draw
 from samerun.check.evidence.situation import Suspect
 from samerun.check.plan import Plan
 from samerun.record.config import WatchConfig
+from samerun.record.trace import format as f
 
 PARTED = SimpleNamespace(role="main", thread="main", ordinal=1)
 NUMBER = itertools.count()
@@ -92,3 +94,64 @@ def test_a_race_that_is_lost_later_is_the_same_race() -> None:
     )
     assert confirmation.is_at_same_operator(later, first)  # type: ignore[arg-type]
     assert not confirmation.is_at_same_operator(elsewhere, first)  # type: ignore[arg-type]
+
+
+class ReadingProgram(Program):
+    """Runs of a program whose results depend on what some lines read from the clock."""
+
+    def __init__(self, lines: tuple[int, ...]) -> None:
+        super().__init__("")
+        self.lines = lines
+
+    def run_and_record(self, plan: Plan, name: str, labels: tuple[str, ...] = ()) -> Any:
+        self.made += 1
+        names = plan.watch.pins
+        values = [
+            f"held at {plan.watch.pin_variant}" if {"clock", f"clock@train.py:{line}"} & set(names) else next(NUMBER)
+            for line in self.lines
+        ]
+        return SimpleNamespace(exit_code=0, result=values, traces=SimpleNamespace(traces={}))
+
+
+@pytest.mark.parametrize(
+    ("read", "matter", "expected"),
+    [
+        ((5, 3), (5,), (5, True, False)),
+        ((5, 3), (3,), (3, True, False)),  # the likeliest is only logged
+        ((5, 3), (3, 5), (5, True, True)),  # both ends of a duration
+        ((7, 5, 3), (3, 5), (5, True, True)),  # a reading beside them that can be left free
+        ((5, 3), (9,), (5, False, False)),  # a library reads it: no line of the user's is why
+        ((5,), (9,), None),
+        ((5,), (5,), (5, True, False)),
+    ],
+)
+def test_the_line_of_a_reading_is_certain_only_if_it_was_tested(
+    read: tuple[int, ...], matter: tuple[int, ...], expected: tuple[int, bool, bool] | None
+) -> None:
+    program: Any = ReadingProgram(matter)
+    run = program.run_and_record(Plan(("x",), ("x",), WatchConfig(folder="")), "")
+    situation: Any = SimpleNamespace(a=run, b=run, difference=PARTED)
+    readings = [Suspect("time", "train.py", line, (), 5.5, ("clock",)) for line in read]
+    plan = Plan(("x",), ("x",), WatchConfig(folder=""))
+    found = confirmation.find_decisive_reading_by_pinning(program, situation, plan, readings)
+    assert (found and (found.line, found.certain, "together" in "".join(found.evidence))) == expected
+
+
+@pytest.mark.parametrize(
+    ("matters", "expected"),
+    [((9,), (9, True)), ((4,), (4, True)), ((4, 9), (4, True)), ((20,), (4, False))],
+)
+def test_the_draw_that_results_depend_on_is_named(matters: tuple[int, ...], expected: tuple[int, bool]) -> None:
+    class Drawing(Program):
+        def run_and_record(self, plan: Plan, name: str, labels: tuple[str, ...] = ()) -> Any:
+            free = [next(NUMBER) for line in matters if f"free@train.py:{line}" in plan.watch.pins]
+            return SimpleNamespace(result=free)
+
+    events = [
+        SimpleNamespace(kind=f.DRAW, name="python", file="train.py", line=line, text="choice") for line in (4, 6, 9)
+    ]
+    situation: Any = SimpleNamespace(host_events=events, difference=PARTED)
+    plan = Plan(("x",), ("x",), WatchConfig(folder=""))
+    suspect = Suspect("unseeded-python", "train.py", 4, ("why", "no seed"), 2, ("python",), certain=True)
+    found = find_decisive_draw(Drawing(""), situation, plan, suspect)  # type: ignore[arg-type]
+    assert (found.line, found.certain) == expected

@@ -138,6 +138,43 @@ print(os.urandom(8), uuid.uuid4(), random.Random().random(), torch.Generator().s
     assert not set(free.split()) & set(free_again.split())
 
 
+def test_temporary_names_are_the_same_although_an_earlier_run_left_its_files(tmp_path: Path) -> None:
+    program = """\
+import os, tempfile
+folder = tempfile.mkdtemp(dir="..", prefix="run-")
+open(os.path.join(folder, "model"), "w").close()
+other = tempfile.NamedTemporaryFile(dir="..", delete=False)
+print(folder, other.name, sorted(os.listdir(folder)))
+"""
+    (tmp_path / "here").mkdir()
+    names = set()
+    for number in range(3):
+        folder = tmp_path / "here" / "work"  # the traces of all runs of a check lie side by side
+        names.add(run(program, folder, pins=("entropy",)).stdout)
+        folder.rename(tmp_path / "here" / f"done-{number}")
+    assert len(names) == 1
+
+
+def test_draws_that_are_free_at_one_line_leave_the_others_as_they_are(tmp_path: Path) -> None:
+    program = """\
+import numpy, random
+random.seed(1), numpy.random.seed(1)
+words = list("abcdefghijklmnop")
+random.shuffle(words)
+print("".join(words), numpy.random.permutation(12), random.random(), numpy.random.rand())
+print(random.random(), numpy.random.rand())
+"""
+    outcomes = []
+    for folder in ("one", "other"):
+        pins = tuple(f"free@{tmp_path / folder / 'program.py'}:{line}" for line in (4, 5))
+        outcomes.append(run(program, tmp_path / folder, pins=pins).stdout.splitlines())
+    usual = run(program, tmp_path / "usual").stdout.splitlines()
+    (free, kept), (free_again, kept_again) = outcomes
+    assert kept == kept_again == usual[1]
+    assert len({free.split()[0], free_again.split()[0], usual[0].split()[0]}) == 3
+    assert len({free.split()[-1], free_again.split()[-1], usual[0].split()[-1]}) == 3
+
+
 @pytest.mark.parametrize(
     ("labels", "asked", "limit"),
     [

@@ -54,6 +54,18 @@ class DataReplay:
     streams: bool = False
 
 
+@dataclass(frozen=True)
+class HeldVariables:
+    """Save the values of variables (`keep`), or give them those of another run: see record.watching.held_variables.
+
+    variables: (file, line, name) of each, as the events of followed lines have them.
+    """
+
+    folder: str
+    keep: bool
+    variables: tuple[tuple[str, int, str], ...]
+
+
 # What is written down with the numbers of a step, by these names.
 GRADIENTS_DROPPED = "gradients set to zero between a backward pass and the step"
 RECOMPUTED = "recomputed without random states"
@@ -122,6 +134,8 @@ class WatchConfig:
     """Which of their fixed values those sources have: see samerun.record.pins.set_pin_variant."""
     trace_lines: bool = False
     """Trace the user's own lines and record the values of their variables."""
+    held_variables: HeldVariables | None = None
+    """With `trace_lines`: save the values of some variables, or hold them at those of another run."""
     capture: TensorCapture | None = None
     executions: int = 0
     """Execute every operator this many times in one run and compare the results; 0: once, as the program does."""
@@ -158,6 +172,10 @@ class WatchConfig:
             raw["capture"] = TensorCapture(**raw["capture"])
         if raw.get("kept_states"):
             raw["kept_states"] = KeptStates(raw["kept_states"]["folder"], tuple(raw["kept_states"]["parts"]))
+        if raw.get("held_variables"):
+            held = raw["held_variables"]
+            names = tuple((file, line, name) for file, line, name in held["variables"])
+            raw["held_variables"] = HeldVariables(held["folder"], held["keep"], names)
         if raw.get("numbers"):
             asked = raw["numbers"]
             raw["numbers"] = NumbersRequest(
@@ -200,6 +218,7 @@ __all__ = [
     "ROLE_VARIABLE",
     "STARTED_FILE",
     "DataReplay",
+    "HeldVariables",
     "KeptStates",
     "NumbersRequest",
     "TensorCapture",

@@ -43,6 +43,11 @@ EAGER = "eager"
 """torch.compile does nothing."""
 MEMORY = "memory"
 """Fresh memory holds zeros."""
+SEED = "seed"
+"""At one line only: whatever number a generator is seeded with there, it gets a fixed one."""
+FREE = "free"
+"""At one line only: draws from a global generator of Python's or NumPy's get other numbers in every run there. The
+generator goes on as it would, so that draws at other lines stay as they are."""
 STAT = "stat"
 """File timestamps are constant."""
 

@@ -57,6 +57,25 @@ def test_all_of_the_environment_is_not_a_value(tmp_path: Path) -> None:
     assert named == ("seed", False, True)  # what is asked for by name is one
 
 
+FRIENDS = """
+friends = {"ann": {"bob", "cyd", "dan"}, "bob": {"ann", "eve"}, "cyd": {"ann", "dan", "gil"}, "eve": {"bob", "cyd"}}
+edges = []
+for person, others in friends.items():
+    for other in others:  # order
+        edges.append(person)
+"""
+
+
+def test_a_variable_that_keeps_its_value_for_once_is_the_one_that_differs(tmp_path: Path) -> None:
+    """Whether the last friend of one is the first of the next depends on the order of the sets."""
+    script = tmp_path / "program.py"
+    script.write_text(FRIENDS)
+    seeds = [run(script, tmp_path / str(n), environment={"PYTHONHASHSEED": str(n)}, trace_lines=True) for n in range(6)]
+    first: Any = seeds[0]
+    found = [find_first_differing_variable(first, each) for each in seeds[1:]]  # type: ignore[arg-type]
+    assert {(one.variable, one.line) for one in found if one is not None} == {("other", first.line("order"))}
+
+
 def test_packages_in_a_folder_of_their_own_are_no_user_code(tmp_path: Path) -> None:
     """`pip install --target`: the folder is put on PYTHONPATH."""
     for name in ("packages/thing-1.0.dist-info", "packages/thing", "own/mine"):

@@ -10,10 +10,20 @@ from samerun.base.records import Fix, FoundCause
 from samerun.base.source_edits import make_source_patch
 from samerun.check.attribution import confirmation, native_entropy
 from samerun.check.attribution.confirmation import (
+    MOST_EXPERIMENTS,
     confirm_by_experiment,
+    find_decisive_line_of_several,
+    find_decisive_reading_by_pinning,
     is_mere_clock_or_entropy_reading,
-    limit_pins_to_line_if_ambiguous,
+    limit_pins_to_line,
     with_suspect_sources_pinned,
+)
+from samerun.check.attribution.draw_experiments import find_decisive_draw
+from samerun.check.attribution.variable_experiments import (
+    DecisiveVariable,
+    VariableExperiments,
+    find_decisive_seed,
+    is_seed_suspect,
 )
 from samerun.check.causes.table import cause_of_kind, find_suspects
 from samerun.check.evidence.line_search import (
@@ -42,7 +52,6 @@ from samerun.record import pins
 from samerun.record.config import TensorCapture
 from samerun.record.trace import format as f
 
-MOST_EXPERIMENTS = 5
 MOST_LINE_TRACES = 3
 """How often two runs are traced line by line to find where they part."""
 ALL_SOURCES = (
@@ -53,6 +62,13 @@ ROUNDING_CAUSES = ("thread-count", "cpu-capability", "batch-size")
 """Kinds that change last bits only."""
 KINDS_OF_VARIATION_CAUSE = {"worker-count": ("worker-seed", "worker-count")}
 """Variations that point to one of several kinds."""
+
+
+VARIED_AT_LINE = {"listing_order": "listing", "clock": "clock", "memory": "memory"}
+"""Variations that can act at one line alone or leave it out, and their names inside the recorded process."""
+MOST_LINES_VARIED = 6
+KINDS_SHOWING_ELSEWHERE = ("hash-order", "object-id", "listing-order", "environment-variable", "time")
+"""Kinds whose hazard usually stands before the line where the difference first shows."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +107,7 @@ def attribute_rerun_difference_by_experiments(
     others = [s for s in listed if s.pins and s.rank < 5]
     tried = 0
     settled: set[tuple[str, ...]] = set()
+    refuted: list[Suspect] = []
     for suspect in drop_suspects_with_repeated_experiment(listed):
         if not suspect.pins:
             if suspect.rank < 1.5:
@@ -106,51 +123,28 @@ def attribute_rerun_difference_by_experiments(
                 readings = [s for s in listed if is_mere_clock_or_entropy_reading(s) and s.pins == suspect.pins]
                 which = find_decisive_reading_by_pinning(search, situation, plan, readings)
             if which is not None:
-                return make_attributed_cause(
-                    replace(which, certain=True), rerun_and_measure_difference(search, situation, plan, plan), others
-                )
+                return make_attributed_cause(which, rerun_and_measure_difference(search, situation, plan, plan), others)
             settled.add(suspect.pins)
             continue
-        names = limit_pins_to_line_if_ambiguous(suspect, listed)
+        names = limit_pins_to_line(suspect)
         # pinned already, because a finding before this one was
         if not suspect.without and set(names) <= set(plan.watch.pins):
             continue
         tried += 1
         if confirm_by_experiment(search, situation, plan, suspect, f"pinned-{tried}", names):
-            return make_attributed_cause(
-                replace(suspect, certain=True), rerun_and_measure_difference(search, situation, plan, plan), others
-            )
+            decisive = find_decisive_draw(search, situation, plan, replace(suspect, certain=True))
+            elements = rerun_and_measure_difference(search, situation, plan, plan)
+            return make_attributed_cause(decisive, elements, others)
+        refuted.append(suspect)
+    for pin in dict.fromkeys(suspect.pins for suspect in refuted if set(suspect.pins) <= set(pins.SEPARABLE)):
+        together = [suspect for suspect in refuted if suspect.pins == pin]
+        found = find_decisive_line_of_several(search, situation, plan, together)
+        if found is not None:
+            return make_attributed_cause(found, rerun_and_measure_difference(search, situation, plan, plan), others)
     pinned_environment = {"address_layout", "hash_seed", "listing_order", "memory"}
     if not pinned_environment <= pinned_variation_names and not has_same_inputs_but_other_outputs(situation):
         return None
     return attribute_by_line_trace(search, situation, rerun_and_measure_difference(search, situation, plan, plan))
-
-
-def find_decisive_reading_by_pinning(
-    search: AttributionSearch, situation: Situation, plan: Plan, readings: Sequence[Suspect]
-) -> Suspect | None:
-    """The reading of one source that makes the difference; None if the difference stays with the source pinned.
-
-    All readings are pinned first: a program reads clocks and names of temporary files at many lines, and often compares
-    one reading with another. Then each line is pinned alone, the likeliest first. If no line suffices alone, the
-    likeliest is returned (decision 33).
-    """
-    likeliest = readings[0]
-    source = likeliest.pins[0]
-    if not confirm_by_experiment(search, situation, plan, likeliest, f"pinned-{source}", likeliest.pins):
-        return None
-    lines = list({(s.file, s.line): s for s in readings}.values())
-    for number, suspect in enumerate(lines[:MOST_EXPERIMENTS] if len(lines) > 1 else [], 1):
-        if confirm_by_experiment(
-            search,
-            situation,
-            plan,
-            suspect,
-            f"pinned-{source}-{number}",
-            limit_pins_to_line_if_ambiguous(suspect, readings),
-        ):
-            return suspect
-    return likeliest
 
 
 def attribute_by_line_trace(
@@ -166,12 +160,16 @@ def attribute_by_line_trace(
         if line is not None or run.timed_out:
             break
     if line is not None and uses_id_or_set(read_statement_source_or_empty(line.file, line.line)):
-        why = (line.evidence,)
+        why: tuple[str, ...] = (line.evidence,)
         suspect = Suspect("object-id", line.file, line.line, why, 0, (pins.ADDRESSES,))
         certain = not why_aslr_cannot_be_disabled() and confirm_by_experiment(
             search, situation, plan, suspect, "pinned-addresses", suspect.pins
         )
-        return make_attributed_cause(replace(suspect, certain=certain), elements)
+        found = find_decisive_variable_in_followed_runs(search, situation, (plan, plan), True) if certain else None
+        if found is not None:
+            line, why, certain = found.variable, found.evidence, found.certain
+        suspect = replace(suspect, file=line.file, line=line.line, evidence=why, certain=certain and found is not None)
+        return make_attributed_cause(suspect, elements)
     drawn = native_entropy.find_last_native_draw_suspect(run, line)
     if drawn is not None and confirm_by_experiment(search, situation, plan, drawn, "pinned-native", drawn.pins):
         return make_attributed_cause(replace(drawn, certain=True), elements)
@@ -205,32 +203,56 @@ def attribute_variation_difference(
     if any(s.kind == "environment-variable" for s in find_suspects(situation)):
         kinds = ("environment-variable",)
     matching = [s for s in find_suspects(situation) if s.kind in kinds]
-    if variation is not None and variation.name == "listing_order" and len(matching) > 1:
-        matching = (
-            find_suspects_that_differ_when_varied_alone(search, situation, varied, matching[:4], "listing") or matching
+    source = VARIED_AT_LINE.get(variation.name, "") if variation is not None else ""
+    # one of several variables that were read: which one matters is open
+    certain = len(matching) == 1 or all(s.kind != "environment-variable" for s in matching)
+    if source and len(matching) > 1:
+        alone = find_suspects_that_differ_when_varied_alone(
+            search, situation, varied, matching[:MOST_LINES_VARIED], source
         )
-    if variation is not None and variation.name in ("clock", "memory") and len(matching) > 1:
-        matching = (
-            find_suspects_that_differ_when_varied_alone(search, situation, varied, matching[:4], variation.name)
-            or matching
-        )
-    if matching:
-        return make_attributed_cause(replace(matching[0], certain=True), elements, matching[1:])
-    line = None
+        matching, certain = alone or matching, bool(alone)
+    if matching and is_seed_suspect(matching[0]):
+        decisive_seed = find_decisive_seed(search, situation, matching)
+        matching, certain = [decisive_seed] if decisive_seed is not None else [], True
+    if matching and (certain or source):
+        return make_attributed_cause(replace(matching[0], certain=certain), elements, matching[1:])
     # Names of temporary files, and moments that are only logged, would differ first.
-    others = (pins.ENTROPY,) if variation is not None and variation.name == "clock" else (pins.ENTROPY, pins.CLOCK)
-    named = plan.with_added_pins(*others), varied.with_added_pins(*others)
-    for _ in range(MOST_LINE_TRACES if kind == "object-id" else 1):  # addresses are not always in another order
-        line = line or rerun_and_find_differing_variable(search, *named, "followed")[0]
+    pinned = (pins.ENTROPY,) if variation is not None and variation.name == "clock" else (pins.ENTROPY, pins.CLOCK)
+    named = plan.with_added_pins(*pinned), varied.with_added_pins(*pinned)
+    decisive = find_decisive_variable_in_followed_runs(search, situation, named, kind == "object-id")
+    if decisive is not None:
+        line, why = decisive.variable, decisive.evidence
+        rivals = [Suspect(kind, each.file, each.line, (each.evidence,), 0) for each in decisive.rivals]
+        kind = matching[0].kind if matching else kind
+        suspect = Suspect(kind, line.file, line.line, why, 0, certain=decisive.certain)
+        return make_attributed_cause(suspect, elements, rivals)
+    if matching:
+        return make_attributed_cause(replace(matching[0], certain=False), elements, matching[1:])
     event = situation.difference.event
-    if line is not None:
-        why = (line.evidence,)
-        return make_attributed_cause(Suspect(kind, line.file, line.line, why, 0, certain=True), elements)
     file, line_number = (event.file, event.line) if event is not None else ("", 0)
     why = ("the line is where the difference first shows",)
     if kind == "object-id" and (by_id := first_line_using_id_or_zero(file)):
         line_number, why = by_id, ("the first line that uses id()",)
-    return make_attributed_cause(Suspect(kind, file, line_number, why, 0, certain=variation is not None), elements)
+    certain = variation is not None and kind not in KINDS_SHOWING_ELSEWHERE
+    return make_attributed_cause(Suspect(kind, file, line_number, why, 0, certain=certain), elements)
+
+
+def find_decisive_variable_in_followed_runs(
+    search: AttributionSearch, situation: Situation, plans: tuple[Plan, Plan], by_chance: bool
+) -> DecisiveVariable | None:
+    """The variable that makes the difference between runs of two plans, if one does.
+
+    `by_chance`: some runs of both agree, as addresses are not always in another order.
+    """
+    for _ in range(MOST_LINE_TRACES if by_chance else 1):
+        a, b = (
+            search.run_and_record(plan.with_watch(trace_lines=True), f"followed-{letter}", ("lines",))
+            for letter, plan in zip("ab", plans, strict=True)
+        )
+        if search.compare_runs(a, b) is not None and find_first_differing_variable(a, b) is not None:
+            experiments = VariableExperiments(search, situation, plans, by_chance)
+            return experiments.find_decisive_variable((a, b))
+    return None
 
 
 def attribute_vary_env_difference(
@@ -262,7 +284,7 @@ def drop_suspects_with_repeated_experiment(suspects: Sequence[Suspect]) -> list[
     result = []
     for suspect in suspects:
         at = (suspect.file, suspect.line) if pins.MEMORY in suspect.pins else ()  # its line is varied as well
-        key = (suspect.pins, suspect.without, *limit_pins_to_line_if_ambiguous(suspect, suspects), at)
+        key = (suspect.pins, suspect.without, *limit_pins_to_line(suspect), at)
         if not suspect.pins or key not in seen:
             result.append(suspect)
         seen.add(key)

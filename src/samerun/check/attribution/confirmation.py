@@ -9,6 +9,7 @@ that the program reads but does not depend on may still shift the moment at whic
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -26,6 +27,8 @@ KINDS_THAT_MAY_AGREE = ("thread-race", "async-order", "nondeterministic-operator
 """Kinds that need not show in every run: more pinned runs are needed before they count as confirmed."""
 TRIALS_WITH_RACE = 5
 """So many pinned runs have to equal the first one where threads or ranks were seen to race: half of them may anyway."""
+MOST_EXPERIMENTS = 5
+"""So many suspects, or lines of one source, are tested."""
 MOST_TRIALS = 20
 ERROR_PROBABILITY = 0.05
 """Accepted probability that a rare difference merely happened not to show in the pinned runs."""
@@ -61,13 +64,7 @@ def confirm_by_experiment(
     pin_names: tuple[str, ...],
 ) -> bool:
     """Whether the difference disappears (or moves later) with these pins, returns without, and follows their values."""
-    experiment = Experiment(search, situation, plan, suspect, run_name, pin_names)
-    # In this order: the first test costs least and refutes most suspects; the other two only guard against chance.
-    return (
-        experiment.difference_disappears_when_pinned()
-        and experiment.difference_returns_when_unpinned()
-        and experiment.results_follow_pin_values()
-    )
+    return Experiment(search, situation, plan, suspect, run_name, pin_names).is_confirmed()
 
 
 class Experiment:
@@ -85,6 +82,15 @@ class Experiment:
         self.first: Run | None = None
         self.later: Difference | None = None
         """With the source pinned: a difference that comes later than the one at hand."""
+
+    def is_confirmed(self) -> bool:
+        """Whether the difference disappears when pinned, returns without, and follows the values of the pins."""
+        # In this order: the first test costs least and refutes most suspects; the other two only guard against chance.
+        return (
+            self.difference_disappears_when_pinned()
+            and self.difference_returns_when_unpinned()
+            and self.results_follow_pin_values()
+        )
 
     def run(self, plan: Plan, name_suffix: str) -> Run:
         return self.search.run_and_record(plan, f"{self.name}{name_suffix}", self.label)
@@ -226,9 +232,60 @@ def is_mere_clock_or_entropy_reading(suspect: Suspect) -> bool:
     return suspect.rank >= READINGS.get(suspect.pins, math.inf)
 
 
-def limit_pins_to_line_if_ambiguous(suspect: Suspect, suspects: Sequence[Suspect]) -> tuple[str, ...]:
-    """The suspect's pins, limited to its line if there are suspects of the same kind at other lines."""
-    rivals = {(s.file, s.line) for s in suspects if s.kind == suspect.kind}
-    if len(rivals) < 2:
-        return suspect.pins
+def limit_pins_to_line(suspect: Suspect) -> tuple[str, ...]:
+    """The suspect's pins, limited to its line where they can be: with the whole source pinned, the difference would go
+    whichever line reads it, one of a library's among them."""
     return tuple(f"{pin}@{suspect.file}:{suspect.line}" if pin in pins.SEPARABLE else pin for pin in suspect.pins)
+
+
+def find_decisive_reading_by_pinning(
+    search: ExperimentRunner, situation: Situation, plan: Plan, readings: Sequence[Suspect]
+) -> Suspect | None:
+    """The reading of one source that makes the difference; None if the difference stays with the source pinned.
+
+    All readings are pinned first: a program reads clocks and names of temporary files at many lines, and often compares
+    one reading with another. Then each line is pinned alone, the likeliest first, and then all of them. If they do not
+    suffice either, the likeliest is returned, which is not certain then (decisions 33 and 58).
+    """
+    likeliest = readings[0]
+    source = likeliest.pins[0]
+    lines = list({(s.file, s.line): s for s in reversed(readings)}.values())[::-1][:MOST_EXPERIMENTS]
+    if len(lines) > 1 and not confirm_by_experiment(
+        search, situation, plan, likeliest, f"pinned-{source}", likeliest.pins
+    ):
+        return None
+    for number, suspect in enumerate(lines, 1):
+        name = f"pinned-{source}-{number}"
+        if confirm_by_experiment(search, situation, plan, suspect, name, limit_pins_to_line(suspect)):
+            return replace(suspect, certain=True)
+    if len(lines) == 1:
+        return None
+    return find_decisive_line_of_several(search, situation, plan, lines) or likeliest
+
+
+def find_decisive_line_of_several(
+    search: ExperimentRunner, situation: Situation, plan: Plan, suspects: Sequence[Suspect]
+) -> Suspect | None:
+    """The likeliest of the lines without which the difference goes only together; None if it stays with all pinned.
+
+    Both ends of a duration are such lines, and generators whose numbers meet in one operator. A line that can be left
+    free is left out. `suspects`: lines that read one source, the likeliest first.
+    """
+    needed = list({(s.file, s.line): s for s in reversed(suspects)}.values())[::-1]
+    name = f"pinned-{suspects[0].pins[0].partition('@')[0]}-lines"
+
+    def make_experiment(some: Sequence[Suspect]) -> Experiment:
+        names = tuple(dict.fromkeys(pin for suspect in some for pin in limit_pins_to_line(suspect)))
+        return Experiment(search, situation, plan, suspects[0], name, names)
+
+    if len(needed) < 2 or not make_experiment(needed).difference_disappears_when_pinned():
+        return None
+    for suspect in needed[::-1]:
+        rest = [each for each in needed if each is not suspect]
+        if len(rest) > 1 and make_experiment(rest).difference_disappears_when_pinned():
+            needed = rest
+    if not make_experiment(needed).is_confirmed():
+        return None
+    lines = ", ".join(f"{os.path.basename(each.file)}:{each.line}" for each in needed[1:])
+    why = f"the difference goes only if this line and {lines} are held still together"
+    return replace(needed[0], evidence=(*needed[0].evidence, why), certain=True)

@@ -87,7 +87,7 @@ def find_time_suspects(situation: Situation) -> list[Suspect]:
         source = find_seed_source_clue(situation, clue, (f.CLOCK,))
         if source is not None:
             found.append(
-                Suspect("time", clue.a.file, source.a.line,
+                Suspect("time", source.a.file, source.a.line,
                         (f"{clue.a.name} is seeded at line {clue.a.line} with another value in each run",
                          f"{source.a.name}() is read at line {source.a.line}"),
                         1.3, (pins.CLOCK,), tick=tick)

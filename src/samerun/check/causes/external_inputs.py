@@ -20,10 +20,12 @@ def find_environment_variable_suspects(situation: Situation) -> list[Suspect]:
     reads = [c for c in situation.select_clues(f.ENVIRONMENT) if c.a.direct]
     if own:
         reads = [c for c in reads if c.a.name == situation.variation[4:].split("=")[0]]
-    if reads:
-        why = f"{reads[-1].a.name} is read at line {reads[-1].a.line}"
-        return [Suspect("environment-variable", reads[-1].a.file, reads[-1].a.line, (why,), 0.0, certain=True)]
-    return []
+    found: dict[tuple[str, int], Suspect] = {}
+    for read in reversed(reads):
+        why = f"{read.a.name} is read at line {read.a.line}"
+        suspect = Suspect("environment-variable", read.a.file, read.a.line, (why,), 0.0)
+        found.setdefault(read.source_location, suspect)
+    return list(found.values())
 
 
 ENVIRONMENT_VARIABLE = Cause(

@@ -8,6 +8,7 @@ from samerun.base.source_edits import Edit, SourceAtLine, last_identifier, make_
 from samerun.check.causes.cause import Cause
 from samerun.check.evidence.line_search import read_statement_source_or_empty, uses_id_or_set
 from samerun.check.evidence.situation import Situation, Suspect, relative_event_distance
+from samerun.record import pins
 from samerun.record.trace import format as f
 
 
@@ -15,14 +16,20 @@ from samerun.record.trace import format as f
 def find_hash_seed_suspects(situation: Situation) -> list[Suspect]:
     if situation.variation != "hash_seed":
         return []
+    return make_seed_suspects(situation, "hash-order", "with a value that depends on PYTHONHASHSEED")
+
+
+def make_seed_suspects(situation: Situation, kind: str, words: str) -> list[Suspect]:
+    """The lines that give a generator another seed under the variation, in order: a name or a colour may be drawn from
+    one of them, and the data from another."""
+    found: dict[tuple[str, int], Suspect] = {}
     for clue in situation.select_clues(f.SEED, f.CREATE):
-        if not clue.a.unseeded and clue.a.line:
-            return [
-                Suspect("hash-order", clue.a.file, clue.a.line,
-                        (f"{clue.a.name} is seeded at line {clue.a.line} with a value that depends on PYTHONHASHSEED",),
-                        0.0, certain=True)
-            ]  # fmt: skip
-    return []
+        event = clue.a
+        if not event.unseeded and event.line:
+            why = f"{event.name} is seeded at line {event.line} {words}"
+            pin = f"{pins.SEED}@{event.file}:{event.line}"
+            found.setdefault((event.file, event.line), Suspect(kind, event.file, event.line, (why,), 0, (pin,)))
+    return list(found.values())
 
 
 ORDER_PRESERVING = ("enumerate", "list", "tuple", "iter", "fromiter", "join", "reversed", "zip", "tqdm")
@@ -114,11 +121,8 @@ def find_address_seed_suspects(situation: Situation) -> list[Suspect]:
     """
     if situation.variation != "address_layout":
         return []
-    for clue in situation.select_clues(f.SEED, f.CREATE):
-        if not clue.a.unseeded and uses_id_or_set(read_statement_source_or_empty(clue.a.file, clue.a.line)):
-            why = f"{clue.a.name} is seeded at line {clue.a.line} with a value that depends on an address"
-            return [Suspect("object-id", clue.a.file, clue.a.line, (why,), 0, certain=True)]
-    return []
+    found = make_seed_suspects(situation, "object-id", "with a value that depends on an address")
+    return [suspect for suspect in found if uses_id_or_set(read_statement_source_or_empty(suspect.file, suspect.line))]
 
 
 OBJECT_ID = Cause(

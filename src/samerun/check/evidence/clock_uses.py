@@ -56,6 +56,23 @@ def clock_may_affect_results(reading_lines_by_file: Mapping[str, Iterable[int]])
     return uses.may_any_affect_results()
 
 
+def variable_may_affect_results(files: Iterable[str], file: str, line: int, name: str) -> bool:
+    """Whether a variable that gets its value on a line may decide what is computed; of a function's result, it may."""
+    trees = {each: parse_source_or_empty(each) for each in {*files, file}}
+    uses = ClockReadingTracker(trees.values())
+    statements = [
+        node for node in ast.walk(trees[file])
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.lineno <= line <= (node.end_lineno or node.lineno)
+    ]  # fmt: skip
+    named = [each for each in statements if any(isinstance(t, ast.Name) and t.id == name for t in list_targets(each))]
+    uses.enqueue(each.value for each in named if each.value is not None)
+    return not named or uses.may_any_affect_results()
+
+
+def list_targets(statement: ast.Assign | ast.AnnAssign) -> list[ast.expr]:
+    return statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+
+
 class ClockReadingTracker:
     """Which variables hold what was made of a reading, and whether one is used for more than to be shown."""
 

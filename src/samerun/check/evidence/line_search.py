@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
-from itertools import zip_longest
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from samerun.check.execution.runner import Run
 from samerun.record.trace import format as f
 from samerun.record.trace.reader import Trace
 from samerun.record.trace.run import Event, select_events
+from samerun.record.watching.interceptors.files import WRITTEN
 from samerun.record.watching.line_follower import NATIVE_DRAW
 
 
@@ -21,6 +23,10 @@ class DifferingVariable:
     file: str
     line: int
     variable: str
+    taken_by: tuple[str, int, str] | None = field(default=None, compare=False)
+    """(file, line, name) of the variable that holds the value: this one, or the one that takes what is returned."""
+    index: int = field(default=0, compare=False)
+    """Of the event in the first run's trace."""
 
     @property
     def evidence(self) -> str:
@@ -31,17 +37,114 @@ class DifferingVariable:
         return f"`{self.variable}` is the first variable that differs, after line {self.line}"
 
 
-def find_first_differing_variable(a: Run, b: Run) -> DifferingVariable | None:
-    """The first variable of the user's that differs, and the line that gave it its value."""
+class VariableEvent(NamedTuple):
+    """A new value of a variable. `called_from`: of a function's result, the line that called the function."""
+
+    name: str
+    file: str
+    line: int
+    value: bytes
+    called_from: tuple[str, int] | None
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        return self.name, self.file, self.line
+
+    @staticmethod
+    def of(event: Event, trace: Trace) -> VariableEvent:
+        called_from = trace.location_or_empty(event.aux)[:2] if event.name.endswith("()") else None
+        return VariableEvent(event.name, event.file, event.line, event.outputs, called_from)
+
+
+LOOK_AHEAD = 64
+"""So many events further on, one run may have the event that the other has here."""
+
+
+def find_first_differing_variable(
+    a: Run, b: Run, passed_over: Collection[DifferingVariable] = ()
+) -> DifferingVariable | None:
+    """The first variable of the user's that differs, and the line that gave it its value.
+
+    `passed_over`: variables that are known to differ, and not looked at; with 0 as its line, one of that name anywhere.
+    """
     one, other = a.traces.main, b.traces.main
     if one is None or other is None:
         return None
-    for x, y in zip_longest(select_variable_events(one), select_variable_events(other)):
-        event = x or y
-        assert event is not None
-        if x is None or y is None or (x.name, x.file, x.line, x.outputs) != (y.name, y.file, y.line, y.outputs):
-            return DifferingVariable(event.file, event.line, event.name)
+    differing = list_differing_variable_events(one, other)
+    for at, (event, end_event) in enumerate(differing):
+        if not any(DifferingVariable(event.file, n, event.name) in passed_over for n in (event.line, 0)):
+            taken_by = find_variable_taking_result([each for each, _ in differing[at:]])
+            return DifferingVariable(event.file, event.line, event.name, taken_by, end_event)
     return None
+
+
+def list_differing_variable_events(one: Trace, other: Trace) -> list[tuple[VariableEvent, int]]:
+    """The events of variables that differ, in order, each with its position in the first trace.
+
+    A variable that keeps its value for once has no event: the next ones are looked at to see which run has one more.
+    Nothing counts behind the place where the runs go separate ways.
+    """
+    events_a, events_b = select_variable_events(one), select_variable_events(other)
+    differing: list[tuple[VariableEvent, int]] = []
+    i = j = 0
+    while i < len(events_a) or j < len(events_b):
+        position = events_a[i].index if i < len(events_a) else one.count
+        x = VariableEvent.of(events_a[i], one) if i < len(events_a) else None
+        y = VariableEvent.of(events_b[j], other) if j < len(events_b) else None
+        if x is not None and y is not None and x.key == y.key:
+            if x.value != y.value:
+                differing.append((x, position))
+            i, j = i + 1, j + 1
+            continue
+        ahead_in_a = count_events_before(events_a[i : i + LOOK_AHEAD], y)
+        ahead_in_b = count_events_before(events_b[j : j + LOOK_AHEAD], x)
+        more_in_b = y is not None and ahead_in_b < ahead_in_a
+        extra = y if more_in_b or x is None else x
+        assert extra is not None
+        differing.append((extra, position))
+        if ahead_in_a == ahead_in_b == LOOK_AHEAD:
+            break
+        i, j = (i, j + 1) if more_in_b else (i + 1, j)
+    return differing
+
+
+def count_events_before(events: list[Event], wanted: VariableEvent | None) -> int:
+    """How many events come before one of the wanted variable; `LOOK_AHEAD` if none does."""
+    key = wanted.key if wanted is not None else None
+    return next((n for n, event in enumerate(events) if (event.name, event.file, event.line) == key), LOOK_AHEAD)
+
+
+def find_variable_taking_result(differing: list[VariableEvent]) -> tuple[str, int, str] | None:
+    """(file, line, name) of the variable that takes what a function returns in the first of these events.
+
+    It is set on the line that the function was called from; None if no variable is, as in `print(name())`.
+    """
+    taking = differing[0]
+    for event in differing[1:]:
+        if taking.called_from is None:
+            break
+        if (event.file, event.line) == taking.called_from:
+            taking = event
+    return (taking.file, taking.line, taking.name) if taking.called_from is None else None
+
+
+def find_writing_line(a: Run, b: Run, end_event: int) -> tuple[str, int, str] | None:
+    """(file, line, path): where a run wrote the last file that it then read, and that held something else in the other.
+
+    Only what was read up to event `end_event` counts. What a variable gets from such a file differs since the writing.
+    """
+    one, other = a.traces.main, b.traces.main
+    if one is None or other is None:
+        return None
+    read_by_other = {event.text: event.outputs for event in select_events(other, (f.FILE,))}
+    written: dict[str, tuple[str, int, str]] = {}
+    found = None
+    for event in select_events(one, (f.FILE, f.FACT), end_event):
+        if event.kind == f.FACT and event.name == WRITTEN:
+            written[event.text] = (event.file, event.line, event.text)
+        elif event.kind == f.FILE and read_by_other.get(event.text, event.outputs) != event.outputs:
+            found = written.get(event.text, found)
+    return found
 
 
 def select_variable_events(trace: Trace) -> list[Event]:

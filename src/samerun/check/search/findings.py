@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from samerun.base.errors import SamerunError
 from samerun.base.records import DIFFERENT, SAME, TROUBLE, CheckReport, FoundCause, Hazard, Outcome, WithSamerun
-from samerun.check.attribution.attribution import AttributedCause
+from samerun.check.attribution.attribution import VARIED_AT_LINE, AttributedCause
 from samerun.check.attribution.confirmation import with_suspect_sources_pinned
 from samerun.check.causes.table import CAUSES
 from samerun.check.evidence.situation import Situation
@@ -25,8 +25,6 @@ ReasonToContinue = Callable[[FoundCause], str]
 IsIgnored = Callable[[FoundCause], bool]
 MAX_ROUNDS = 24
 """The most findings that are looked behind, one after the other."""
-SPARED_AT_LINE = {"listing_order": "listing", "clock": "clock", "memory": "memory"}
-"""Variations that can leave out one line, and their names inside the recorded process."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +117,7 @@ def prepare_search_without_variation(
     search: Search, comma_separated_names: str, attributed: AttributedCause, reason: str
 ) -> FollowUpSearch | None:
     """A search whose variation leaves out the line of the finding if it can, and is not varied otherwise."""
-    what, plan = SPARED_AT_LINE.get(comma_separated_names), search.plan
+    what, plan = VARIED_AT_LINE.get(comma_separated_names), search.plan
     line = (what or "", attributed.suspect.file if attributed.suspect is not None else "", attributed.cause.line)
     if what and attributed.cause.file and line not in plan.watch.unvaried_lines:
         spared = (*plan.watch.unvaried_lines, line)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+from xxhash import xxh3_64_intdigest
+
 from samerun.base.wrapping import make_wrapper_of_same_type, replace_method_in_type
 from samerun.record import pins
 from samerun.record.watching.recorder import Recorder
@@ -30,6 +32,31 @@ class Interceptor:
 def pins_submission_order(recorder: Recorder) -> bool:
     """True if a pin asks that results are taken in the order in which the tasks were submitted."""
     return not {pins.SERIAL, pins.IN_ORDER}.isdisjoint(recorder.config.pins)
+
+
+def pin_seed_if_asked(recorder: Recorder, seed: Any) -> Any:
+    """A fixed seed where the pin for seeds is at the current user line; everywhere else the seed itself."""
+    return pins.pinned_seed(pins.SEED) if recorder.is_pinned_here(pins.SEED) else seed
+
+
+def draw_freely(recorder: Recorder, generator: Any, draw: Callable[[], Any]) -> Any:
+    """What is drawn from another state in each run; the generator goes on as if it had drawn from its own.
+
+    `generator`: one of `random.Random` or `numpy.random.RandomState`.
+    """
+    read, write = (getattr(generator, name, None) for name in ("getstate", "setstate"))
+    read, write = read or generator.get_state, write or generator.set_state
+    seed = xxh3_64_intdigest(recorder.config.folder.encode()) & 0xFFFFFFFF
+    recorder.thread.inside_samerun += 1
+    try:
+        draw()  # what is shuffled in place is shuffled twice
+        after = read()
+        generator.seed(seed)
+        drawn = draw()
+        write(after)
+    finally:
+        recorder.thread.inside_samerun -= 1
+    return drawn
 
 
 def wrap_attribute(owner: Any, name: str, make_wrapper: Callable[[Any], Any]) -> None:

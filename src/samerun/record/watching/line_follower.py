@@ -10,48 +10,22 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections import deque
 from types import CodeType, FrameType
 from typing import Any
 
-from xxhash import xxh3_128_digest
-
-from samerun.record.config import CONFIG_VARIABLE
-from samerun.record.digests.digest import digest
-from samerun.record.digests.state_digests import dict_items_bypassing_overrides
+from samerun.record.config import to_original_path
+from samerun.record.digests.variable_digests import ENVIRONMENT, digest_variable
 from samerun.record.trace import format as f
 from samerun.record.watching import native_entropy, stack_frames
+from samerun.record.watching.held_variables import VariableHolder
 from samerun.record.watching.recorder import Recorder
 
 NATIVE_DRAW = "<random bytes of the system>"
 """The name of an event that is no variable: native code drew such bytes on the line (see native_entropy)."""
 MOST_HITS = 64
 """A line is followed at most so many times."""
-MAX_DEPTH, MAX_ITEMS = 5, 2000
 LOOP_NAMES = 3
 """Code that has met so many names of environment variables goes through all of them."""
-MODULES_WITH_ADDRESSES = ("builtins", "ctypes")
-"""Objects of types from here hold addresses (a library's handle), and are compared by type."""
-
-
-ENVIRONMENT = b"environment".ljust(16, b"\0")
-"""Stands for the environment, or for what a loop over all of it holds: samerun itself changes some of it from run to
-run, whatever is varied. What becomes of a variable that the program asks for by name is compared."""
-
-
-def is_environment_copy(value: Any) -> bool:
-    """Whether a value is the process's environment, or all of its values in another container."""
-    environ = os.environ
-    if type(value) is type(environ):
-        return True
-    if not isinstance(value, (dict, list, tuple)) or not len(environ) // 2 <= len(value) <= 4 * len(environ):
-        return False
-    own = CONFIG_VARIABLE, environ.get(CONFIG_VARIABLE)
-    for each in value:
-        first = each[0] if isinstance(each, (tuple, list)) and each else each
-        if isinstance(first, str) and (first in own or first.upper().startswith(CONFIG_VARIABLE)):
-            return True
-    return False
 
 
 class EnvironmentLoops:
@@ -77,43 +51,16 @@ class EnvironmentLoops:
         }
 
 
-def digest_variable(value: Any, depth: int = 0) -> bytes:
-    """Digest of a plain value: order counts in lists and dicts, not in sets; addresses never count."""
-    if is_environment_copy(value):
-        return ENVIRONMENT
-    if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
-        return xxh3_128_digest(repr(value).encode("utf-8", "surrogatepass"))
-    if depth >= MAX_DEPTH:
-        return b"deep"
-    if isinstance(value, (list, tuple, deque)):
-        items = [digest_variable(v, depth + 1) for _, v in zip(range(MAX_ITEMS), value, strict=False)]
-        return xxh3_128_digest(f"list{len(value)}".encode() + b"".join(items))
-    if isinstance(value, dict):
-        items = [
-            digest_variable(k, depth + 1) + digest_variable(v, depth + 1)
-            for _, (k, v) in zip(range(MAX_ITEMS), dict_items_bypassing_overrides(value), strict=False)
-        ]
-        return xxh3_128_digest(f"dict{len(value)}".encode() + b"".join(items))
-    if isinstance(value, (set, frozenset)):
-        members = sorted(digest_variable(v, depth + 1) for v in value) if len(value) <= MAX_ITEMS else []
-        return xxh3_128_digest(f"set{len(value)}".encode() + b"".join(members))
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(value, torch.Tensor):
-        return digest(value)
-    if type(value).__module__ == "numpy" and hasattr(value, "tobytes") and not value.dtype.hasobject:
-        return xxh3_128_digest(f"{value.dtype}{value.shape}".encode() + value.tobytes())
-    held = getattr(value, "__dict__", None)
-    if isinstance(held, dict) and not isinstance(value, type) and type(value).__module__ not in MODULES_WITH_ADDRESSES:
-        return xxh3_128_digest(type(value).__qualname__.encode() + digest_variable(dict(held), depth + 1))
-    return xxh3_128_digest(type(value).__qualname__.encode())
+def _locate_values(frame: FrameType, line: int) -> tuple[tuple[str, int], str]:
+    """Where the values of a frame's variables come from after a line, and the function whose parameters they are.
 
-
-def _is_function_head_called_by_user(frame: FrameType, caller: FrameType, line: int) -> bool:
-    """Whether `line` is the head of a function, before its first statement, and code of the user's called it."""
-    code = frame.f_code
-    if line != code.co_firstlineno or code.co_name == "<module>":
-        return False
-    return not code.co_flags & inspect.CO_GENERATOR and stack_frames.classify_code(caller.f_code) == stack_frames.USER
+    What a function is called with gets its value where it is called. "" for the function on every other line.
+    """
+    code, caller = frame.f_code, frame.f_back
+    is_head = line == code.co_firstlineno and code.co_name != "<module>" and not code.co_flags & inspect.CO_GENERATOR
+    if is_head and caller is not None and stack_frames.classify_code(caller.f_code) == stack_frames.USER:
+        return (caller.f_code.co_filename, caller.f_lineno), code.co_name
+    return (code.co_filename, line), ""
 
 
 class LineFollower:
@@ -125,6 +72,8 @@ class LineFollower:
         self.native_draws = native_entropy.make_native_draw_counter()
         self.drawn = 0
         self.environment_loops = EnvironmentLoops()
+        held = recorder.config.held_variables
+        self.holder = VariableHolder(held) if held is not None else None
 
     def trace_this_thread(self) -> None:
         self.native_code_drew_since_last_call()
@@ -155,14 +104,17 @@ class LineFollower:
         if recorder.stopped or recorder.thread.inside_samerun:
             return
         drew = self.native_code_drew_since_last_call()
+        held = self.save_or_hold_variables(frame, line, self.holder) if self.holder is not None else {}
         key = (id(frame.f_code), line)
         hits = self.hits[key] = self.hits.get(key, 0) + 1
-        if hits > MOST_HITS:
+        if hits > MOST_HITS and not held:
             return
         recorder.thread.inside_samerun += 1
         changed: list[tuple[str, bytes]] = []
         try:
-            values = dict(frame.f_locals)
+            values = {**frame.f_locals, **held}
+            if held:  # `f_locals` is not read again: before Python 3.13 that would take the values back
+                frame.f_locals.update(held)
             of_environment = self.environment_loops.find_variables(frame.f_code, values)
             for name, value in values.items():
                 if name.startswith("__") or type(value).__name__ in ("module", "function", "type"):
@@ -179,16 +131,28 @@ class LineFollower:
         writer = recorder.writer or recorder.open_writer()
         if writer is None:
             return
-        location_id = writer.intern_location(frame.f_code.co_filename, line, "")
         if drew:
+            location_id = writer.intern_location(frame.f_code.co_filename, line, "")
             recorder.emit(f.LINE, name=NATIVE_DRAW, location_id=location_id, phase=f.HOST)
-        caller = frame.f_back
-        if caller is not None and _is_function_head_called_by_user(frame, caller, line):
-            # What a function is called with gets its value where it is called.
-            location_id = writer.intern_location(caller.f_code.co_filename, caller.f_lineno, "")
-            changed = [(f"{frame.f_code.co_name}({name})", found) for name, found in changed]
+        (file, number), function = _locate_values(frame, line)
+        location_id = writer.intern_location(file, number, "")
         for name, found in changed:
-            recorder.emit(f.LINE, name=name, location_id=location_id, outputs=found.ljust(16, b"\0")[:16], phase=f.HOST)
+            recorder.emit(
+                f.LINE, name=f"{function}({name})" if function else name, location_id=location_id,
+                outputs=found.ljust(16, b"\0")[:16], phase=f.HOST,
+            )  # fmt: skip
+
+    def save_or_hold_variables(self, frame: FrameType, line: int, holder: VariableHolder) -> dict[str, Any]:
+        """The values that variables of the frame have to get after a line; empty where they are only saved."""
+        (file, number), function = _locate_values(frame, line)
+        location = to_original_path(file, self.recorder.config.copied_folder), number
+        if location not in holder.paths:
+            return {}
+        self.recorder.thread.inside_samerun += 1
+        try:
+            return holder.update(location, f"{function}(" if function else "", frame.f_locals, frame.f_globals)
+        finally:
+            self.recorder.thread.inside_samerun -= 1
 
     def record_return_value(self, frame: FrameType, value: Any) -> None:
         """Record what a function returns or yields: a value that no variable may ever have held."""
@@ -210,8 +174,12 @@ class LineFollower:
         writer = recorder.writer or recorder.open_writer()
         if writer is not None:
             location_id = writer.intern_location(frame.f_code.co_filename, line, "")
-            name = f"{frame.f_code.co_name}()"
-            recorder.emit(f.LINE, name=name, location_id=location_id, outputs=found.ljust(16, b"\0")[:16], phase=f.HOST)
+            caller = frame.f_back  # the function may have been called from C, by `sorted` say, on a line of the user's
+            to = writer.intern_location(caller.f_code.co_filename, caller.f_lineno, "") if caller is not None else 0
+            recorder.emit(
+                f.LINE, name=f"{frame.f_code.co_name}()", location_id=location_id, aux=to,
+                outputs=found.ljust(16, b"\0")[:16], phase=f.HOST,
+            )  # fmt: skip
 
     def native_code_drew_since_last_call(self) -> bool:
         """True if native code drew random bytes of the system since the last call."""

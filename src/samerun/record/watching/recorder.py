@@ -278,8 +278,8 @@ class Recorder:
         file, line = self._current_user_line()
         return (only is None or (file, line) == only[1:]) and (variation, file, line) not in spared
 
-    def is_pinned_here(self, pin: str) -> bool:
-        """True if a source is pinned everywhere, or at the current user line (`name@file:line`)."""
+    def is_pinned_here(self, pin: str, user_line: UserLine | None = None) -> bool:
+        """True if a source is pinned everywhere, or at `user_line` or the current one (`name@file:line`)."""
         names = self.config.pins
         if not names:
             return False
@@ -287,16 +287,16 @@ class Recorder:
             return True
         if not any(each.startswith(pin + "@") for each in names):
             return False
-        file, line = self._current_user_line()
+        file, line = self._current_user_line(user_line)
         return f"{pin}@{file}:{line}" in names
 
     def has_pin_anywhere(self, pin: str) -> bool:
         """True if a source is pinned anywhere in the program."""
         return any(each.split("@", 1)[0] == pin for each in self.config.pins)
 
-    def _current_user_line(self) -> tuple[str, int]:
-        """File and line of the current user line, as the trace names them."""
-        file, line, _ = stack_frames.find_user_line()
+    def _current_user_line(self, user_line: UserLine | None = None) -> tuple[str, int]:
+        """File and line of a user line, by default the current one, as the trace names them."""
+        file, line, _ = user_line or stack_frames.find_user_line()
         return to_original_path(file, self.config.copied_folder), line
 
     def record_draw_at_user_line(self, generator: str, function: str, digest_state: Callable[[], bytes]) -> None:

@@ -6,11 +6,13 @@ With the pin `entropy` the process number, temporary names and the bytes of `os.
 from __future__ import annotations
 
 import itertools
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
 
 from samerun.record import pins
+from samerun.record.config import CONFIG_VARIABLE
 from samerun.record.trace import format as f
 from samerun.record.watching import stack_frames
 from samerun.record.watching.interceptor import Interceptor, wrap_attribute
@@ -76,18 +78,55 @@ def intercept_process_identity(recorder: Recorder, os: Any) -> None:
 
 
 def intercept_temporary_names(recorder: Recorder, tempfile: Any) -> None:
-    """Temporary names are drawn from the system's entropy."""
+    """Temporary names are drawn from the system's entropy.
+
+    Pinned names belong to one check. What an earlier run of it left under one of them is removed: the name would be
+    taken, and the runs would get different ones.
+    """
+    check_folder = os.path.dirname(recorder.config.folder)
+    pinned_names: set[str] = set()
+
+    def hook(event: str, arguments: Any) -> None:
+        if pinned_names and event in ("tempfile.mkdtemp", "tempfile.mkstemp") and not recorder.stopped:
+            path = os.fsdecode(arguments[0])
+            if any(name in os.path.basename(path) for name in pinned_names):
+                remove_leftover_of_earlier_run(path, recorder)
+
+    if recorder.has_pin_anywhere(pins.ENTROPY):
+        sys.addaudithook(hook)
     kind = tempfile._RandomNameSequence
     original_next = kind.__next__
     numbers = itertools.count()
 
     def __next__(self: Any) -> str:
         pinned = recorder.is_pinned_here(pins.ENTROPY)
-        name: str = f"{pins.pinned_seed(f'temporary name {next(numbers)}'):08x}" if pinned else original_next(self)
+        name: str
+        if pinned:
+            name = f"{pins.pinned_seed(f'temporary name {next(numbers)} {check_folder}'):08x}"
+            pinned_names.add(name)
+        else:
+            name = original_next(self)
         recorder.emit_host_event(f.ENTROPY, "tempfile", value=name.encode(), only_at_user_code=True, thin_repeats=True)
         return name
 
     kind.__next__ = __next__
+
+
+def remove_leftover_of_earlier_run(path: str, recorder: Recorder) -> None:
+    """Remove a file or folder that is older than this run: another process of this run may use one that is not."""
+    recorder.thread.inside_samerun += 1
+    try:
+        if os.lstat(path).st_mtime_ns < os.stat(os.environ[CONFIG_VARIABLE]).st_mtime_ns:
+            if os.path.isdir(path) and not os.path.islink(path):
+                import shutil  # loads compression libraries that few programs have loaded when they start
+
+                shutil.rmtree(path)
+            else:
+                os.unlink(path)
+    except (OSError, KeyError):  # there is none
+        pass
+    finally:
+        recorder.thread.inside_samerun -= 1
 
 
 IDENTITY = Interceptor("identity", "os", intercept_process_identity)

@@ -97,6 +97,8 @@ CONTENT_BYTES = 1 << 20
 """Of larger files the first and the last half of so much are digested."""
 _CODE_SUFFIXES = (".py", ".pyc", ".so", ".pyi", ".pth", ".dll", ".dylib")
 _VIRTUAL_FOLDERS = ("/proc/", "/sys/", "/dev/")
+WRITTEN = "file.written"
+"""A fact that is recorded only where lines are followed: a file was opened for writing."""
 MOST_OUTPUTS = 1000
 """So many files that a process wrote are digested at its end."""
 
@@ -137,8 +139,10 @@ def record_or_remember_opened_file(recorder: Recorder, path: Any, mode: Any, fla
         return
     writes = mode[:1] not in ("r", "") if mode is not None else isinstance(flags, int) and flags & 3 != os.O_RDONLY
     if writes or (mode is not None and "+" in mode):
-        if len(recorder.output_files) < MOST_OUTPUTS and stack_frames.find_user_line().line:
+        if len(recorder.output_files) < MOST_OUTPUTS and (user_line := stack_frames.find_user_line()).line:
             recorder.output_files[os.path.abspath(name)] = None
+            if recorder.config.trace_lines:  # what a variable is read from may have been written by the same run
+                recorder.emit_host_event(f.FACT, WRITTEN, aux=name, user_line=user_line)
         if writes:
             return
     user_line = stack_frames.find_user_line()

@@ -16,7 +16,13 @@ from samerun.record import pins
 from samerun.record.digests.state_digests import digest_numpy_random_state, find_numpy_global_generator
 from samerun.record.trace import format as f
 from samerun.record.watching import stack_frames
-from samerun.record.watching.interceptor import Interceptor, wrap_attribute, wrap_builtin_method
+from samerun.record.watching.interceptor import (
+    Interceptor,
+    draw_freely,
+    pin_seed_if_asked,
+    wrap_attribute,
+    wrap_builtin_method,
+)
 from samerun.record.watching.recorder import Recorder
 
 LEGACY_DRAWS = (
@@ -62,12 +68,16 @@ def intercept_global_draws(recorder: Recorder, numpy_random: Any) -> None:
     def global_state() -> bytes:
         return digest_numpy_random_state(get_state(legacy=False))
 
+    freed = recorder.has_pin_anywhere(pins.FREE)
+
     def wrap_draw(original: Any) -> Any:
         name = original.__name__
 
         def drawing(*args: Any, **kwargs: Any) -> Any:
             if not recorder.thread.inside_samerun and not recorder.stopped:
                 recorder.record_draw_at_user_line("numpy", name, global_state)
+                if freed and recorder.is_pinned_here(pins.FREE):
+                    return draw_freely(recorder, original.__self__, lambda: original(*args, **kwargs))
             return original(*args, **kwargs)
 
         drawing.__module__, drawing.__qualname__ = "numpy.random", name
@@ -89,6 +99,7 @@ def intercept_global_seeding(recorder: Recorder, numpy_random: Any) -> None:
                     args, kwargs = (pins.pinned_seed("numpy"),), {}
             else:
                 recorder.emit_host_event(f.SEED, "numpy", inputs=digest_numpy_seed(value))
+                args, kwargs = (pin_seed_if_asked(recorder, value),), {}
             recorder.thread.inside_samerun += 1
             try:
                 original(*args, **kwargs)
@@ -121,7 +132,7 @@ def intercept_unseeded_creation(recorder: Recorder) -> None:
             owner = stack_frames.find_unseeded_owner_line()
             if owner is not None:
                 recorder.emit_host_event(f.CREATE, "numpy.Generator", aux="owner", flags=f.UNSEEDED, user_line=owner)
-            if recorder.is_pinned_here(pins.NUMPY_GENERATOR):
+            if recorder.is_pinned_here(pins.NUMPY_GENERATOR, user_line):
                 return int.from_bytes(stream((bits + 7) // 8), "little") >> (-bits % 8)
             recorder.thread.inside_samerun += 1  # it reads os.urandom, which is not the program's own doing
             try:
@@ -160,6 +171,7 @@ def intercept_generator_draws(recorder: Recorder, numpy_random: Any) -> None:
                 recorder.emit_host_event(
                     f.CREATE, "numpy.Generator", inputs=digest_numpy_seed(seed), only_at_user_code=True
                 )
+                args, kwargs = (pin_seed_if_asked(recorder, seed),), {}
             made = original(*args, **kwargs)
             if made is not seed:
                 recorder.keep_generator_if_states_are_kept(made)
@@ -202,6 +214,7 @@ def intercept_random_state_draws(recorder: Recorder, numpy_random: Any) -> None:
                 recorder.emit_host_event(
                     f.CREATE, "numpy.Generator", inputs=digest_numpy_seed(seed), only_at_user_code=True
                 )
+                args, kwargs = (pin_seed_if_asked(recorder, seed),), {}
                 recorder.thread.inside_samerun += 1
                 try:
                     original(self, *args, **kwargs)

@@ -14,7 +14,13 @@ from samerun.record import pins
 from samerun.record.digests.state_digests import digest_python_random_state
 from samerun.record.trace import format as f
 from samerun.record.watching import stack_frames
-from samerun.record.watching.interceptor import Interceptor, wrap_attribute, wrap_builtin_method
+from samerun.record.watching.interceptor import (
+    Interceptor,
+    draw_freely,
+    pin_seed_if_asked,
+    wrap_attribute,
+    wrap_builtin_method,
+)
 from samerun.record.watching.recorder import Recorder
 
 DRAWS = (
@@ -37,12 +43,16 @@ def pin_and_intercept_python_random(recorder: Recorder, random: Any) -> None:
     def global_state() -> bytes:
         return digest_python_random_state(get_state())
 
+    freed = recorder.has_pin_anywhere(pins.FREE)
+
     def wrap_draw(original: Any) -> Any:
         name = original.__name__
 
         def drawing(*args: Any, **kwargs: Any) -> Any:
             if not recorder.thread.inside_samerun and not recorder.stopped:
                 recorder.record_draw_at_user_line("python", name, global_state)
+                if freed and recorder.is_pinned_here(pins.FREE):
+                    return draw_freely(recorder, original.__self__, lambda: original(*args, **kwargs))
             return original(*args, **kwargs)
 
         return drawing
@@ -58,6 +68,7 @@ def pin_and_intercept_python_random(recorder: Recorder, random: Any) -> None:
                     a = pins.pinned_seed("python")
             else:
                 recorder.emit_host_event(f.SEED, "python", inputs=digest_python_seed(a))
+                a = pin_seed_if_asked(recorder, a)
             original(a, version)
 
         return seed
@@ -74,6 +85,7 @@ def pin_and_intercept_python_random(recorder: Recorder, random: Any) -> None:
                 recorder.emit_host_event(
                     f.CREATE, "python.Random", inputs=digest_python_seed(a), only_at_user_code=True
                 )
+                a = pin_seed_if_asked(recorder, a)
             original(self, a, version)
             if not isinstance(self, random.SystemRandom):
                 recorder.keep_generator_if_states_are_kept(self)
@@ -109,7 +121,7 @@ def pin_and_intercept_torch_seeding(recorder: Recorder, torch: Any) -> None:
             recorder.emit_host_event(f.SEED, "torch", inputs=_seed_to_uint64(seed))
             if pins.EXTRA in kinds and recorder.is_pinned_here(pins.EXTRA):
                 return torch.default_generator
-            return original(seed)
+            return original(pin_seed_if_asked(recorder, seed))
 
         return manual_seed
 
@@ -165,6 +177,8 @@ def _intercept_torch_generator_type(recorder: Recorder, torch: Any) -> None:
             seeded = original(self, *args, **kwargs)
             if not is_default_generator(self):
                 recorder.emit_host_event(f.SEED, "torch.Generator", inputs=_seed_to_uint64(self.initial_seed()))
+                if recorder.has_pin_anywhere(pins.SEED):
+                    original(self, pin_seed_if_asked(recorder, self.initial_seed()))
             return seeded
 
         return manual_seed

@@ -1,0 +1,68 @@
+"""Of several lines that draw from one unseeded generator: the first one that the results depend on.
+
+The first draw may give a run its name, and a later one shuffle the data. With the generator pinned, the draws of one
+line at a time get other numbers, while the generator goes on as it would.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from samerun.check.attribution.confirmation import ExperimentRunner, with_suspect_sources_pinned
+from samerun.check.attribution.variable_experiments import is_early_difference
+from samerun.check.evidence.situation import Situation, Suspect
+from samerun.check.plan import Plan
+from samerun.record import pins
+from samerun.record.trace import format as f
+from samerun.record.trace.run import Event
+
+GENERATORS: dict[tuple[str, ...], str] = {(pins.PYTHON,): "python", (pins.NUMPY_GLOBAL,): "numpy"}
+"""Pins of generators whose draws can be freed at one line, and the names that they have in traces."""
+MOST_LINES = 4
+TRIALS = 2
+"""A choice among a few names is the same by chance now and then."""
+
+
+def find_decisive_draw(search: ExperimentRunner, situation: Situation, plan: Plan, suspect: Suspect) -> Suspect:
+    """The suspect, which was confirmed, at the line that draws what the results depend on.
+
+    It stays where it is, and is certain no longer, if no line alone changes the results.
+    """
+    draws = list_unseeded_draws(situation, suspect)
+    if len(draws) < 2:
+        return suspect
+    pinned = with_suspect_sources_pinned(plan, suspect, suspect.pins)
+    first = search.run_and_record(pinned, "drawn-0", ("draws",))
+    for number, draw in enumerate(draws[:MOST_LINES], 1):
+        freed = pinned.with_added_pins(f"{pins.FREE}@{draw.file}:{draw.line}")
+        for _ in range(TRIALS):
+            run = search.run_and_record(freed, f"drawn-{number}", ("draws",))
+            if is_early_difference(search.compare_runs(first, run), situation):
+                return put_at_draw(suspect, draw, draws[: number - 1])
+    why = "other lines draw from this generator as well; which of them the results depend on is not known"
+    return replace(suspect, evidence=(*suspect.evidence, why), certain=False)
+
+
+def list_unseeded_draws(situation: Situation, suspect: Suspect) -> list[Event]:
+    """The first draw at each line from a global generator, up to its first seed; none for other generators."""
+    generator = GENERATORS.get(suspect.pins)
+    found: dict[tuple[str, int], Event] = {}
+    for event in situation.host_events if generator is not None else ():
+        if event.name == generator and event.kind == f.SEED:
+            break
+        if event.name == generator and event.kind == f.DRAW and event.line:
+            found.setdefault((event.file, event.line), event)
+    return list(found.values()) if (suspect.file, suspect.line) in found else []
+
+
+def put_at_draw(suspect: Suspect, draw: Event, innocent: list[Event]) -> Suspect:
+    if not innocent:
+        return suspect
+    library = "random" if draw.name == "python" else "numpy.random"
+    lines = ", ".join(str(event.line) for event in innocent)
+    why = (
+        f"{library}.{draw.text}() at line {draw.line} is the first draw that the results depend on",
+        f"line{'s' if len(innocent) > 1 else ''} {lines} drew before it; with other numbers there they are the same",
+        *suspect.evidence[1:],
+    )
+    return replace(suspect, file=draw.file, line=draw.line, evidence=why)

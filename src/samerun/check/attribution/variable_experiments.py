@@ -1,0 +1,197 @@
+"""Which of the variables or seeds that differ the results depend on: each is held still, alone.
+
+The first variable that differs may be innocent (the name of a run, a text for a log), and a later one of the same
+source may be the cause. So a variable is held, and if the difference stays, the next one is held as well: what is made
+of a held variable no longer differs, so that each one comes from elsewhere. See decision 58.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from samerun.check.attribution.confirmation import comes_later_in_same_thread
+from samerun.check.evidence.clock_uses import variable_may_affect_results
+from samerun.check.evidence.line_search import (
+    DifferingVariable,
+    find_first_differing_variable,
+    find_writing_line,
+)
+from samerun.check.evidence.situation import Situation, Suspect
+from samerun.check.evidence.trace_signs import list_user_files
+from samerun.check.execution.runner import Run
+from samerun.check.plan import Plan
+from samerun.record import pins
+from samerun.record.comparison.compare import Difference
+from samerun.record.config import HeldVariables
+from samerun.record.watching.held_variables import NOT_HELD
+
+MOST_VARIABLES = 6
+"""So many variables are held at most, two runs each."""
+TRIALS_BY_CHANCE = 4
+"""How many runs with the variable held must be the same, where those without would be by chance."""
+MOST_SEEDS = 4
+Variable = tuple[str, int, str]
+
+
+class VariableRunner(Protocol):
+    """The part of `Search` that these experiments use."""
+
+    def run_and_record(self, plan: Plan, name: str, labels: tuple[str, ...] = ()) -> Run: ...
+    def compare_runs(self, a: Run, b: Run) -> Difference | None: ...
+
+
+@dataclass(frozen=True)
+class DecisiveVariable:
+    """The variable that makes the difference, as far as is known.
+
+    `certain`: holding it alone removes the difference, and none before it could be the cause. `rivals`: others that
+    may be the cause.
+    """
+
+    variable: DifferingVariable
+    certain: bool
+    evidence: tuple[str, ...]
+    rivals: tuple[DifferingVariable, ...] = ()
+
+
+@dataclass
+class VariableExperiments:
+    """Two plans whose runs differ. `by_chance`: some runs of the second agree with those of the first."""
+
+    search: VariableRunner
+    situation: Situation
+    plans: tuple[Plan, Plan]
+    by_chance: bool = False
+    innocent: list[DifferingVariable] = field(default_factory=list)
+    """Held in vain: the difference stayed."""
+    unheld: list[DifferingVariable] = field(default_factory=list)
+    """They could not be held, and may be the cause."""
+
+    def find_decisive_variable(self, runs: tuple[Run, Run]) -> DecisiveVariable | None:
+        """`runs`: of both plans, with their lines followed. None if no variable that differs makes the difference."""
+        held: list[Variable] = []
+        for _ in range(MOST_VARIABLES):
+            found = find_first_differing_variable(*runs, (*self.innocent, *(replace(v, line=0) for v in self.unheld)))
+            if found is None:
+                break
+            if self._is_computed_where_difference_shows(found):
+                if self.unheld:
+                    break
+                return self._make_decisive_variable(found, "the first operator that differs is on this line")
+            names = [*held, found.taken_by] if found.taken_by is not None else []
+            pair = self._run_held(names, len(self.innocent) + len(self.unheld) + 1) if names else None
+            if pair is None:
+                if variable_may_affect_results(list_user_files(runs[0].traces), found.file, found.line, found.variable):
+                    self.unheld.append(found)
+                else:
+                    self.innocent.append(found)
+            elif self._difference_disappears(pair, names):
+                decisive = self._make_decisive_variable(found, "", pair, names[-1:])
+                return put_at_writing_line(decisive, find_writing_line(*runs, found.index))
+            else:
+                self.innocent.append(found)
+                held, runs = names, pair
+        return self._make_decisive_variable(self.unheld[0]) if self.unheld else None
+
+    def _run_held(self, variables: Sequence[Variable], number: int) -> tuple[Run, Run] | None:
+        """The first plan with these variables saved and the second with them held; None if they could not be."""
+        folder = self.situation.a.folder.parent / f"held-variables-{number}"
+        folder.mkdir(exist_ok=True)
+        a, b = (
+            plan.with_watch(trace_lines=True, held_variables=HeldVariables(str(folder), keep, tuple(variables)))
+            for plan, keep in zip(self.plans, (True, False), strict=True)
+        )
+        saved = self.search.run_and_record(a, f"variable-{number}a", ("variable",))
+        held = self.search.run_and_record(b, f"variable-{number}b", ("variable",))
+        is_held = held.exit_code == saved.exit_code and not (folder / NOT_HELD).exists()
+        return (saved, held) if is_held else None
+
+    def _difference_disappears(self, pair: tuple[Run, Run], variables: Sequence[Variable]) -> bool:
+        """Whether runs with these variables held are the same up to where the difference was."""
+        if self._differs_early(pair):
+            return False
+        for _ in range(TRIALS_BY_CHANCE - 1 if self.by_chance else 0):
+            again = self.search.run_and_record(pair[1].plan, "variable-again", ("variable",))
+            if self._differs_early((pair[0], again)):
+                return False
+        return True
+
+    def _differs_early(self, pair: tuple[Run, Run]) -> bool:
+        return is_early_difference(self.search.compare_runs(*pair), self.situation)
+
+    def _is_computed_where_difference_shows(self, variable: DifferingVariable) -> bool:
+        """Whether a variable differs from the line of the first operator that differs: they differ for one reason."""
+        event = self.situation.difference.event
+        return event is not None and (event.file, event.line) == (variable.file, variable.line)
+
+    def _make_decisive_variable(
+        self,
+        variable: DifferingVariable,
+        why: str = "",
+        pair: tuple[Run, Run] | None = None,
+        names: Sequence[Variable] = (),
+    ) -> DecisiveVariable:
+        evidence = [variable.evidence]
+        if why:
+            evidence.append(why)
+        if pair is not None:
+            evidence.append(f"with `{names[0][2]}` held at its values in the other run, the difference goes")
+            if self.innocent and not self._suffices_alone(pair, names):
+                evidence[-1] += ", once the variables before it are held as well"
+                return DecisiveVariable(variable, False, tuple(evidence), (*self.unheld, *self.innocent))
+        evidence += [
+            f"`{other.variable}` differs before it, from line {other.line} on, but the difference does not come from it"
+            for other in self.innocent
+            if (other.file, other.line) != (variable.file, variable.line)
+        ]
+        rivals = tuple(other for other in self.unheld if other != variable)
+        evidence += [
+            f"`{other.variable}` differs as well, from line {other.line} on, and could not be held" for other in rivals
+        ]
+        certain = not self.unheld and bool(why or names)
+        return DecisiveVariable(variable, certain, tuple(evidence), rivals)
+
+    def _suffices_alone(self, pair: tuple[Run, Run], variables: Sequence[Variable]) -> bool:
+        """Whether the difference goes as well if, of the variables that were held, only these are."""
+        watch = pair[1].plan.watch.held_variables
+        assert watch is not None
+        plan = pair[1].plan.with_watch(held_variables=replace(watch, variables=tuple(variables)))
+        return not self._differs_early((pair[0], self.search.run_and_record(plan, "variable-alone", ("variable",))))
+
+
+def put_at_writing_line(decisive: DecisiveVariable, written: tuple[str, int, str] | None) -> DecisiveVariable:
+    """A variable that may have its value from a file which the run itself wrote: the writing is the likelier place."""
+    if written is None:
+        return decisive
+    file, line, path = written
+    why = f"{os.path.basename(path)}, which the program read before, had other contents: it is written at line {line}"
+    writing = DifferingVariable(file, line, decisive.variable.variable)
+    return DecisiveVariable(writing, False, (*decisive.evidence, why), (decisive.variable, *decisive.rivals))
+
+
+def is_seed_suspect(suspect: Suspect) -> bool:
+    """Whether a suspect is a line that seeds a generator, which can be given a fixed seed."""
+    return any(pin.startswith(f"{pins.SEED}@") for pin in suspect.pins)
+
+
+def find_decisive_seed(search: VariableRunner, situation: Situation, suspects: Sequence[Suspect]) -> Suspect | None:
+    """The first line that seeds a generator such that the difference goes if that seed is fixed; None if none does."""
+    for number, suspect in enumerate(suspects[:MOST_SEEDS], 1):
+        trials = TRIALS_BY_CHANCE if suspect.kind == "object-id" else 1
+        plans = [run.plan.with_added_pins(*suspect.pins) for run in (situation.a, situation.b)]
+        names = f"seed-{number}a", *(f"seed-{number}b" for _ in range(trials))
+        first, *others = (
+            search.run_and_record(plan, name, (f"pin:{pins.SEED}",))
+            for plan, name in zip((plans[0], *[plans[1]] * trials), names, strict=True)
+        )
+        if not any(is_early_difference(search.compare_runs(first, other), situation) for other in others):
+            return suspect
+    return None
+
+
+def is_early_difference(difference: Difference | None, situation: Situation) -> bool:
+    """Whether runs still differ where they did: not at all, or only later, shows that what was held matters."""
+    return difference is not None and not comes_later_in_same_thread(difference, situation.difference)

@@ -1,0 +1,89 @@
+"""Digests of the plain values that variables of a program hold."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import deque
+from typing import Any
+
+from xxhash import xxh3_128_digest
+
+from samerun.record.config import CONFIG_VARIABLE
+from samerun.record.digests.digest import digest
+from samerun.record.digests.state_digests import dict_items_bypassing_overrides, named_buffers, named_parameters
+
+MAX_DEPTH, MAX_ITEMS = 5, 2000
+FIRST_ELEMENTS = 256
+MODULES_WITH_ADDRESSES = ("builtins", "ctypes")
+"""Objects of types from here hold addresses (a library's handle), and are compared by type."""
+
+
+ENVIRONMENT = b"environment".ljust(16, b"\0")
+"""Stands for the environment, or for what a loop over all of it holds: samerun itself changes some of it from run to
+run, whatever is varied. What becomes of a variable that the program asks for by name is compared."""
+
+
+def is_environment_copy(value: Any) -> bool:
+    """Whether a value is the process's environment, or all of its values in another container."""
+    environ = os.environ
+    if type(value) is type(environ):
+        return True
+    if not isinstance(value, (dict, list, tuple)) or not len(environ) // 2 <= len(value) <= 4 * len(environ):
+        return False
+    own = CONFIG_VARIABLE, environ.get(CONFIG_VARIABLE)
+    for each in value:
+        first = each[0] if isinstance(each, (tuple, list)) and each else each
+        if isinstance(first, str) and (first in own or first.upper().startswith(CONFIG_VARIABLE)):
+            return True
+    return False
+
+
+def digest_module(module: Any, attributes: dict[str, Any], depth: int) -> bytes:
+    """Digest of a module: its class, its own attributes, its submodules, and the beginning of each tensor in it.
+
+    Modules of one class differ in their weights, which lie deeper than other objects are looked into.
+    """
+    parts = [type(module).__qualname__.encode()]
+    for name, tensor in (*named_parameters(module), *named_buffers(module)):
+        flat = tensor.detach()
+        if flat.is_contiguous():
+            flat = flat.view(-1)[:FIRST_ELEMENTS]
+        parts += [f"{name}{tuple(tensor.shape)}".encode(), digest(flat)]
+    own = {name: value for name, value in attributes.items() if not name.startswith("_")}
+    parts.append(digest_variable(own, depth + 1))
+    parts += [digest_variable(each, depth + 1) for _, each in dict_items_bypassing_overrides(attributes["_modules"])]
+    return xxh3_128_digest(b"".join(parts))
+
+
+def digest_variable(value: Any, depth: int = 0) -> bytes:
+    """Digest of a plain value: order counts in lists and dicts, not in sets; addresses never count."""
+    if is_environment_copy(value):
+        return ENVIRONMENT
+    if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
+        return xxh3_128_digest(repr(value).encode("utf-8", "surrogatepass"))
+    if depth >= MAX_DEPTH:
+        return b"deep"
+    if isinstance(value, (list, tuple, deque)):
+        items = [digest_variable(v, depth + 1) for _, v in zip(range(MAX_ITEMS), value, strict=False)]
+        return xxh3_128_digest(f"list{len(value)}".encode() + b"".join(items))
+    if isinstance(value, dict):
+        items = [
+            digest_variable(k, depth + 1) + digest_variable(v, depth + 1)
+            for _, (k, v) in zip(range(MAX_ITEMS), dict_items_bypassing_overrides(value), strict=False)
+        ]
+        return xxh3_128_digest(f"dict{len(value)}".encode() + b"".join(items))
+    if isinstance(value, (set, frozenset)):
+        members = sorted(digest_variable(v, depth + 1) for v in value) if len(value) <= MAX_ITEMS else []
+        return xxh3_128_digest(f"set{len(value)}".encode() + b"".join(members))
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        return digest(value)
+    if type(value).__module__ == "numpy" and hasattr(value, "tobytes") and not value.dtype.hasobject:
+        return xxh3_128_digest(f"{value.dtype}{value.shape}".encode() + value.tobytes())
+    held = getattr(value, "__dict__", None)
+    if isinstance(held, dict) and "_parameters" in held and "_modules" in held:
+        return digest_module(value, held, depth)
+    if isinstance(held, dict) and not isinstance(value, type) and type(value).__module__ not in MODULES_WITH_ADDRESSES:
+        return xxh3_128_digest(type(value).__qualname__.encode() + digest_variable(dict(held), depth + 1))
+    return xxh3_128_digest(type(value).__qualname__.encode())
