@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def batch_invariant(
     model: Callable[..., Any], inputs: Any, *, sizes: Sequence[int] | None = None
 ) -> BatchInvarianceReport:
-    """Find out whether what a model computes of a sample depends on the batch around it, and which operator makes it so.
+    """Find out whether what a model computes of a sample depends on the batch around it, and by which operator.
 
         print(samerun.batch_invariant(model.eval(), x))
 
@@ -48,8 +48,6 @@ def batch_invariant(
     chosen = experiments.SIZES if sizes is None else tuple(sorted(set(sizes)))
     if not chosen or any(isinstance(size, bool) or not isinstance(size, int) or size < 1 for size in chosen):
         raise SamerunError(f"batch_invariant(sizes={sizes!r}): whole numbers from 1 are wanted.", "sizes=[1, 2, 64]")
-    arguments = (
-        ((), inputs) if isinstance(inputs, dict) else (inputs if isinstance(inputs, tuple) else (inputs,), {})
-    )
+    arguments = ((), inputs) if isinstance(inputs, dict) else (inputs if isinstance(inputs, tuple) else (inputs,), {})
     with hide_from_recorder():
         return experiments.examine_batch_invariance(model, arguments, chosen)

@@ -75,7 +75,9 @@ def find_examined_operators(situation: Situation) -> list[Suspect]:
             continue
         if "operator" not in found:
             why = found.get("error") or "no operator that samerun sees makes the difference"
-            suspects.append(Suspect("batch-size", event.file, event.line, (f"the model at line {event.line}: {why}",), 1.0))
+            suspects.append(
+                Suspect("batch-size", event.file, event.line, (f"the model at line {event.line}: {why}",), 1.0)
+            )
             continue
         one = BatchDependence(**{**found, "shows_under": tuple(found["shows_under"])})
         name, inside = one.operator.removeprefix("aten."), f" in {one.module}" if one.module else ""

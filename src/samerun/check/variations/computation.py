@@ -87,7 +87,7 @@ def vary_or_leave_batches(plan: Plan, vary: bool) -> Plan:
     position, the other rows, and padding where a mask is among the keywords.
 
     What can go wrong: kernels choose their order of summation, or another kernel, by the number of rows; a scale is
-    computed over the whole batch; a batch norm is left in training mode; an expert is full; a mask lets padding through.
+    computed over the whole batch; a batch norm is left in training mode; an expert is full; a mask leaks.
 
     In one run, each model is called again with such batches (up to four calls, each model once for each kind of
     arguments), as `samerun.batch_invariant` does, and its results for a row must have the same bits. The program itself

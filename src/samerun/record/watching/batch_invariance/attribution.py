@@ -114,9 +114,7 @@ def _finite(value: float) -> float | None:
 
 
 def _copy(arguments: Arguments) -> Arguments:
-    copied: Arguments = _pytree.tree_map(
-        lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, arguments
-    )
+    copied: Arguments = _pytree.tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, arguments)
     return copied
 
 
@@ -132,8 +130,7 @@ def _find_kind(
         return "padding"
     try:
         results_a, results_b = (
-            _recompute_in_float64(run.arguments[index])
-            for run, index in ((run_a, one.index_a), (run_b, one.index_b))
+            _recompute_in_float64(run.arguments[index]) for run, index in ((run_a, one.index_a), (run_b, one.index_b))
         )
     except Exception:  # the operator knows no float64
         return "unknown"

@@ -218,7 +218,7 @@ class BatchExaminer:
         differing: list[tuple[int, Composition]] = []
         for length in PADDINGS:
             for fill in ("zeros", "large"):
-                padded = replace(alone, padding=Padding(length, fill))  # type: ignore[arg-type]
+                padded = replace(alone, padding=Padding(length, fill))
                 if measure_difference(self.reference, self._rows(padded), from_end) is not None:
                     differing.append((length, padded))
         where = "left" if from_end else "right"
@@ -285,7 +285,7 @@ def examine_batch_invariance(
 
 
 def list_operators_if_examinable(function: Callable[..., Any], arguments: Arguments) -> list[OperatorCall] | None:
-    """The operators of one call of a model, each line once; None if the model cannot be examined with these arguments."""
+    """The operators of one call of a model, each line once; None if it cannot be examined with these arguments."""
     try:
         inputs = BatchInputs(arguments)
         with ModelRuns(function, False) as runs:

@@ -38,7 +38,9 @@ class ModelRuns:
                 pass
         self.function = function
         root = self._find_root(function)
-        self.names = {id(module): name or type(module).__name__ for name, module in root.named_modules()} if root else {}
+        self.names = (
+            {id(module): name or type(module).__name__ for name, module in root.named_modules()} if root else {}
+        )
         self._buffers = [(buffer, buffer.detach().clone()) for buffer in root.buffers()] if root else []
         parameters = list(root.parameters()) if root else []
         self.storages = {each.untyped_storage().data_ptr() for each in parameters}
@@ -74,15 +76,18 @@ class ModelRuns:
                     result = self.function(*args, **kwargs)
         found = []
         for leaf in _pytree.tree_leaves(result):
-            held = [leaf] if isinstance(leaf, Tensor) else list(vars(leaf).values()) if hasattr(leaf, "__dict__") else []
+            held = (
+                [leaf] if isinstance(leaf, Tensor) else list(vars(leaf).values()) if hasattr(leaf, "__dict__") else []
+            )
             found += [each for each in held if isinstance(each, Tensor) and each.layout is torch.strided]
         return [each.detach() for each in found]
 
 
 def _get_random_states() -> tuple[Any, ...]:
     numpy = sys.modules.get("numpy")
+    has_cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     return (
-        torch.get_rng_state(), torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
+        torch.get_rng_state(), torch.cuda.get_rng_state_all() if has_cuda else [],
         random.getstate(), numpy.random.get_state() if numpy is not None else None,
     )  # fmt: skip
 
@@ -109,7 +114,12 @@ class ResultRows:
             found = None
             for dim, (size, other) in enumerate(zip(mine.shape, theirs.shape, strict=False)):
                 factor = size // sizes[0]
-                if found is None and size != other and factor and (factor * sizes[0], factor * sizes[1]) == (size, other):
+                if (
+                    found is None
+                    and size != other
+                    and factor
+                    and (factor * sizes[0], factor * sizes[1]) == (size, other)
+                ):
                     found = BatchDimension(dim, factor)
             self.dims.append(found if mine.ndim == theirs.ndim else None)
         if not any(self.dims):

@@ -29,12 +29,13 @@ from samerun.record.watching.stack_frames import find_user_line
 
 Tensor = torch.Tensor
 MOVES = frozenset(
-    """
-    clone copy_ _to_copy cat stack index index_select slice narrow constant_pad_nd empty empty_like new_empty zeros ones
-    full zeros_like ones_like full_like arange lift_fresh fill_ zero_ scalar_tensor new_zeros new_ones new_full gather
-    expand_copy contiguous repeat embedding
-""".split()
-)
+    (
+        "_to_copy", "arange", "cat", "clone", "constant_pad_nd", "contiguous", "copy_", "embedding",
+        "empty", "empty_like", "expand_copy", "fill_", "full", "full_like", "gather", "index",
+        "index_select", "lift_fresh", "narrow", "new_empty", "new_full", "new_ones", "new_zeros", "ones",
+        "ones_like", "repeat", "scalar_tensor", "slice", "stack", "zero_", "zeros", "zeros_like",
+    )
+)  # fmt: skip
 """Operators that move values and compute none: none of them is where a program takes another way on purpose."""
 
 
@@ -156,7 +157,7 @@ def list_results(func: Any, args: Any, kwargs: Any, out: Any) -> list[Tensor]:
     return results
 
 
-class PartRecorder(OperatorRecorder):
+class PartRecorder(OperatorRecorder):  # type: ignore[no-untyped-call]
     """Run A: keeps the sample's part of every result. `dims`: of each call, of each result."""
 
     def __init__(
@@ -176,7 +177,7 @@ class PartRecorder(OperatorRecorder):
             call.parts.append(parts)
 
 
-class PartComparer(OperatorRecorder):
+class PartComparer(OperatorRecorder):  # type: ignore[no-untyped-call]
     """Run B: compares the sample's part of every result with run A's, and puts A's values in place of others.
 
     `counterparts`: index in B -> index in A. `left_alone`: keys of calls into which nothing is put.
@@ -233,7 +234,9 @@ class PartComparer(OperatorRecorder):
         if counterpart is None or at >= len(counterpart.parts) or not counterpart.parts[at]:
             return [], []
         dims = self._dims[index_a][at]
-        return counterpart.parts[at], [] if dims is None else self._window.take(result, dims, counterpart.shapes[at], True)
+        return counterpart.parts[at], [] if dims is None else self._window.take(
+            result, dims, counterpart.shapes[at], True
+        )
 
     def add_other_ways(self, results: list[Tensor], apart: float) -> None:
         """Where the model's results come from operators without a counterpart, those are what makes them differ."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
@@ -64,7 +65,9 @@ class BatchDependence:
         most = "infinite" if self.largest_difference is None else f"{self.largest_difference:.2g}"
         text = f"{self.kind}: {MEANINGS[self.kind]} ({self.between}), largest difference {most}"
         if self.other_operator:
-            text += f"; the other batch goes through {self.other_operator.removeprefix('aten.')} at line {self.other_line}"
+            text += (
+                f"; the other batch goes through {self.other_operator.removeprefix('aten.')} at line {self.other_line}"
+            )
         return text if self.confirmed else f"suspected. {text}"
 
 
@@ -111,6 +114,6 @@ class BatchInvarianceReport:
         return {"schema": 1, "verdict": SAME if self.invariant else DIFFERENT, **asdict(self)}
 
 
-def _align(rows: list[tuple[str, ...]]) -> list[str]:
+def _align(rows: Sequence[tuple[str, ...]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]

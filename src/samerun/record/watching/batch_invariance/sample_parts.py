@@ -41,7 +41,7 @@ def find_batch_dims(shape: Shape, other: Shape, size: int, other_size: int) -> S
 
 
 def take_sample_parts(tensor: Tensor, dims: SampleDims, composition: Composition) -> list[Tensor]:
-    """Views of what may belong to the sample: rows in blocks, and where a dimension holds several for each, in turns."""
+    """Views of what may be the sample's: a block of rows; and, of dimensions with several for each sample, in turns."""
     blocks = tensor
     for one in dims:
         blocks = blocks.narrow(one.dim, composition.position * one.factor, one.factor)
@@ -60,7 +60,7 @@ def take_sample_parts(tensor: Tensor, dims: SampleDims, composition: Composition
 
 
 def take_longer_part(tensor: Tensor, shape: Sequence[int], from_end: bool) -> Tensor | None:
-    """The first (or last) places of a tensor that has some dimensions longer than `shape`; None where one is shorter."""
+    """The first (or last) places of a tensor, as many as `shape` has in each dimension; None where it has fewer."""
     if tensor.ndim != len(shape):
         return None
     for dim, size in enumerate(shape):
