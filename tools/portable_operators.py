@@ -254,7 +254,9 @@ REFERENCES: dict[str, Callable[..., Any]] = {
     "topk": _topk,
     "kthvalue": _kthvalue,
     **{name: _with_first_place(getattr(torch, name)) for name in ("mode", "median", "nanmedian")},
-    "nn.functional.hardsigmoid": lambda x: (x + 3).clamp(0, 6) / 6,
+    "nn.functional.hardsigmoid": lambda x, **settings: (
+        (x + 3).clamp(0, 6) / 6 if x.is_floating_point() else torch.nn.functional.hardsigmoid(x, **settings)
+    ),
 }
 """What torch leaves open and the specification fixes: of equal values the first is meant. torch's sort does so when it
 is asked to. And where torch's float64 kernel has constants of float32."""

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         WrongResultError,
         WrongResultWarning,
     )
+    from samerun.batch_invariance import batch_invariant
     from samerun.control.ddp import ddp_comm_hook
     from samerun.control.determinism.mode import deterministic
     from samerun.control.fsdp import clip_grad_norm_, fsdp_comm_hook
@@ -59,6 +60,7 @@ _WHERE = {
     "UnseededError": "samerun.base.errors",
     "WrongResultError": "samerun.base.errors",
     "WrongResultWarning": "samerun.base.errors",
+    "batch_invariant": "samerun.batch_invariance",
     "checkpoint": "samerun.data.checkpoint",
     "checkpoint_sequential": "samerun.control.rng.activation_checkpoint",
     "clip_grad_norm_": "samerun.control.fsdp",
@@ -100,6 +102,7 @@ __all__ = [
     "WrongResultError",
     "WrongResultWarning",
     "__version__",
+    "batch_invariant",
     "checkpoint",
     "checkpoint_sequential",
     "clip_grad_norm_",

@@ -72,9 +72,11 @@ def judge_odd_sample(operator: Any, kind: str, sample: Any) -> Verdict:
     """
     verdict = portable_operators.judge_sample(operator, sample, TYPES.get(kind, torch.float32))
     decided = ODD_TRANSFORMS if operator.name.startswith(("fft.", "stft", "istft")) else DECIDED.get(operator.name, ())
+    if verdict.kind == "error":
+        return Verdict("right", "") if kind in decided and "LinAlgError" in verdict.why else verdict
     if verdict.kind != "other" or kind in decided:
-        return verdict if verdict.kind == "error" else Verdict("right", "")
-    if kind == "float16" and "not implemented for 'Half'" in verdict.why:
+        return Verdict("right", "")
+    if kind == "float16" and any(words in verdict.why for words in HALF_REFUSED):
         return Verdict("right", "")
     return Verdict("right", "") if OVERFLOW[kind](verdict.why) else verdict
 
@@ -98,6 +100,14 @@ OVERFLOW: dict[str, Callable[[str], bool]] = {
 }
 ODD_TRANSFORMS = ("nan", "inf", "huge")  # a NaN or an infinity of a line is in all its sums
 EQUAL_VALUES = ("expanded", "overlapping", "ties", "zero", "inf", "nan", "int64", "bool", "float16")
+NOT_FINITE, ALL_RANKS = ("nan", "inf"), ("nan", "inf", "huge", "zero", "ties", "subnormal", "expanded", "overlapping")
+FACTORIZATIONS = ("cond", "lu", "lu_factor", "lu_factor_ex", "pinv", "qr", "cholesky_ex", "householder_product")
+CONVOLUTIONS = [f"nn.functional.conv{form}{n}d" for form in ("", "_transpose") for n in (1, 2, 3)]
+LEAST_SQUARES = ("linalg.lstsq", "linalg.lstsq.grad_oriented")
+HALF_REFUSED = ("not implemented for 'Half'", "types other than float and double")
+TORCH_CRASHES = ("grid_sampler_2d", "grid_sampler_3d", "nn.functional.grid_sample")
+"""torch's own kernels read outside of the image where a place is as far as that."""
+# Every entry is a decision that docs/portable.md ("Odd values") gives the reason for.
 DECIDED: dict[str, tuple[str, ...]] = {
     "digamma": ("zero", "ties", "huge"),  # the gradient at a pole is infinite
     # of equal values the first is meant, and has the gradient
@@ -106,4 +116,27 @@ DECIDED: dict[str, tuple[str, ...]] = {
     "grid_sampler_2d": ("nan", "inf", "huge"),  # a NaN is outside
     "grid_sampler_3d": ("nan", "inf", "huge"),
     "nn.functional.grid_sample": ("nan", "inf", "huge"),
+    # a place outside the input is a zero, which is multiplied
+    **dict.fromkeys(CONVOLUTIONS, NOT_FINITE),
+    "nn.functional.bilinear": ("inf",),  # infinities of both signs meet
+    # torch refuses the layout
+    "native_group_norm": ("overlapping", "strided"),
+    **dict.fromkeys(
+        ("native_layer_norm", "nn.functional.layer_norm"), ("huge",)
+    ),  # 1 / sqrt(an infinite variance) is 0
+    # the gradient at a NaN is that of the step it lies in, or NaN
+    "nn.functional.hardswish": ("nan",),
+    "nn.functional.softshrink": ("nan",),
+    "nn.functional.pdist": NOT_FINITE,
+    "nn.functional.scaled_dot_product_attention": NOT_FINITE,  # keys that are masked for every query have no gradient
+    "logit": ("zero",),  # infinite at -0.0 too, of which torch has the sign by the place in the tensor
+    "igammac": ("subnormal",),  # 1 - the lower one, to some 1e-14
+    **dict.fromkeys(("polygamma", "special.polygamma"), ("inf", "ties", "int64")),  # poles are infinite; 0 at infinity
+    "special.zeta": ("inf", "huge"),
+    **dict.fromkeys(("special.bessel_j0", "special.bessel_j1"), ("inf",)),
+    **dict.fromkeys(("std_mean", "var_mean"), ("inf", "ties")),  # the mean is that of `mean`
+    # behind a NaN or an infinity, or without full rank, the written steps; see docs/portable.md
+    **dict.fromkeys(("lu", "qr", "ormqr", *(f"linalg.{name}" for name in FACTORIZATIONS)), ALL_RANKS),
+    **dict.fromkeys(("linalg.tensorinv", "linalg.tensorsolve"), ("subnormal",)),  # singular in float64
+    **dict.fromkeys(LEAST_SQUARES, ("huge", "expanded")),
 }

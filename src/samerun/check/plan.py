@@ -63,7 +63,8 @@ class Variation:
     `detail` says what is changed to what; `cause` is the kind of cause a difference points to;
     `unavailable(plan)` gives the reason why it cannot be varied here, or ""; `pointless(traces)` the
     reason why a program that ran like this cannot depend on it, or "". If `may_fail`, a varied run that
-    fails says nothing about the values: it is trouble, not a difference.
+    fails says nothing about the values: it is trouble, not a difference. One that is `only_by_name` asks a question of
+    its own, and is not part of `all`.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Variation:
     unavailable: Callable[[Plan], str] = lambda plan: ""
     pointless: Callable[[RunTraces], str] = lambda traces: ""
     may_fail: bool = False
+    only_by_name: bool = False
 
 
 # --- settings of the user's own

@@ -101,7 +101,8 @@ def command(ctx: click.Context, /, **options: Any) -> None:
       environment: hash_seed, listing_order, memory, clock, locale, timezone, address_layout,
                    allocator, environment_noise, working_directory, home, umask
       shape:       threads, workers, batch_split, process_start, world_size, resume
-      machine:     cpu_capability
+      machine:     cpu_capability;
+      batch: every row in other batches (only by name)
 
     \b
     Switches of --neutral: compile, recompute, attention, optimizer-implementation, memory-format,

@@ -118,6 +118,8 @@ class WatchConfig:
     """Hash the results for each sample in passes without training: see samerun.record.watching.sample_rows."""
     split_batches: bool = False
     """Yield batches of half the size in such passes."""
+    examine_batches: Literal["control", "varied"] | None = None
+    """Examine models that are called without gradients: see samerun.record.watching.interceptors.batches."""
     extra_workers: bool = False
     """Give every DataLoader one more worker, or two if it has none."""
     start_method: str | None = None

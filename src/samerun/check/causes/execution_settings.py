@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 from samerun.check.causes.cause import Cause
 from samerun.check.evidence.situation import Situation, Suspect
 from samerun.record.trace import format as f
 from samerun.record.trace.run import select_events
+from samerun.record.watching.batch_invariance.report import BatchDependence
 
 
 # The number of threads decides the last bits.
@@ -48,7 +51,11 @@ CPU_CAPABILITY = Cause(
 # How many rows are computed at once decides.
 def find_batch_size_suspects(situation: Situation) -> list[Suspect]:
     event = situation.difference.a
-    if situation.variation != "batch_split" or event is None or event.kind != f.ROWS:
+    if event is None or event.kind != f.ROWS:
+        return []
+    if situation.variation == "batch":
+        return find_examined_operators(situation)
+    if situation.variation != "batch_split":
         return []
     short = event.name.removeprefix("aten.").split(".")[0].split("#")[0]
     if short == "DataLoader":
@@ -58,10 +65,32 @@ def find_batch_size_suspects(situation: Situation) -> list[Suspect]:
     return [Suspect("batch-size", event.file, event.line, (why,), 0.0)]
 
 
+def find_examined_operators(situation: Situation) -> list[Suspect]:
+    """What the variation `batch` found, in the order in which the model computes; see interceptors/batches.py."""
+    suspects = []
+    trace = situation.b.traces.traces.get(situation.difference.role)
+    for event in select_events(trace, (f.ROWS,)) if trace is not None else ():
+        found = json.loads(event.text) if event.text else None
+        if found is None:
+            continue
+        if "operator" not in found:
+            why = found.get("error") or "no operator that samerun sees makes the difference"
+            suspects.append(
+                Suspect("batch-size", event.file, event.line, (f"the model at line {event.line}: {why}",), 1.0)
+            )
+            continue
+        one = BatchDependence(**{**found, "shows_under": tuple(found["shows_under"])})
+        name, inside = one.operator.removeprefix("aten."), f" in {one.module}" if one.module else ""
+        why = f"{name} at line {one.line}{inside} depends on the batch ({', '.join(one.shows_under)}): {one.describe()}"
+        suspects.append(Suspect("batch-size", one.file, one.line, (why,), 0.0 if one.confirmed else 1.0))
+    return suspects
+
+
 BATCH_SIZE = Cause(
     "batch-size",
     find_batch_size_suspects,
-    "keep the batch size, and call model.eval() before evaluating: batch statistics then play no part",
+    "keep the batch size, and call model.eval() before evaluating: batch statistics then play no part; where only"
+    " rounding differs, samerun.portable() gives a row the same bits in every batch",
     "Kernels choose their order of summation by the size of the batch, so that the same row gives other last bits"
     " in a batch of another size. A batch norm left in training mode makes the result itself depend on the batch.",
 )

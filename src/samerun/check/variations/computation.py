@@ -79,3 +79,32 @@ BATCH_SPLIT = Variation(
     "batch-size",
     pointless=why_batch_split_cannot_matter, may_fail=True,
 )  # fmt: skip
+
+
+# The batch around each row of a model that is called without gradients.
+def vary_or_leave_batches(plan: Plan, vary: bool) -> Plan:
+    """Vary the batch around each row, in models that are called without gradients: its size from 1 to 512, the row's
+    position, the other rows, and padding where a mask is among the keywords.
+
+    What can go wrong: kernels choose their order of summation, or another kernel, by the number of rows; a scale is
+    computed over the whole batch; a batch norm is left in training mode; an expert is full; a mask leaks.
+
+    In one run, each model is called again with such batches (up to four calls, each model once for each kind of
+    arguments), as `samerun.batch_invariant` does, and its results for a row must have the same bits. The program itself
+    gets what it always gets. Only by name, not part of `all`: in plain torch nearly every model has last bits that
+    depend on the batch; inside `samerun.portable()` none should.
+    """
+    if not vary:
+        return plan.with_watch(examine_batches="control")
+    return plan.with_watch(examine_batches="varied").with_comparison_limits(ONLY_SAMPLE_ROWS)
+
+
+def why_batches_cannot_matter(traces: RunTraces) -> str:
+    seen = any(count_events(trace, f.ROWS) for trace in traces.traces.values())
+    return "" if seen else "the program calls no model with a batch of tensors and without gradients"
+
+
+BATCH = Variation(
+    "batch", "batch", "the batch as it is -> other sizes, positions, rows and padding around each row",
+    vary_or_leave_batches, "batch-size", pointless=why_batches_cannot_matter, only_by_name=True,
+)  # fmt: skip

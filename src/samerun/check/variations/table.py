@@ -23,6 +23,7 @@ VARIATIONS: tuple[Variation, ...] = (
     computation.THREADS,
     processes.WORKERS,
     computation.BATCH_SPLIT,
+    computation.BATCH,
     processes.PROCESS_START,
     processes.WORLD_SIZE,
     reruns.RESUME,
@@ -41,7 +42,7 @@ def parse_vary_option(text: str) -> tuple[Variation, ...]:
         return ()
     chosen: set[str] = set()
     for word in words:
-        names = [v.name for v in VARIATIONS if word in (v.name, v.group, "all")]
+        names = [v.name for v in VARIATIONS if word in (v.name, v.group) or (word == "all" and not v.only_by_name)]
         if not names:
             known = ", ".join([v.name for v in VARIATIONS] + list(GROUPS))
             raise SamerunError(

@@ -105,7 +105,6 @@ def addr(x: Tensor, a: Tensor, b: Tensor, *, beta: Scalar = 1, alpha: Scalar = 1
     return product if beta == 0 else torch.add(product, multiply_unless_one(x, beta))
 
 
-@widen_half_inputs
 def linspace(start: Scalar, end: Scalar, steps: int, **kwargs: Any) -> Tensor:
     """start + i * step, in float64, rounded once; the last is `end`."""
     kwargs = {name: value for name, value in kwargs.items() if value is not None}

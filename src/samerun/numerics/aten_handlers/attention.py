@@ -142,8 +142,16 @@ def transformer_encoder_layer_fwd(
     return norm_2(x + feed_forward(x))
 
 
+def nested_tensor_from_mask_left_aligned(x: Tensor, mask: Tensor) -> bool:
+    """Always false, by which nn.TransformerEncoder keeps padding where it is. (With it taken out a sequence has other
+    shapes in another batch.)
+    """
+    return False
+
+
 COMPOSED: Members = {
     "aten::scaled_dot_product_attention": scaled_dot_product_attention,
     "aten::_native_multi_head_attention": native_multi_head_attention,
     "aten::_transformer_encoder_layer_fwd": transformer_encoder_layer_fwd,
+    "aten::_nested_tensor_from_mask_left_aligned": nested_tensor_from_mask_left_aligned,
 }

@@ -337,7 +337,7 @@ def svd(
 
 
 def pinv(a: Tensor, *, atol: Tensor | None = None, rtol: Tensor | None = None, hermitian: bool = False) -> Tensor:
-    """V (U / s)', singular values of at most max(atol, rtol * the largest) left out."""
+    """V (U / s)', singular values of at most max(atol, rtol * the largest) left out; NaN where a is not finite."""
     if a.numel() == 0:
         return a.new_zeros(*a.shape[:-2], a.shape[-1], a.shape[-2])
     given = (torch.tril(a) + torch.tril(a, -1).mT) if hermitian else a
@@ -349,13 +349,14 @@ def pinv(a: Tensor, *, atol: Tensor | None = None, rtol: Tensor | None = None, h
         )
     bound = torch.maximum(least[..., None], rtol.double()[..., None] * s[..., :1])
     inverse = torch.where(s > bound, torch.reciprocal(s), 0.0)
+    inverse = torch.where(torch.isfinite(given).flatten(-2).all(-1, keepdim=True), inverse, math.nan)
     return kernels.matmul(vh.mT, (u * inverse[..., None, :]).mT).to(a.dtype)
 
 
 def lstsq(
     a: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """x = V (U / s)' b, of singular values above rcond times the largest."""
+    """x = V (U / s)' b, of singular values above rcond times the largest; NaN where a or b is not finite."""
     m, n = a.shape[-2:]
     is_vector = b.dim() == a.dim() - 1
     right = (b[..., None] if is_vector else b).double()
@@ -365,7 +366,8 @@ def lstsq(
     scaled = torch.where(
         kept[..., None], torch.div(kernels.matmul(u.mT, right), torch.where(kept, s, 1.0)[..., None]), 0.0
     )
-    x = kernels.matmul(vh.mT, scaled)
+    finite = torch.isfinite(a).flatten(-2).all(-1) & torch.isfinite(right).flatten(-2).all(-1)
+    x = torch.where(finite[..., None, None], kernels.matmul(vh.mT, scaled), math.nan)
     rank, full = kept.sum(-1), bool(kept.all())
     rest = right - kernels.matmul(a.double(), x)
     wants_residuals = m > n and full and driver not in (None, "gelsy")

@@ -229,8 +229,8 @@ def logit(x: Tensor, eps: float | None = None) -> Tensor:
 
 @widen_half_inputs
 def logit_backward(grad: Tensor, x: Tensor, eps: float | None = None) -> Tensor:
-    """grad / (x * (1 - x)); 0 outside [eps, 1 - eps], NaN outside [0, 1] without eps."""
-    found = torch.div(grad, torch.mul(x, torch.rsub(x, 1)))
+    """grad / ((x + 0) * (1 - x)); 0 outside [eps, 1 - eps], NaN outside [0, 1] without eps."""
+    found = torch.div(grad, torch.mul(x + 0.0, torch.rsub(x, 1)))  # at -0.0 the slope is infinite too, not its opposite
     low, high, outside = (0.0, 1.0, float("nan")) if eps is None else (eps, 1 - eps, 0.0)
     return torch.where((x < low) | (x > high), torch.full_like(x, outside), found)
 

@@ -53,7 +53,7 @@ def rand_like(x: Tensor, *, generator: Generator = None, **kwargs: Any) -> Tenso
 def normal_(x: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator = None) -> Tensor:
     """mean + z * std."""
     require_floating_dtype(x.dtype)
-    if std < 0:
+    if not std >= 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
     return copy_reshaped_and_cast_(
         x, scale_normal(draws.normal((x.numel(),), *advance_generator_for_draw(generator, x.device)), mean, std)
@@ -73,9 +73,9 @@ def randn_like(x: Tensor, *, generator: Generator = None, **kwargs: Any) -> Tens
 
 def normal(mean: Any, std: Any = 1.0, *, generator: Generator = None) -> Tensor:
     """Of the broadcast shape of mean and std, one of which is a tensor."""
-    if not isinstance(std, Tensor) and std < 0:
+    if not isinstance(std, Tensor) and not std >= 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std:g}")
-    if isinstance(std, Tensor) and bool((std < 0).any()):
+    if isinstance(std, Tensor) and not bool((std >= 0).all()):
         raise RuntimeError("normal expects all elements of std >= 0.0")
     like = next((each for each in (mean, std) if isinstance(each, Tensor)), torch.zeros(()))
     require_floating_dtype(like.dtype)
@@ -102,6 +102,10 @@ def randint_between(low: int, high: int, size: Sequence[int], *, generator: Gene
     )
     if low >= high:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
+    if not dtype.is_floating_point:
+        least, most = (0, 1) if dtype is torch.bool else (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
+        if low < least or high - 1 > most:
+            raise RuntimeError(f"random_: from {low} to {high - 1} is out of bounds for {dtype}")
     values = draws.randint(low, high, tuple(size), *advance_generator_for_draw(generator, kwargs.get("device")))
     return values.to(dtype)
 

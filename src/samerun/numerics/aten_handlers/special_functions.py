@@ -147,14 +147,15 @@ def erfc_inverse(q: Tensor) -> Tensor:
 
 def erfinv(y: Tensor) -> Tensor:
     """erf(x) = y."""
-    a = torch.abs(y)
-    x = erfc_inverse(torch.clamp(1 - a, min=5e-324))
+    bound = torch.abs(y)
+    a = torch.where(bound < 1, bound, 0.5)
+    x = erfc_inverse(1 - a)
     small = torch.where(a < 0.5, a * 0.8862269254527580, x)
     for _ in range(6):
         step = (erf(small) - a) / (exp(-(small * small)) * 1.1283791670955126)
         small = small - step / (1 + small * step)
     x = torch.where(a < 0.5, torch.where(a < 1e-10, a * 0.8862269254527580, small), x)
-    x = torch.where(a == 1, math.inf, torch.where(a > 1, math.nan, x))
+    x = torch.where(bound < 1, x, torch.where(bound == 1, math.inf, math.nan))
     return torch.copysign(x, y)
 
 

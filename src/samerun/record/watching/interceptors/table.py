@@ -2,6 +2,7 @@
 
 from samerun.record.watching.interceptor import Interceptor
 from samerun.record.watching.interceptors import (
+    batches,
     checkpoints,
     clock,
     completion,
@@ -60,6 +61,7 @@ INTERCEPTORS: tuple[Interceptor, ...] = (
     numbers.COMPILED_DRAWS,
     numbers.GENERATED_CODE,
     training.MODULES,
+    batches.EXAMINED_CALLS,
     operators.OPERATORS,
     operators.JIT_TRACING,
     operators.SHARING,
