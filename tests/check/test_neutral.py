@@ -13,10 +13,10 @@ from check_command import samerun
 from repository_paths import ROOT
 
 from samerun.base.errors import SamerunError
-from samerun.check.evidence.neutrality import judge_item
 from samerun.check.evidence.run_numbers import OperatorSummary
 from samerun.check.evidence.value_correspondence import find_culprit
 from samerun.check.variations.neutral_switches import parse_neutral_env_option, parse_neutral_option
+from samerun.record.comparison.rounding import judge_item
 from samerun.record.trace.reader import SourceLocation
 
 PROGRAMS = ROOT / "tests/programs/neutral"
