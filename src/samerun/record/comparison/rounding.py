@@ -45,13 +45,19 @@ def norm(values: Any) -> float:
     return float(np.linalg.norm(values)) if len(values) else 0.0
 
 
+def is_another_kind(one: Any, other: Any) -> bool:
+    """Whether elements that are finite, NaN, or infinite with a sign are so on one side only."""
+    return not np.array_equal(
+        np.where(np.isfinite(one), 0.0, one), np.where(np.isfinite(other), 0.0, other), equal_nan=True
+    )
+
+
 def judge_item(key: ItemKey, dtype: str, values: tuple[Any, Any, Any, Any], narrow: bool) -> ItemJudgement:
     """Judge one value. `values`: of side A, of side B, and of both in float64. `narrow`: see CLEAR_IF_NARROW."""
     a, b, a64, b64 = values
-    finite = [np.isfinite(each) for each in values]
-    if not np.array_equal(finite[2], finite[3]) or not np.array_equal(finite[0], finite[1]):
+    if is_another_kind(a64, b64) or is_another_kind(a, b):
         return ItemJudgement("wrong", key, np.inf, 1.0, np.inf, np.inf, 1.0)
-    every = np.logical_and.reduce(finite)
+    every = np.logical_and.reduce([np.isfinite(each) for each in values])
     a, b, a64, b64 = (each[every] for each in values)
     unit = UNIT.get(dtype, UNIT["float32"])
     scale, left = norm(a64), norm(b64 - a64)

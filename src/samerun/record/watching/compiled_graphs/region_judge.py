@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.fx import GraphModule
 
-from samerun.record.comparison.rounding import GUARD, LOSES_HALF, UNIT, ItemKey, judge_item, norm
+from samerun.record.comparison.rounding import GUARD, LOSES_HALF, UNIT, ItemKey, is_another_kind, judge_item, norm
 from samerun.record.watching.compiled_graphs.graph_runs import (
     NotInspectable,
     Run,
@@ -211,13 +211,6 @@ def explains(disturbed: Values, key: ItemKey, exact: Any, left: float, guard: fl
         return True
     finite = np.isfinite(exact.numbers)
     return left <= guard * norm(moved.numbers[finite] - exact.numbers[finite])
-
-
-def is_another_kind(one: Any, other: Any) -> bool:
-    """Whether elements that are finite, NaN, or infinite with a sign are so on one side only."""
-    return not np.array_equal(
-        np.where(np.isfinite(one), 0.0, one), np.where(np.isfinite(other), 0.0, other), equal_nan=True
-    )
 
 
 def are_same_bits(a: Values, b: Values) -> bool:
