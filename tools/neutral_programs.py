@@ -119,7 +119,8 @@ class NeutralCase:
 def list_cases(names: list[str]) -> Iterator[NeutralCase]:
     """The cases of all programs whose names begin with one of `names`; of all without."""
     for program in sorted(PROGRAMS.rglob("*.py")):
-        if names and not program.name.startswith(tuple(names)):
+        inside = program.relative_to(PROGRAMS).as_posix()
+        if names and not (program.name.startswith(tuple(names)) or inside.startswith(tuple(names))):
             continue
         text = program.read_text(encoding="utf-8")
         head: dict[str, Any] = json.loads(text.splitlines()[0].lstrip("# "))

@@ -77,6 +77,26 @@ def test_another_interpreter_rounds_and_portable_takes_it_away(tmp_path: Path) -
     assert "inside samerun.portable() both sides give the same bits" in result["detail"]
 
 
+def test_inside_a_compiled_region_the_node_is_named(tmp_path: Path) -> None:
+    text = (PROGRAMS / "compiled/loses_gradient.py").read_text(encoding="utf-8")
+    (tmp_path / "train.py").write_text(text, encoding="utf-8")
+    done = samerun(["check", "--neutral", "compile", "--json", "r.json", "train.py"], tmp_path)
+    (result,) = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))["neutral"]
+    wrong = next(at for at, line in enumerate(text.splitlines(), 1) if line.endswith("# WRONG"))
+    assert (done.returncode, result["file"], result["line"]) == (1, "train.py", wrong), done.stdout
+    assert result["operator"] == "torch.tanh"
+    assert (result["region"]["node"], result["region"]["stage"]) == ("bad", "backend")
+    assert "node bad (torch.tanh) of a compiled region: the gradient for input 0 differs" in " ".join(
+        done.stdout.split()
+    )
+
+
+@pytest.mark.exhaustive
+def test_every_compiled_program() -> None:
+    told = measure("compiled/")
+    assert told.count("LINE") <= 2
+
+
 def test_a_program_that_differs_by_itself_is_not_called_wrong(tmp_path: Path) -> None:
     text = "import os, torch\nmodel = torch.nn.Linear(40, 1)\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
     text += "for step in range(2):\n    model(torch.randn(8, 40)).square().mean().backward()\n    optimizer.step()\n"
