@@ -70,6 +70,12 @@ def common_keys(records: tuple[NumberRecord, ...]) -> list[ItemKey]:
             if all(key in other.values and len(other.values[key]) == len(value) for other in records[1:])]  # fmt: skip
 
 
+def ulp_norm(exact: NumberRecord, program: NumberRecord, key: ItemKey) -> float:
+    """The norm of a value in float64, times an ulp of the dtype that the program has it in."""
+    unit = UNIT.get(program.dtypes[key], UNIT["float32"])
+    return 2 * unit * norm(exact.values[key])
+
+
 def judge_runs(
     a: RunNumbers, b: RunNumbers, a64: RunNumbers, b64: RunNumbers, p64: RunNumbers | None, is_compiled: bool = False
 ) -> RunJudgement:

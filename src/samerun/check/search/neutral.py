@@ -35,7 +35,7 @@ from samerun.check.search.report_records import relative_path_if_below_working_d
 from samerun.check.search.run_status import REGIONS, require_comparable, require_success
 from samerun.check.search.search import NO_OPERATOR, Search
 from samerun.check.variations.neutral_switches import NeutralSwitch, SideLabel, inside_portable, with_switch
-from samerun.record.comparison.rounding import LOSES_HALF, UNIT, ItemKey, norm
+from samerun.record.comparison.rounding import LOSES_HALF, norm
 from samerun.record.config import NumbersRequest
 from samerun.record.region_finding import RegionFinding, read_region_finding
 from samerun.record.trace import format as f
@@ -251,7 +251,8 @@ class SwitchJudge:
             raise NotComparable("the runs in float64 have no step in common with the program's")
         lossy = "" if switch.coarser else neutrality.describe_lossy_side(a.numbers, b.numbers, a64.numbers, b64.numbers)
         if lossy:
-            return replace(base, outcome="wrong", detail=f"{switch.detail}; {lossy}")
+            base = replace(base, outcome="wrong", detail=f"{switch.detail}; {lossy}")
+            return self._look_into_regions(base, a64) if switch.name == "compile" else base
         new = find_first_new_value(*(side.numbers.operators.get(self.changed.step, []) for side in (b, a)))
         if new is not None:
             file = relative_path_if_below_working_directory(new.location.file)
@@ -297,7 +298,7 @@ class SwitchJudge:
         kinds = ("gradient", "output", "parameter") if worst is None else (worst[0],)
         kind_of = next((each for each in kinds if any(key[0] == each for key in keys)), "")
         keys = [key for key in keys if key[0] == kind_of] if worst is None else [worst]
-        ulp = math.hypot(*(ulp_norm(exact, a, key) for key in keys))
+        ulp = math.hypot(*(neutrality.ulp_norm(exact, a, key) for key in keys))
         errors = [
             math.hypot(*(norm(r.values[key] - exact.values[key]) for key in keys)) / ulp if ulp else math.inf
             for r in (a, b)
@@ -324,15 +325,16 @@ class SwitchJudge:
         if worst is not None and math.isfinite(worst.left) and worst.scale > 0:
             share = worst.left / worst.scale
             left = f"{' '.join(filter(None, worst.key))} differs by {share:.2g} of its size, in float64 too"
-        detail = f"{self.switch.detail}; {left}" + (f"; {told.why}" if told is not None else "")
-        base = replace(base, outcome="wrong", detail=detail, step=step, region=region)
-        if told is None:
-            return base
-        file = relative_path_if_below_working_directory(told.file)
-        return replace(base, operator=told.operator, file=file, line=told.line)
+        base = replace(base, outcome="wrong", detail=f"{self.switch.detail}; {left}", step=step, region=region)
+        return base if told is None else with_culprit(base, told)
+
+    def _look_into_regions(self, base: NeutralResult, a64: NumberedRun) -> NeutralResult:
+        """For a difference that shows only as the program computes: its stages are not told apart in float64."""
+        told, region = self._explain_compilation(None, a64, self.changed.step, in_float64=False)
+        return with_culprit(replace(base, region=region), told) if region.node else base
 
     def _explain_compilation(
-        self, told: Culprit | None, a64: NumberedRun, step: int
+        self, told: Culprit | None, a64: NumberedRun, step: int, in_float64: bool = True
     ) -> tuple[Culprit, CompiledRegion]:  # fmt: skip
         """Which stage and which node of a region makes the difference; runs that fail say nothing."""
 
@@ -346,7 +348,7 @@ class SwitchJudge:
                 return None
 
         def run_in_float64(backend: str) -> RunNumbers | None:
-            made = run_with(backend, True)
+            made = run_with(backend, True) if in_float64 else None
             return None if made is None or made.run.is_failed else made.numbers
 
         def inspect(setting: str) -> RegionFinding | None:
@@ -374,10 +376,10 @@ class SwitchJudge:
         return replace(base, outcome="wrong", step=point.step, detail=f"{self.switch.detail}; {text}")
 
 
-def ulp_norm(exact: NumberRecord, program: NumberRecord, key: ItemKey) -> float:
-    """The norm of a value in float64, times an ulp of the dtype that the program has it in."""
-    unit = UNIT.get(program.dtypes[key], UNIT["float32"])
-    return 2 * unit * norm(exact.values[key])
+def with_culprit(result: NeutralResult, told: Culprit) -> NeutralResult:
+    file = relative_path_if_below_working_directory(told.file)
+    detail = "; ".join(filter(None, (result.detail, told.why)))
+    return replace(result, detail=detail, operator=told.operator, file=file, line=told.line)
 
 
 def select_record(numbers: RunNumbers, kind: str, number: int) -> NumberRecord | None:

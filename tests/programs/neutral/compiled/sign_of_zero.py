@@ -12,7 +12,7 @@ CLEAN = os.environ.get("CLEAN") == "1"
 class Model(nn.Module):
     def forward(self, x):
         bad = x * 0.0  # WRONG
-        return torch.atan2(bad, -x.abs() if not CLEAN else x.abs()) + x
+        return torch.atan(1 / (bad if not CLEAN else bad.abs()))
 
 
 model = Model().eval()

@@ -96,6 +96,7 @@ class RegionJudge:
             return []
         return [each for each in found if evidence in (None, each.evidence)]
 
+    @np.errstate(all="ignore")
     def _judge(self, subject: GraphOnInputs, backend: Run, a: Values, b: Values | None) -> list[Difference]:
         wide = widen_graph(subject.graph)
         try:
@@ -136,9 +137,14 @@ class RegionJudge:
                 if is_another_kind(exact.numbers, other.numbers):
                     left, scale = np.inf, 1.0
                 else:
-                    has_program = b is not None and key in b and b[key].shape == one.shape
-                    # Without a run as the program computes, the backend is taken to round as far as the graph itself.
-                    program = b[key].numbers if has_program and b else other.numbers - (one.numbers - exact.numbers)
+                    program = one.numbers
+                    if b is not None and key in b and b[key].shape == one.shape:
+                        program = b[key].numbers
+                    elif not is_another_kind(
+                        one.numbers, exact.numbers
+                    ):  # it is taken to round as the graph itself does
+                        finite = np.isfinite(exact.numbers)
+                        program = np.where(finite, other.numbers - one.numbers + exact.numbers, one.numbers)
                     judged = judge_item(key, one.dtype, (one.numbers, program, exact.numbers, other.numbers), False)
                     if judged.verdict != "wrong":
                         continue
