@@ -1,4 +1,4 @@
-# {"switches": [["compile"]], "wrong": true, "nodes": ["bad"], "stage": "lowering", "origin": "torch"}
+# {"switches": [["compile"]], "wrong": true, "nodes": ["max_pool2d"], "stage": "lowering", "origin": "torch"}
 """Where a window holds NaN, the index says which one is taken."""
 import os
 

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -80,8 +81,8 @@ class RegionInspector:
                 self._write(self._explain(region, subject, differences))
         except OutOfTime:
             self.is_done = True
-        except Exception as error:
-            region.problem = repr(error)
+        except Exception:
+            pass  # of this region nothing can be said; the backends that stop after a stage still tell the stage
         finally:
             state.inside_samerun -= 1
 
@@ -104,7 +105,7 @@ class RegionInspector:
             pass
         if part is None:
             note = "it is wrong only as the program compiles it, not when its graph is compiled once more"
-            return RegionFinding(**{**vars(told), "note": note})
+            return replace(told, note=note)
         evidence = part.differences[0].evidence
         with self.kernels.collecting_for(part.subject.graph):
             search = StageSearch(self.judge, part.subject, region.backend, evidence)
@@ -133,7 +134,6 @@ class Region:
     def __init__(self, inspector: RegionInspector, backend: Run, backend_name: str, graph: GraphModule) -> None:
         self.inspector, self.backend, self.backend_name, self.graph = inspector, backend, backend_name, graph
         self.compiled: Run = graph
-        self.problem = ""
         self.file, self.line, _ = find_user_line()
 
     def call(self, *arguments: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -15,6 +16,7 @@ from samerun.record.comparison.rounding import GUARD, LOSES_HALF, UNIT, ItemKey,
 from samerun.record.watching.compiled_graphs.graph_runs import (
     NotInspectable,
     Run,
+    TensorCopy,
     Values,
     compile_graph,
     copy_inputs,
@@ -59,6 +61,8 @@ class RegionJudge:
 
     def __init__(self, deadline: float, looks_closer: bool) -> None:
         self.deadline, self.looks_closer = deadline, looks_closer
+        self._compiled_wide: dict[Any, Run] = {}
+        """What the backend made of a region in float64, by the region and the inputs that it is for."""
 
     def run_all(self, subject: GraphOnInputs, run: Run, wide: bool) -> Values:
         if time.monotonic() > self.deadline:
@@ -74,7 +78,14 @@ class RegionJudge:
         b = self.run_all(subject, compiled, False)
         if are_same_bits(a, b):
             return []
-        return self._judge(subject, backend, a, b)
+        key = id(subject.graph), torch.is_grad_enabled(), describe_inputs(subject.inputs)
+
+        def compile_once(graph: GraphModule, inputs: Sequence[Any], wide: bool) -> Run:
+            if key not in self._compiled_wide:
+                self._compiled_wide[key] = compile_graph(backend, graph, inputs, wide)
+            return self._compiled_wide[key]
+
+        return self._judge(subject, compile_once, a, b)
 
     def judge_backend(self, subject: GraphOnInputs, backend: Run, evidence: Evidence | None = None) -> list[Difference]:
         """Whether what a backend makes of the graph is wrong; `evidence`: only in that way.
@@ -89,7 +100,7 @@ class RegionJudge:
                 b = self.run_all(subject, compiled, False)
                 if evidence is None and are_same_bits(a, b):
                     return []
-            found = self._judge(subject, backend, a, b)
+            found = self._judge(subject, partial(compile_graph, backend), a, b)
         except OutOfTime:
             raise
         except Exception:
@@ -97,7 +108,7 @@ class RegionJudge:
         return [each for each in found if evidence in (None, each.evidence)]
 
     @np.errstate(all="ignore")
-    def _judge(self, subject: GraphOnInputs, backend: Run, a: Values, b: Values | None) -> list[Difference]:
+    def _judge(self, subject: GraphOnInputs, compile_wide: Run, a: Values, b: Values | None) -> list[Difference]:
         wide = widen_graph(subject.graph)
         try:
             a64 = self.run_all(subject, wide, True)
@@ -106,7 +117,7 @@ class RegionJudge:
         except Exception:
             return [] if b is None else list(self._find_changed_forms(a, b))
         try:
-            b64 = self.run_all(subject, compile_graph(backend, wide, subject.wide_inputs or (), True), True)
+            b64 = self.run_all(subject, compile_wide(wide, subject.wide_inputs or (), True), True)
         except OutOfTime:
             raise
         except Exception:
@@ -228,6 +239,15 @@ def are_same_bits(a: Values, b: Values) -> bool:
         and value.numbers.tobytes() == b[key].numbers.tobytes()
         for key, value in a.items()
     )
+
+
+def describe_inputs(inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """What a graph is compiled for: shapes, strides, dtypes, and numbers."""
+    return tuple(
+        (each.value.shape, each.value.stride(), each.value.dtype, each.requires_grad)
+        if isinstance(each, TensorCopy) else repr(each)
+        for each in inputs
+    )  # fmt: skip
 
 
 def widened_or_none(inputs: Sequence[Any]) -> Sequence[Any] | None:
