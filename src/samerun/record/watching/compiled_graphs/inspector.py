@@ -30,10 +30,10 @@ from samerun.record.watching.compiled_graphs.graph_runs import (
 from samerun.record.watching.compiled_graphs.kernels import KernelCollector
 from samerun.record.watching.compiled_graphs.node_search import NodeSearch, WrongPart
 from samerun.record.watching.compiled_graphs.region_judge import (
-    Difference,
     GraphOnInputs,
     OutOfTime,
     RegionJudge,
+    WrongValue,
     widened_or_none,
 )
 from samerun.record.watching.compiled_graphs.stages import StageSearch
@@ -91,7 +91,7 @@ class RegionInspector:
         self.recorder.open_writer()
         finding.write(region_finding_path(self.recorder.config.folder, role))
 
-    def _explain(self, region: Region, subject: GraphOnInputs, differences: list[Difference]) -> RegionFinding:
+    def _explain(self, region: Region, subject: GraphOnInputs, differences: list[WrongValue]) -> RegionFinding:
         assert self.judge is not None
         count = sum(node.op.startswith("call") for node in region.graph.graph.nodes)
         told = RegionFinding(file=region.file, line=region.line, value=describe(differences[0]), node_count=count)
@@ -213,7 +213,7 @@ def name_operator(node: Node) -> str:
         return str(getattr(node.target, "__name__", node.target))
 
 
-def describe(difference: Difference) -> str:
+def describe(difference: WrongValue) -> str:
     kind, at = difference.key
     if kind == "form":
         return "which results share memory, or need gradients, differs"

@@ -9,11 +9,11 @@ from torch.fx import Node
 
 from samerun.record.watching.compiled_graphs.graph_runs import Run
 from samerun.record.watching.compiled_graphs.region_judge import (
-    Difference,
     Evidence,
     GraphOnInputs,
     OutOfTime,
     RegionJudge,
+    WrongValue,
 )
 from samerun.record.watching.compiled_graphs.subgraphs import GraphParts
 
@@ -27,7 +27,7 @@ class WrongPart:
 
     nodes: tuple[Node, ...]
     subject: GraphOnInputs
-    differences: tuple[Difference, ...]
+    differences: tuple[WrongValue, ...]
     is_complete: bool
     """False if time was up before the part could be made smaller."""
 

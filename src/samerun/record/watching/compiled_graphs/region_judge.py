@@ -34,7 +34,7 @@ class OutOfTime(Exception):
 
 
 @dataclass(frozen=True)
-class Difference:
+class WrongValue:
     """A value that is wrong, and by which share of its size (infinite where other elements are finite)."""
 
     key: ItemKey
@@ -72,7 +72,7 @@ class RegionJudge:
             raise NotInspectable("no float64")
         return run_on_copies(run, inputs, subject.random_states, wide, self.looks_closer)
 
-    def judge_program(self, subject: GraphOnInputs, backend: Run, compiled: Run) -> list[Difference]:
+    def judge_program(self, subject: GraphOnInputs, backend: Run, compiled: Run) -> list[WrongValue]:
         """Whether what the program itself runs (`compiled`) is wrong; the backend is asked again only for float64."""
         a = self.run_all(subject, subject.graph, False)
         b = self.run_all(subject, compiled, False)
@@ -87,7 +87,7 @@ class RegionJudge:
 
         return self._judge(subject, compile_once, a, b)
 
-    def judge_backend(self, subject: GraphOnInputs, backend: Run, evidence: Evidence | None = None) -> list[Difference]:
+    def judge_backend(self, subject: GraphOnInputs, backend: Run, evidence: Evidence | None = None) -> list[WrongValue]:
         """Whether what a backend makes of the graph is wrong; `evidence`: only in that way.
 
         A graph that cannot be compiled or run shows nothing.
@@ -108,7 +108,7 @@ class RegionJudge:
         return [each for each in found if evidence in (None, each.evidence)]
 
     @np.errstate(all="ignore")
-    def _judge(self, subject: GraphOnInputs, compile_wide: Run, a: Values, b: Values | None) -> list[Difference]:
+    def _judge(self, subject: GraphOnInputs, compile_wide: Run, a: Values, b: Values | None) -> list[WrongValue]:
         wide = widen_graph(subject.graph)
         try:
             a64 = self.run_all(subject, wide, True)
@@ -137,7 +137,7 @@ class RegionJudge:
             if one is None or other is None or not len(exact.numbers):
                 continue
             if other.shape != exact.shape or other.numbers.dtype != exact.numbers.dtype:
-                yield Difference(key, "float64", np.inf)
+                yield WrongValue(key, "float64", np.inf)
                 continue
             if one.shape != exact.shape:
                 continue
@@ -165,7 +165,7 @@ class RegionJudge:
             if noise is None:
                 noise = self._disturbed(subject, wide, True)
             if not any(explains(each, key, exact, left, GUARD) for each in noise):
-                yield Difference(key, "float64", left / scale if scale else np.inf)
+                yield WrongValue(key, "float64", left / scale if scale else np.inf)
 
     def _find_lost_bits(self, subject: GraphOnInputs, a: Values, b: Values, a64: Values) -> Any:
         """Values of which the compiled graph loses half of the bits, where the graph itself does not."""
@@ -175,7 +175,7 @@ class RegionJudge:
             if other is None or exact is None or not len(one.numbers) or exact.shape != one.shape:
                 continue
             if other.shape != one.shape or other.dtype != one.dtype:
-                yield Difference(key, "program", np.inf)
+                yield WrongValue(key, "program", np.inf)
                 continue
             if key[0] == "form":
                 continue
@@ -200,12 +200,12 @@ class RegionJudge:
             if noise is None:
                 noise = self._disturbed(subject, subject.graph, False)
             if not any(explains(each, key, one, left, LOSES_HALF) for each in noise):
-                yield Difference(key, "program", left / scale if scale else np.inf)
+                yield WrongValue(key, "program", left / scale if scale else np.inf)
 
     def _find_changed_forms(self, a: Values, b: Values) -> Any:
         one, other = a.get(("form", "")), b.get(("form", ""))
         if one is not None and other is not None and not np.array_equal(one.numbers, other.numbers):
-            yield Difference(("form", ""), "program", np.inf)
+            yield WrongValue(("form", ""), "program", np.inf)
 
     def _disturbed(self, subject: GraphOnInputs, graph: GraphModule, wide: bool) -> list[Values]:
         """The graph itself, with every input moved by one ulp, in two ways."""
