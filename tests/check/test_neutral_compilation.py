@@ -21,10 +21,12 @@ from samerun.record.watching.compiled_graphs.graph_runs import (
     take_random_states,
     widen_graph,
 )
+from samerun.record.watching.compiled_graphs.node_lines import interpret_with_lines
 from samerun.record.watching.compiled_graphs.node_search import NodeSearch, WrongPart
 from samerun.record.watching.compiled_graphs.region_judge import GraphOnInputs, RegionJudge, widened_or_none
 from samerun.record.watching.compiled_graphs.stages import SubsystemLimit, describe_application
 from samerun.record.watching.compiled_graphs.subgraphs import GraphParts
+from samerun.record.watching.stack_frames import find_user_line
 
 Change = Callable[[GraphModule], None]
 
@@ -104,6 +106,18 @@ def test_copies_share_memory_as_their_originals_do() -> None:
     assert (wide.dtype, wide.stride()) == (torch.float64, (4, 2))
     with pytest.raises(NotInspectable):
         copy_inputs([torch.nn.Parameter(torch.ones(1)).to("meta")])
+
+
+def test_a_node_runs_at_its_line() -> None:
+    lines: list[tuple[str, int]] = []
+    graph = symbolic_trace(lambda x: torch.relu(x) + 1)
+    for node in graph.graph.nodes:
+        node.meta["stack_trace"] = f'  File "{__file__}", line 7, in f\n  File "{torch.__file__}", line 3, in g\n'
+        if node.target is torch.relu:
+            # Not a function of this file, whose own line would be the nearest.
+            node.target = eval("lambda x: lines.append(find()[:2]) or x", {"lines": lines, "find": find_user_line})
+    assert interpret_with_lines(graph, [])(torch.ones(2)).tolist() == [2, 2]
+    assert lines == [(__file__, 7)]
 
 
 def test_in_float64_casts_and_constants_are_wide() -> None:

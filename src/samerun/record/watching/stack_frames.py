@@ -10,7 +10,6 @@ wrappers get such a file name. Tracebacks of a program that fails are shown with
 from __future__ import annotations
 
 import os
-import re
 import sys
 from types import CodeType, FrameType, TracebackType
 from typing import Any, NamedTuple
@@ -229,11 +228,3 @@ def _is_recorder_frame(traceback: TracebackType) -> bool:
 def _is_forwarding_wrapper_frame(traceback: TracebackType) -> bool:
     code = traceback.tb_frame.f_code
     return code.co_filename.endswith(HIDDEN_SUFFIX) or code.co_name == "__torch_dispatch__"
-
-
-_TRACE_FRAME = re.compile(r'^\s*File "(.+?)", line (\d+)', re.MULTILINE)
-
-
-def parse_stack_trace(text: str) -> list[tuple[str, int]]:
-    """The (file, line) of every frame in a formatted stack trace, the outermost first."""
-    return [(file, int(line)) for file, line in _TRACE_FRAME.findall(text)]

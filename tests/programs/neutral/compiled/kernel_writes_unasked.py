@@ -32,8 +32,9 @@ class Model(nn.Module):
 
     def forward(self, x):
         h = torch.tanh(self.one(x))
+        twice = h * 2
         bad = torch.ops.neutral_programs.center(h.detach())  # WRONG
-        return self.two(h * 2 + bad)
+        return self.two(twice + bad)
 
 
 model = Model()

@@ -18,7 +18,6 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from samerun.base.user_code import is_library_or_generated_file
 from samerun.record.region_finding import CompileStage, RegionFinding, region_finding_path
 from samerun.record.watching.compiled_graphs.graph_runs import (
     NotInspectable,
@@ -28,6 +27,7 @@ from samerun.record.watching.compiled_graphs.graph_runs import (
     take_random_states,
 )
 from samerun.record.watching.compiled_graphs.kernels import KernelCollector
+from samerun.record.watching.compiled_graphs.node_lines import find_line_of_node
 from samerun.record.watching.compiled_graphs.node_search import NodeSearch, WrongPart
 from samerun.record.watching.compiled_graphs.region_judge import (
     GraphOnInputs,
@@ -39,7 +39,7 @@ from samerun.record.watching.compiled_graphs.region_judge import (
 from samerun.record.watching.compiled_graphs.stages import StageSearch
 from samerun.record.watching.compiled_graphs.subgraphs import GraphParts
 from samerun.record.watching.recorder import Recorder
-from samerun.record.watching.stack_frames import find_user_line, parse_stack_trace
+from samerun.record.watching.stack_frames import find_user_line
 
 SECONDS = 300.0
 """So long, from the first region on, the run looks into regions; what was found until then is the answer."""
@@ -194,12 +194,6 @@ def inductor_settings(settings: dict[str, Any]) -> Iterator[None]:
 
 
 # --- in words ----------------------------------------------------------------------------------------------------
-def find_line_of_node(node: Node) -> tuple[str, int]:
-    """The innermost line of the program in the stack trace of a node."""
-    frames = parse_stack_trace(node.meta.get("stack_trace") or "")
-    return next(((f, n) for f, n in reversed(frames) if not is_library_or_generated_file(f)), ("", 0))
-
-
 def name_operator(node: Node) -> str:
     if node.op == "call_method":
         return f"Tensor.{node.target}"

@@ -41,6 +41,10 @@ def replace_compile_backend(recorder: Recorder, torch: Any, setting: str) -> Non
 
     def choose(backend: Any, kwargs: dict[str, Any]) -> Any:
         nonlocal inspector
+        if setting == "eager":
+            from samerun.record.watching.compiled_graphs.node_lines import interpret_with_lines
+
+            return interpret_with_lines
         if setting not in (REGIONS_INSPECTED, REGIONS_INSPECTED_CLOSELY):
             return setting
         if inspector is None:
