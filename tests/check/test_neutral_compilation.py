@@ -90,6 +90,25 @@ def test_a_wrong_gradient_is_found() -> None:
     assert found.differences[0].key[0] == "gradient"
 
 
+def test_an_operator_that_writes_unasked_is_found() -> None:
+    @torch.library.custom_op("samerun_tests::grow", mutates_args=())
+    def grow(x: torch.Tensor) -> torch.Tensor:
+        return x.add_(1).clone()
+
+    @torch.library.custom_op("samerun_tests::keep", mutates_args=())
+    def keep(x: torch.Tensor) -> torch.Tensor:
+        return x + float("nan")
+
+    graph = symbolic_trace(lambda x: torch.ops.samerun_tests.keep(torch.ops.samerun_tests.keep(x) + x))
+    subject = GraphOnInputs(graph, copy_inputs([torch.ones(3)]), None, take_random_states())
+    parts = GraphParts(subject)
+    assert parts.find_undeclared_write(parts.nodes) is None  # NaN stays NaN
+    graph = symbolic_trace(lambda x: torch.ops.samerun_tests.grow(x.sin()) + torch.ops.samerun_tests.keep(x))
+    parts = GraphParts(GraphOnInputs(graph, copy_inputs([torch.ones(3)]), None, take_random_states()))
+    found = parts.find_undeclared_write(parts.nodes)
+    assert found is not None and found.name == "grow"
+
+
 def test_rounding_is_not_wrong() -> None:
     def reassociate(graph: GraphModule) -> None:
         replace_target(torch.softmax, lambda x, dim: x.exp() / x.exp().sum(dim, keepdim=True))(graph)

@@ -1,4 +1,4 @@
-# {"switches": [["compile"]], "wrong": true, "nodes": [], "stage": "capture", "origin": "torch"}
+# {"switches": [["compile"]], "wrong": true, "nodes": [], "stage": "capture", "origin": "torch", "torch": "2.13"}
 """A nested region reads a global that is set anew in between: the second call is taken for a repetition of the first."""
 import os
 

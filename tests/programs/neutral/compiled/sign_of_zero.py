@@ -1,4 +1,4 @@
-# {"switches": [["compile"]], "wrong": true, "nodes": ["bad"], "stage": "lowering", "origin": "torch"}
+# {"switches": [["compile"]], "wrong": true, "nodes": ["truediv", "bad"], "stage": "lowering", "origin": "torch"}
 """A gate that is closed keeps the sign of what it stops; its inverse shows the sign."""
 import os
 

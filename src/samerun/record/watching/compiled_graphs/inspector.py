@@ -45,6 +45,9 @@ SECONDS = 300.0
 """So long, from the first region on, the run looks into regions; what was found until then is the answer."""
 
 
+UNDECLARED_WRITE = "the operator writes into an argument, and its schema does not say so (mutates_args)"
+
+
 class RegionInspector:
     """What a process found out about its compiled regions."""
 
@@ -97,10 +100,12 @@ class RegionInspector:
         told = RegionFinding(file=region.file, line=region.line, value=describe(differences[0]), node_count=count)
         self._write(told)  # if what follows does not end, this is what there is
         part: WrongPart | None = None
+        writer: Node | None = None
         try:
             parts = GraphParts(subject)
             for evidence in (differences[0].evidence, None):
                 part = part or NodeSearch(parts, self.judge, region.backend, evidence).find()
+            writer = parts.find_undeclared_write(part.nodes) if part is not None else None
         except (OutOfTime, NotInspectable):
             pass
         if part is None:
@@ -110,19 +115,25 @@ class RegionInspector:
         with self.kernels.collecting_for(part.subject.graph):
             search = StageSearch(self.judge, part.subject, region.backend, evidence)
             stage, subsystem = search.find(region.backend_name)
-        return self._make_finding(region, told, part, stage, subsystem)
+        finding = self._make_finding(region, told, part, stage, subsystem, writer or part.nodes[-1])
+        return finding if writer is None else replace(finding, note=UNDECLARED_WRITE)
 
     def _make_finding(
-        self, region: Region, told: RegionFinding, part: WrongPart, stage: CompileStage | None, subsystem: str
+        self,
+        region: Region,
+        told: RegionFinding,
+        part: WrongPart,
+        stage: CompileStage | None,
+        subsystem: str,
+        node: Node,
     ) -> RegionFinding:
-        node = part.nodes[-1]
         file, line = find_line_of_node(node)
         kernel = ""
         if stage == "lowering":
             kernel = self.kernels.find_kernel(region.graph, node.meta.get("stack_trace", ""), part.subject.graph)
         return RegionFinding(
             node=node.name, operator=name_operator(node), file=file or told.file, line=line or told.line,
-            stage=stage, subsystem=subsystem, kernel=kernel, others=tuple(n.name for n in part.nodes[:-1]),
+            stage=stage, subsystem=subsystem, kernel=kernel, others=tuple(n.name for n in part.nodes if n is not node),
             value=describe(part.differences[0]), alone=len(part.nodes) == 1, node_count=told.node_count,
             note="" if part.is_complete else "time was up before the part could be made smaller",
         )  # fmt: skip

@@ -114,6 +114,33 @@ class GraphParts:
                     waiting.append(source)
         return found
 
+    def find_undeclared_write(self, nodes: Sequence[Node]) -> Node | None:
+        """The first of these nodes whose operator writes into an argument, and whose schema does not say so.
+
+        The compiler believes the schema, and lets what is written show up anywhere.
+        """
+        wanted = {node for node in nodes if declares_no_write(node.target)}
+        found: list[Node] = []
+
+        class Writes(Interpreter):
+            def run_node(self, n: Node) -> Any:
+                if n not in wanted:
+                    return super().run_node(n)
+                args = [self.env[source] for source in n.all_input_nodes]
+                before = copy_inputs(args)
+                value = super().run_node(n)
+                pairs = [
+                    (old.value, new) for old, new in zip(before, args, strict=True) if isinstance(new, torch.Tensor)
+                ]
+                if not all(torch.allclose(old, new, rtol=0, atol=0, equal_nan=True) for old, new in pairs):
+                    found.append(n)
+                return value
+
+        if wanted:
+            inputs = self.subject.inputs
+            run_on_copies(Writes(self.graph).run, inputs, self.subject.random_states, False, False)
+        return next(iter(found), None)
+
     # --- values --------------------------------------------------------------------------------------
     def _take_values(self, externals: Sequence[Node], first: Node, wide: bool) -> list[Any]:
         """Copies of what these nodes give: as it is right before `first` runs, or else when it is computed."""
@@ -140,6 +167,13 @@ class GraphParts:
         interpreter = Values(graph, garbage_collect_values=False)
         run_on_copies(interpreter.run, inputs, self.subject.random_states, wide, False)
         return [values[node.name] for node in externals]
+
+
+def declares_no_write(target: Any) -> bool:
+    """Whether a target is an operator that the program, or a library, has registered, and that writes into nothing."""
+    overload = getattr(target, "default", target)
+    schema = getattr(overload, "_schema", None)
+    return schema is not None and not schema.is_mutable and not schema.name.startswith(("aten::", "prims::"))
 
 
 def kind_of(value: Any) -> Any:
