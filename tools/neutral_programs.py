@@ -4,6 +4,8 @@ python tools/neutral_programs.py [NAME...]    those whose names begin so; all wi
 
 The first line of a program is a JSON comment: `switches`, each a list of what `--neutral` takes (and `--against`);
 `wrong`: the line marked with `# WRONG` is not neutral, unless CLEAN=1 is set, under which every switch must be.
+Those of the folder `compiled` are wrong inside of a compiled region: `nodes`, any of which may be named ([]: none is),
+`stage`, `origin` (a bug of torch, or planted in the program), and the releases of `torch` in which it shows.
 Runs are forks of one process that has loaded torch already, so that a check takes seconds.
 """
 
@@ -85,6 +87,9 @@ class NeutralCase:
     is_wrong: bool
     line: int
     environment: dict[str, str]
+    nodes: tuple[str, ...] | None = None
+    """Where it must be in a compiled region; None for what is not one."""
+    stage: str = ""
 
     def check(self, folder: Path) -> NeutralResult:
         command = (sys.executable, str(self.program))
@@ -99,16 +104,29 @@ class NeutralCase:
         if not self.is_wrong:
             return result.outcome in ("same", "rounding"), True
         near = os.path.basename(result.file) == self.program.name and abs(result.line - self.line) <= LINE_TOLERANCE
-        return result.outcome == "wrong", near
+        return result.outcome == "wrong", near and self.is_right_in_region(result)
+
+    def is_right_in_region(self, result: NeutralResult) -> bool:
+        """Whether node and stage of a compiled region are right."""
+        if self.nodes is None:
+            return True
+        region = result.region
+        if region is None or region.stage != self.stage:
+            return False
+        return not (region.node or self.nodes) or region.node in self.nodes
 
 
 def list_cases(names: list[str]) -> Iterator[NeutralCase]:
     """The cases of all programs whose names begin with one of `names`; of all without."""
-    for program in sorted(PROGRAMS.glob("*.py")):
-        if names and not program.name.startswith(tuple(names)):
+    for program in sorted(PROGRAMS.rglob("*.py")):
+        inside = program.relative_to(PROGRAMS).as_posix()
+        if names and not (program.name.startswith(tuple(names)) or inside.startswith(tuple(names))):
             continue
         text = program.read_text(encoding="utf-8")
         head: dict[str, Any] = json.loads(text.splitlines()[0].lstrip("# "))
+        if not is_torch_release(head.get("torch", "")):
+            continue
+        nodes = tuple(head["nodes"]) if "nodes" in head else None
         lines = [number for number, line in enumerate(text.splitlines(), 1) if line.rstrip().endswith(MARK)]
         for environment in head.get("environments", [{}]):
             for words in head["switches"]:
@@ -121,14 +139,30 @@ def list_cases(names: list[str]) -> Iterator[NeutralCase]:
                     label = f"{program.stem} {' '.join(environment.values())} {' -> '.join(words)}"
                     case = NeutralCase(program, switch, label, False, 0, {**environment, "CLEAN": "1"})
                     if head.get("wrong"):
-                        yield replace(case, is_wrong=True, line=lines[0], environment={**environment, "CLEAN": ""})
+                        wrong = replace(case, is_wrong=True, line=lines[0], environment={**environment, "CLEAN": ""})
+                        yield replace(wrong, nodes=nodes, stage=head.get("stage", ""))
                     yield case
+
+
+def is_torch_release(wanted: str) -> bool:
+    """Whether this torch is one of "2.13" or "2.11-2.13"; "" is any."""
+    import torch
+
+    first, _, last = wanted.partition("-")
+    own, *ends = (
+        tuple(int(part) for part in each.split(".")[:2]) for each in (torch.__version__, first or "0.0", last or first)
+        if each
+    )  # fmt: skip
+    return not wanted or ends[0] <= own <= ends[-1]
 
 
 def main(names: list[str]) -> int:
     import torch
     import torch._dynamo  # which every optimizer loads
     import torch.utils.checkpoint
+
+    if any(case.nodes is not None for case in list_cases(names)):
+        import torch._inductor.compile_fx
 
     torch.set_num_threads(1)
     right, lines, total = {True: 0, False: 0}, 0, {True: 0, False: 0}
@@ -146,6 +180,8 @@ def main(names: list[str]) -> int:
             mark = "ok  " if verdict and line else "LINE" if verdict else "MISS"
             wanted = f"wrong at {case.line}" if case.is_wrong else "neutral"
             print(f"{mark} {case.label} [{wanted}]: {told}", flush=True)
+            if case.nodes is not None and result.region is not None:
+                print(f"     {' '.join(filter(None, map(str, vars(result.region).values())))}", flush=True)
             if mark != "ok  ":
                 print(f"     {result.detail}", flush=True)
     finally:

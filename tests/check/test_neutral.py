@@ -13,10 +13,10 @@ from check_command import samerun
 from repository_paths import ROOT
 
 from samerun.base.errors import SamerunError
-from samerun.check.evidence.neutrality import judge_item
 from samerun.check.evidence.run_numbers import OperatorSummary
 from samerun.check.evidence.value_correspondence import find_culprit
 from samerun.check.variations.neutral_switches import parse_neutral_env_option, parse_neutral_option
+from samerun.record.comparison.rounding import judge_item
 from samerun.record.trace.reader import SourceLocation
 
 PROGRAMS = ROOT / "tests/programs/neutral"
@@ -41,7 +41,7 @@ def test_what_is_not_neutral_is_wrong_at_its_line_and_its_twin_is_not() -> None:
 
 @pytest.mark.exhaustive
 def test_every_program() -> None:
-    told = measure()
+    told = measure(*(path.name for path in PROGRAMS.glob("*.py")))
     assert told.count("LINE") <= 3
 
 
@@ -75,6 +75,26 @@ def test_another_interpreter_rounds_and_portable_takes_it_away(tmp_path: Path) -
     (result,) = json.loads(done.stdout)["neutral"]
     assert (done.returncode, result["outcome"], result["line"]) == (0, "rounding", 8), result
     assert "inside samerun.portable() both sides give the same bits" in result["detail"]
+
+
+def test_inside_a_compiled_region_the_node_is_named(tmp_path: Path) -> None:
+    text = (PROGRAMS / "compiled/loses_gradient.py").read_text(encoding="utf-8")
+    (tmp_path / "train.py").write_text(text, encoding="utf-8")
+    done = samerun(["check", "--neutral", "compile", "--json", "r.json", "train.py"], tmp_path)
+    (result,) = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))["neutral"]
+    wrong = next(at for at, line in enumerate(text.splitlines(), 1) if line.endswith("# WRONG"))
+    assert (done.returncode, result["file"], result["line"]) == (1, "train.py", wrong), done.stdout
+    assert result["operator"] == "torch.tanh"
+    assert (result["region"]["node"], result["region"]["stage"]) == ("bad", "backend")
+    assert "node bad (torch.tanh) of a compiled region: the gradient for input 0 differs" in " ".join(
+        done.stdout.split()
+    )
+
+
+@pytest.mark.exhaustive
+def test_every_compiled_program() -> None:
+    told = measure("compiled/")
+    assert told.count("LINE") <= 2
 
 
 def test_a_program_that_differs_by_itself_is_not_called_wrong(tmp_path: Path) -> None:

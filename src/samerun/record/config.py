@@ -69,6 +69,8 @@ class HeldVariables:
 # What is written down with the numbers of a step, by these names.
 GRADIENTS_DROPPED = "gradients set to zero between a backward pass and the step"
 RECOMPUTED = "recomputed without random states"
+REGIONS_INSPECTED, REGIONS_INSPECTED_CLOSELY = "inspected", "inspected closely"
+"""Settings of the switch `compile` under which compiled regions are looked into; see compiled_graphs.inspector."""
 INPUT_OF = "input of "
 """Begins the name under which what goes into a model is summarised, as if an operator had made it."""
 
@@ -217,6 +219,8 @@ __all__ = [
     "GRADIENTS_DROPPED",
     "INPUT_OF",
     "RECOMPUTED",
+    "REGIONS_INSPECTED",
+    "REGIONS_INSPECTED_CLOSELY",
     "ROLE_VARIABLE",
     "STARTED_FILE",
     "DataReplay",

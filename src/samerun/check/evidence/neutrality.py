@@ -14,40 +14,26 @@ from typing import Any, Literal
 
 import numpy as np
 
-from samerun.check.evidence.run_numbers import ItemKey, NumberRecord, RunNumbers
+from samerun.base.records import NeutralPoint
+from samerun.check.evidence.run_numbers import NumberRecord, RunNumbers
+from samerun.record.comparison.rounding import (
+    GUARD,
+    LOSES_HALF,
+    UNIT,
+    ItemJudgement,
+    ItemKey,
+    ItemVerdict,
+    judge_item,
+    norm,
+)
 
-UNIT = {"float64": 2.0**-53, "float32": 2.0**-24, "bfloat16": 2.0**-8, "float16": 2.0**-11}
-"""Unit roundoff of each dtype."""
-GUARD = 2.0**15
-"""How much more than the ratio of the units a difference may keep in float64: half of the 2**29 in between, so that
-neither long sums nor many steps of growth reach it, and a difference of functions stays beyond it."""
-CLEAR, CLEAR_IF_NARROW = 4.0, 16.0
-"""A difference in float64 of so many times the rounding error is none; the second where some operators of the run in
-float64 computed in single precision after all (compiled regions may), and rounded as they always do."""
-ENOUGH_ELEMENTS = 16
-"""Of so many elements on, that two differences point in the same direction is no chance."""
 INSIDE = 16.0
 """Growth up to so many times that of a disturbance of one ulp is inside of the envelope: a step has that many roundings
 behind one another."""
-LOSES_HALF = 2.0**12
-"""Half of the bits of float32."""
 DECISIVE = ("parameter", "buffer", "output")
 """What a switch must not change. A loss or gradients that are scaled may be scaled back before they count."""
-ItemVerdict = Literal["clean", "wrong", "unclear"]
+MOST_POINTS = 60
 RecordKind = Literal["step", "call"]
-
-
-@dataclass(frozen=True)
-class ItemJudgement:
-    """What one value (a gradient, a parameter) says. Norms: of what is left in float64, and of the larger error."""
-
-    verdict: ItemVerdict
-    key: ItemKey
-    left: float
-    error: float
-    error_a: float
-    error_b: float
-    scale: float
 
 
 @dataclass(frozen=True)
@@ -66,32 +52,6 @@ class RunJudgement:
         return max(wanted, key=lambda item: item.left / item.error if item.error > 0 else 0.0, default=None)
 
 
-def norm(values: Any) -> float:
-    return float(np.linalg.norm(values)) if len(values) else 0.0
-
-
-def judge_item(key: ItemKey, dtype: str, values: tuple[Any, Any, Any, Any], narrow: bool) -> ItemJudgement:
-    """Judge one value. `values`: of side A, of side B, and of both in float64. `narrow`: see CLEAR_IF_NARROW."""
-    a, b, a64, b64 = values
-    finite = [np.isfinite(each) for each in values]
-    if not np.array_equal(finite[2], finite[3]) or not np.array_equal(finite[0], finite[1]):
-        return ItemJudgement("wrong", key, np.inf, 1.0, np.inf, np.inf, 1.0)
-    every = np.logical_and.reduce(finite)
-    a, b, a64, b64 = (each[every] for each in values)
-    unit = UNIT.get(dtype, UNIT["float32"])
-    scale, left = norm(a64), norm(b64 - a64)
-    error_a, error_b = norm(a - a64), norm(b - b64)
-    error = max(error_a, error_b, unit * scale)
-    verdict: ItemVerdict = "unclear"
-    if left <= GUARD * UNIT["float64"] / unit * error:
-        verdict = "clean"
-    elif left > (CLEAR_IF_NARROW if narrow else CLEAR) * error or (
-        not narrow and len(a) >= ENOUGH_ELEMENTS and norm((b - a) - (b64 - a64)) <= left / 2
-    ):
-        verdict = "wrong"
-    return ItemJudgement(verdict, key, left, error, error_a, error_b, scale)
-
-
 def iterate_records(runs: tuple[RunNumbers, ...]) -> Iterator[tuple[RecordKind, int, tuple[NumberRecord, ...]]]:
     """The steps and calls that all runs have, in the order in which the first run made them."""
     first = runs[0]
@@ -108,6 +68,12 @@ def common_keys(records: tuple[NumberRecord, ...]) -> list[ItemKey]:
     """What every record has, in the same size."""
     return [key for key, value in records[0].values.items()
             if all(key in other.values and len(other.values[key]) == len(value) for other in records[1:])]  # fmt: skip
+
+
+def ulp_norm(exact: NumberRecord, program: NumberRecord, key: ItemKey) -> float:
+    """The norm of a value in float64, times an ulp of the dtype that the program has it in."""
+    unit = UNIT.get(program.dtypes[key], UNIT["float32"])
+    return 2 * unit * norm(exact.values[key])
 
 
 def judge_runs(
@@ -164,6 +130,15 @@ def measure_distances(a: RunNumbers, b: RunNumbers) -> list[DistancePoint]:
                 size += norm(x[finite]) ** 2
         found.append(DistancePoint(kind, number, (apart / size) ** 0.5 if size else 0.0))
     return found
+
+
+def make_points(apart: list[DistancePoint], envelope: list[DistancePoint]) -> tuple[NeutralPoint, ...]:
+    """At most MOST_POINTS of the steps, evenly spaced; of calls where there are no steps."""
+    kind = "step" if any(point.kind == "step" for point in apart) else "call"
+    grown = {(point.kind, point.number): point.relative for point in envelope}
+    points = [point for point in apart if point.kind == kind and math.isfinite(point.relative)]
+    every = max(1, -(-len(points) // MOST_POINTS))
+    return tuple(NeutralPoint(p.number, p.relative, grown.get((p.kind, p.number))) for p in points[::every])
 
 
 def find_first_outside(distances: list[DistancePoint], envelope: list[DistancePoint]) -> DistancePoint | None:

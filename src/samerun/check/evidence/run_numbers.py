@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from samerun.record.comparison.rounding import ItemKey
 from samerun.record.trace.reader import SourceLocation
 from samerun.record.trace.run import RunTraces
 
 Array = np.ndarray[Any, Any]
-ItemKey = tuple[str, str]
-"""Kind (loss, gradient, parameter, buffer, output) and name of something that was written down."""
 ROLES = ("rank0", "main")
 """Where there are ranks, the main process is a launcher."""
 

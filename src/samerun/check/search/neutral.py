@@ -18,7 +18,7 @@ from samerun.base.records import (
     SAME,
     TROUBLE,
     CheckReport,
-    NeutralPoint,
+    CompiledRegion,
     NeutralResult,
     Outcome,
     VariationOutcome,
@@ -26,15 +26,18 @@ from samerun.base.records import (
 )
 from samerun.check.evidence import neutrality
 from samerun.check.evidence.neutrality import DistancePoint, RunJudgement
-from samerun.check.evidence.run_numbers import ItemKey, NumberRecord, RunNumbers, read_run_numbers
+from samerun.check.evidence.run_numbers import NumberRecord, RunNumbers, read_run_numbers
 from samerun.check.evidence.value_correspondence import Culprit, explain_difference, find_first_new_value
-from samerun.check.execution.runner import Run
+from samerun.check.execution.runner import Run, RunFailed
 from samerun.check.plan import Plan
+from samerun.check.search.neutral_compilation import explain_compilation
 from samerun.check.search.report_records import relative_path_if_below_working_directory
-from samerun.check.search.run_status import require_comparable, require_success
+from samerun.check.search.run_status import REGIONS, require_comparable, require_success
 from samerun.check.search.search import NO_OPERATOR, Search
 from samerun.check.variations.neutral_switches import NeutralSwitch, SideLabel, inside_portable, with_switch
+from samerun.record.comparison.rounding import LOSES_HALF, norm
 from samerun.record.config import NumbersRequest
+from samerun.record.region_finding import RegionFinding, read_region_finding
 from samerun.record.trace import format as f
 from samerun.record.trace.run import read_final_digests_by_model_class, read_steps, select_events
 
@@ -42,19 +45,11 @@ STEPS_IN_FLOAT64 = 100
 """So many steps from the first difference on are run in float64, and all up to one that leaves the envelope."""
 COARSE_ULP = 2.0**16
 """An ulp of bfloat16 in ulp of float32: the disturbance where a side, or the program, computes in a coarser format."""
-MOST_POINTS = 60
 COMPARED_LEAVES = ("params", "grads", "buffers")
 ALREADY_DIFFERS = (
     "the program differs on a plain rerun, so that nothing can be said: run samerun check without --neutral"
 )
 OUTCOMES: dict[str, VariationOutcome] = {"wrong": DIFFERENT, "unaligned": TROUBLE, "skipped": "skipped"}
-
-
-COMPILE_STAGES = (
-    ("eager", "capture by Dynamo"), ("aot_eager", "tracing of the backward pass"),
-    ("aot_eager_decomp_partition", "decomposition or partitioning"),
-)  # fmt: skip
-"""Backends of torch.compile that stop after a stage, the first stage first."""
 
 
 class NotComparable(Exception):
@@ -134,12 +129,12 @@ class NeutralCheck:
             return f"inside samerun.portable() {error}"
         return f"inside samerun.portable() both sides {'differ too' if stays else 'give the same bits'}"
 
-    def run_once(self, plan: Plan, name: str, again: bool = False) -> NumberedRun:
+    def run_once(self, plan: Plan, name: str, again: bool = False, labels: tuple[str, ...] = ()) -> NumberedRun:
         """The run of a plan, made now or before; `again`: made now in any case."""
         known = next((made for made in self._made if made.plan == plan), None)
         if known is not None and not again:
             return known
-        run = self.search.run_and_record(plan, name.replace("=", "-").replace("/", "-")[:80])
+        run = self.search.run_and_record(plan, name.replace("=", "-").replace("/", "-")[:80], labels)
         require_comparable(run)
         made = NumberedRun(plan, run, read_run_numbers(run.folder, run.traces))
         self._made.append(made)
@@ -229,7 +224,8 @@ class SwitchJudge:
         envelope = neutrality.measure_distances(a.numbers, disturbed.numbers)
         outside = neutrality.find_first_outside(apart, envelope)
         base = NeutralResult(
-            switch.name, "rounding", switch.detail, step=self.changed.step, points=make_points(apart, envelope),
+            switch.name, "rounding", switch.detail, step=self.changed.step,
+            points=neutrality.make_points(apart, envelope),
             growth="inside" if outside is None else "outside",
         )  # fmt: skip
         if b.plan.watch.numbers is not None and b.plan.watch.numbers.float64:
@@ -255,7 +251,8 @@ class SwitchJudge:
             raise NotComparable("the runs in float64 have no step in common with the program's")
         lossy = "" if switch.coarser else neutrality.describe_lossy_side(a.numbers, b.numbers, a64.numbers, b64.numbers)
         if lossy:
-            return replace(base, outcome="wrong", detail=f"{switch.detail}; {lossy}")
+            base = replace(base, outcome="wrong", detail=f"{switch.detail}; {lossy}")
+            return self._look_into_regions(base, a64) if switch.name == "compile" else base
         new = find_first_new_value(*(side.numbers.operators.get(self.changed.step, []) for side in (b, a)))
         if new is not None:
             file = relative_path_if_below_working_directory(new.location.file)
@@ -268,7 +265,7 @@ class SwitchJudge:
     # --- runs ----------------------------------------------------------------------------------------
     def _run(
         self, side: NumberedRun, *, float64: bool = False, disturbance: float = 0.0, last_step: int | None = None,
-        operators_of: int | None = None, name: str = "",
+        operators_of: int | None = None, name: str = "", labels: tuple[str, ...] = (),
     ) -> NumberedRun:  # fmt: skip
         """Run a side again: in float64, disturbed, up to a step, with the operators of a step summarised."""
         request, steps = side.plan.watch.numbers, side.plan.watch.max_steps
@@ -279,7 +276,7 @@ class SwitchJudge:
         asked = replace(request, float64=float64, disturbance=disturbance, operator_steps=(step, step))
         parts = [side.run.name, "float64" if float64 else "", name, f"step{operators_of}" if operators_of else ""]
         plan = side.plan.with_watch(numbers=asked, max_steps=steps)
-        return self.check.run_once(plan, "-".join(filter(None, parts)))
+        return self.check.run_once(plan, "-".join(filter(None, parts)), labels=labels)
 
     def _require_same_on_rerun(self, side: NumberedRun) -> None:
         """Raises NotComparable if side A differs from itself: then another side says nothing."""
@@ -301,9 +298,9 @@ class SwitchJudge:
         kinds = ("gradient", "output", "parameter") if worst is None else (worst[0],)
         kind_of = next((each for each in kinds if any(key[0] == each for key in keys)), "")
         keys = [key for key in keys if key[0] == kind_of] if worst is None else [worst]
-        ulp = math.hypot(*(ulp_norm(exact, a, key) for key in keys))
+        ulp = math.hypot(*(neutrality.ulp_norm(exact, a, key) for key in keys))
         errors = [
-            math.hypot(*(neutrality.norm(r.values[key] - exact.values[key]) for key in keys)) / ulp if ulp else math.inf
+            math.hypot(*(norm(r.values[key] - exact.values[key]) for key in keys)) / ulp if ulp else math.inf
             for r in (a, b)
         ]  # fmt: skip
         step = judgement.number if kind == "step" else a.head["step"] + 1
@@ -320,36 +317,46 @@ class SwitchJudge:
         if step not in a64.numbers.operators or step not in b64.numbers.operators:
             a64, b64 = (self._run(side, float64=True, last_step=step, operators_of=step) for side in (self.a, self.b))
         told: Culprit | None = explain_difference(records[0], records[1], a64.numbers, b64.numbers, step)
+        region: CompiledRegion | None = None
         if self.switch.name == "compile":
-            told = self._explain_compilation(told, a64, step)
+            told, region = self._explain_compilation(told, a64, step)
         worst = judgement.worst
         left = "it keeps its size in float64, so that it is no rounding"
         if worst is not None and math.isfinite(worst.left) and worst.scale > 0:
             share = worst.left / worst.scale
             left = f"{' '.join(filter(None, worst.key))} differs by {share:.2g} of its size, in float64 too"
-        detail = f"{self.switch.detail}; {left}" + (f"; {told.why}" if told is not None else "")
-        base = replace(base, outcome="wrong", detail=detail, step=step)
-        if told is None:
-            return base
-        file = relative_path_if_below_working_directory(told.file)
-        return replace(base, operator=told.operator, file=file, line=told.line)
+        base = replace(base, outcome="wrong", detail=f"{self.switch.detail}; {left}", step=step, region=region)
+        return base if told is None else with_culprit(base, told)
 
-    def _explain_compilation(self, told: Culprit | None, a64: NumberedRun, step: int) -> Culprit | None:
-        """Which stage of compilation makes the difference: the first whose backend gives it, run in float64."""
-        if told is not None and " draws " in told.why:
-            return replace(told, why=f"random numbers: {told.why}")
-        for backend, stage in COMPILE_STAGES:
-            plan = with_switch("compile", backend)(self.b.plan)
-            made = self._run(replace(self.b, plan=plan), float64=True, last_step=step, operators_of=step, name=backend)
-            if made.run.exit_code or made.run.timed_out:
-                continue
-            numbers = self.a.numbers, self.b.numbers, a64.numbers, made.numbers
-            if neutrality.judge_runs(*numbers, None, True).verdict == "wrong":
-                seen = explain_difference(None, None, a64.numbers, made.numbers, step) or told
-                return replace(seen or Culprit("", "", 0, ""), why=f"{stage} (backend {backend}) makes the difference")
-        return replace(
-            told or Culprit("", "", 0, ""), why="the last stage, lowering by the program's own backend, does"
-        )
+    def _look_into_regions(self, base: NeutralResult, a64: NumberedRun) -> NeutralResult:
+        """For a difference that shows only as the program computes: its stages are not told apart in float64."""
+        told, region = self._explain_compilation(None, a64, self.changed.step, in_float64=False)
+        return with_culprit(replace(base, region=region), told) if region.node else base
+
+    def _explain_compilation(
+        self, told: Culprit | None, a64: NumberedRun, step: int, in_float64: bool = True
+    ) -> tuple[Culprit, CompiledRegion]:  # fmt: skip
+        """Which stage and which node of a region makes the difference; runs that fail say nothing."""
+
+        def run_with(backend: str, float64: bool, labels: tuple[str, ...] = ()) -> NumberedRun | None:
+            side = replace(self.b, plan=with_switch("compile", backend)(self.b.plan))
+            name = backend.replace(" ", "-")
+            steps = step if float64 else None
+            try:
+                return self._run(side, float64=float64, last_step=step, operators_of=steps, name=name, labels=labels)
+            except RunFailed:
+                return None
+
+        def run_in_float64(backend: str) -> RunNumbers | None:
+            made = run_with(backend, True) if in_float64 else None
+            return None if made is None or made.run.is_failed else made.numbers
+
+        def inspect(setting: str) -> RegionFinding | None:
+            made = run_with(setting, False, (REGIONS,))
+            return read_region_finding(made.run.folder) if made is not None else None
+
+        sides = self.a.numbers, self.b.numbers, a64.numbers
+        return explain_compilation(told, sides, step, inspect, run_in_float64)
 
     def _judge_by_envelope(self, base: NeutralResult, why: str) -> NeutralResult:
         """Without float64: a difference that stays where a disturbance of one ulp leads is rounding."""
@@ -362,17 +369,17 @@ class SwitchJudge:
         base = self._with_errors(base, RunJudgement("clean", self.changed.kind, self.changed.number, ()), self.b)
         if outside is None:
             return replace(base, detail=f"{self.switch.detail}; the error stays in the envelope of one ulp")
-        point = next((p for p in base.points if p.disturbed and p.apart > neutrality.LOSES_HALF * p.disturbed), None)
+        point = next((p for p in base.points if p.disturbed and p.apart > LOSES_HALF * p.disturbed), None)
         if point is None:
             return replace(base, detail=f"{self.switch.detail}; the error leaves the envelope of one ulp")
         text = f"the error in step {point.step} is {point.apart / (point.disturbed or 1):.2g} times that of one ulp"
         return replace(base, outcome="wrong", step=point.step, detail=f"{self.switch.detail}; {text}")
 
 
-def ulp_norm(exact: NumberRecord, program: NumberRecord, key: ItemKey) -> float:
-    """The norm of a value in float64, times an ulp of the dtype that the program has it in."""
-    unit = neutrality.UNIT.get(program.dtypes[key], neutrality.UNIT["float32"])
-    return 2 * unit * neutrality.norm(exact.values[key])
+def with_culprit(result: NeutralResult, told: Culprit) -> NeutralResult:
+    file = relative_path_if_below_working_directory(told.file)
+    detail = "; ".join(filter(None, (result.detail, told.why)))
+    return replace(result, detail=detail, operator=told.operator, file=file, line=told.line)
 
 
 def select_record(numbers: RunNumbers, kind: str, number: int) -> NumberRecord | None:
@@ -389,12 +396,3 @@ def require_same_names(a: RunNumbers, b: RunNumbers, changed: FirstChange) -> No
         if names[0] != names[1]:
             odd = sorted(name for name in {*names[0], *names[1]} if names[0].get(name) != names[1].get(name))
             raise NotComparable(f"{kind} {odd[0]} is not the same on both sides, or is there on one only")
-
-
-def make_points(apart: list[DistancePoint], envelope: list[DistancePoint]) -> tuple[NeutralPoint, ...]:
-    """At most MOST_POINTS of the steps, evenly spaced; of calls where there are no steps."""
-    kind = "step" if any(point.kind == "step" for point in apart) else "call"
-    grown = {(point.kind, point.number): point.relative for point in envelope}
-    points = [point for point in apart if point.kind == kind and math.isfinite(point.relative)]
-    every = max(1, -(-len(points) // MOST_POINTS))
-    return tuple(NeutralPoint(p.number, p.relative, grown.get((p.kind, p.number))) for p in points[::every])

@@ -26,6 +26,8 @@ from samerun.record.watching.stack_frames import RECORD_FOLDER
 
 PATIENCE, PATIENCE_BY_LINES, PATIENCE_SECONDS = 10, 50, 60.0
 """Limits of an experiment: multiples of the program's own time (tracing lines is slower), plus seconds."""
+REGIONS, REGIONS_SECONDS = "regions", 400.0
+"""The label of a run that looks into compiled regions, and the seconds that it may take for that."""
 NEEDED_BYTES = 1 << 16
 """With less free space than this a run cannot be recorded, and a program cannot print."""
 
@@ -122,9 +124,10 @@ def with_experiment_time_limit(runner: Runner, baseline_seconds: float, labels: 
     A pinned source may keep a program from ever ending (a loop that waits for another random number): the experiment
     then confirms nothing.
     """
-    if not any(label.startswith("pin:") or label == "lines" for label in labels):
+    if not any(label.startswith("pin:") or label in ("lines", REGIONS) for label in labels):
         return runner
     most = (PATIENCE_BY_LINES if "lines" in labels else PATIENCE) * baseline_seconds + PATIENCE_SECONDS
+    most += REGIONS_SECONDS if REGIONS in labels else 0.0
     limit = most if runner.time_limit is None else min(most, runner.time_limit)
     patient = copy(runner)
     patient.time_limit = limit

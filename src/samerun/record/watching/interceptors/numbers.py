@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from samerun.record.config import GRADIENTS_DROPPED, RECOMPUTED
+from samerun.record.config import GRADIENTS_DROPPED, RECOMPUTED, REGIONS_INSPECTED, REGIONS_INSPECTED_CLOSELY
 from samerun.record.watching import stack_frames
 from samerun.record.watching.interceptor import Interceptor, MethodCallingBackOnLookup, wrap_attribute
 from samerun.record.watching.recorder import Recorder
@@ -32,17 +32,38 @@ def start_numbers_if_requested(recorder: Recorder, torch: Any) -> None:
         wrap_attribute(torch, "from_numpy", lambda original: lambda array: widen(torch, original(array)))
     compile_backend = numbers.switches.get("compile")
     if compile_backend is not None and compile_backend != "off":
+        replace_compile_backend(recorder, torch, compile_backend)
 
-        def wrap_compile(original: Any) -> Any:
-            def compile(model: Any = None, *args: Any, **kwargs: Any) -> Any:
-                if compile_backend != "as it is":
-                    kwargs = {name: value for name, value in kwargs.items() if name not in ("mode", "options")}
-                    kwargs["backend"] = compile_backend
-                return original(model, *args, **kwargs)
 
-            return compile
+def replace_compile_backend(recorder: Recorder, torch: Any, setting: str) -> None:
+    """The backend given to torch.compile: as it is, looked into, or another one."""
+    inspector: Any = None
 
-        wrap_attribute(torch, "compile", wrap_compile)
+    def choose(backend: Any, kwargs: dict[str, Any]) -> Any:
+        nonlocal inspector
+        if setting == "eager":
+            from samerun.record.watching.compiled_graphs.node_lines import interpret_with_lines
+
+            return interpret_with_lines
+        if setting not in (REGIONS_INSPECTED, REGIONS_INSPECTED_CLOSELY):
+            return setting
+        if inspector is None:
+            from samerun.record.watching.compiled_graphs.inspector import RegionInspector
+
+            inspector = RegionInspector(recorder, setting == REGIONS_INSPECTED_CLOSELY)
+        return inspector.wrap_backend(backend, kwargs.get("mode"), kwargs.get("options"), kwargs.get("dynamic"))
+
+    def wrap_compile(original: Any) -> Any:
+        def compile(model: Any = None, *args: Any, **kwargs: Any) -> Any:
+            if setting != "as it is":
+                backend = choose(kwargs.get("backend", "inductor"), kwargs)
+                kwargs = {name: value for name, value in kwargs.items() if name not in ("mode", "options")}
+                kwargs["backend"] = backend
+            return original(model, *args, **kwargs)
+
+        return compile
+
+    wrap_attribute(torch, "compile", wrap_compile)
 
 
 def widen(torch: Any, tensor: Any) -> Any:
