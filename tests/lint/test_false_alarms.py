@@ -81,12 +81,113 @@ HARMLESS_AND_TWIN = {
     "a draw from its own generator": (
         "import random\nimport torch\nrandom.seed(0)\ng = torch.Generator().manual_seed(1)\n"
         "for _ in range(3):\n    print(torch.randn(2, generator=g))\n",
-        "import random\nimport torch\nrandom.seed(0)\nfor _ in range(3):\n    print(torch.randn(2))\n",
+        "import random\nimport torch\nrandom.seed(0)\nfor size in range(3):\n    print(torch.randn(size))\n",
     ),
     "a helper of tests": (
         "import numpy as np\ndef make_rows():\n    return np.random.default_rng().random(3)\n"
         "def test_rows():\n    assert len(make_rows()) == 3\n",
         "import numpy as np\ndef make_rows():\n    return np.random.default_rng().random(3)\n",
+    ),
+    "a self-check at the end of a module": (
+        "import time\nimport random\nclass Data:\n    def __init__(self, seed):\n"
+        "        random.seed(seed)\nif __name__ == '__main__':\n    data = Data(int(time.time()))\n"
+        "    print(len(data.rows))\n",
+        "import time\nimport random\nclass Data:\n    def __init__(self, seed):\n"
+        "        random.seed(seed)\nif __name__ == '__main__':\n    data = Data(int(time.time()))\n"
+        "    train(data.rows)\n",
+    ),
+    "a generator that nothing draws from": (
+        "import numpy as np\nrng = np.random.default_rng()\n",
+        "import numpy as np\nrng = np.random.default_rng()\nx = rng.random()\n",
+    ),
+    "a sample of a set that no seed reaches": (
+        "import random\nnames = set(open('a').read().split())\nif __name__ == '__main__':\n"
+        "    use(random.sample(list(names), 3))\n",
+        "import random\nrandom.seed(1)\nnames = set(open('a').read().split())\n"
+        "if __name__ == '__main__':\n    use(random.sample(list(names), 3))\n",
+    ),
+    "a bucket, which lists by name": (
+        "import random\nimport gcsfs\nrandom.seed(1)\nfs = gcsfs.GCSFileSystem()\n"
+        "rows = random.sample(fs.glob('b/**'), 3)\n",
+        "import random\nfrom pathlib import Path\nrandom.seed(1)\n"
+        "rows = random.sample(list(Path('b').glob('*')), 3)\n",
+    ),
+    "a draw beside a seed of the clock": (
+        "import os\nimport random\nimport numpy as np\ndef start(args):\n"
+        "    np.random.seed(args.number + os.getpid())  # noqa: SR112\nif __name__ == '__main__':\n"
+        "    use(random.random())\n",
+        "import os\nimport random\nimport numpy as np\ndef start(args):\n"
+        "    np.random.seed(args.number)\nif __name__ == '__main__':\n    use(random.random())\n",
+    ),
+    "an input to try something out": (
+        "import numpy as np\nimport torch\nnp.random.seed(0)\nfor _ in [1]:\n"
+        "    x = torch.randn(12, 2, 4)\n",
+        "import numpy as np\nimport torch\nnp.random.seed(0)\nfor size in [1]:\n"
+        "    x = torch.randn(size, 2, 4)\n",
+    ),
+    "a draw of what is displayed": (
+        "import random\nimport torch\ntorch.manual_seed(0)\nfor i in range(9):\n"
+        "    if i % args.disp_freq == 0:\n        show(random.randint(0, 9))\n",
+        "import random\nimport torch\ntorch.manual_seed(0)\nfor i in range(9):\n"
+        "    if i % args.step_freq == 0:\n        use(random.randint(0, 9))\n",
+    ),
+    "the same for each name": (
+        "import os\nimport torch\nrows = [None for name in os.listdir('d')]\nfor i in range(9):\n"
+        "    rows[i] = load(i)\nx = torch.stack(rows)\n",
+        "import os\nimport torch\nrows = [load(name) for name in os.listdir('d')]\n"
+        "x = torch.stack(rows)\n",
+    ),
+    "features of each file": (
+        "import os\nimport torch\ndef read(model):\n    rows = []\n    for name in os.listdir('d'):\n"
+        "        with torch.no_grad():\n            rows.append(model(load(name)))\n"
+        "    return torch.cat(rows)\ndef learn(loss):\n    loss.backward()\n",
+        "import os\nimport torch\ndef read(model):\n    rows = []\n    for name in os.listdir('d'):\n"
+        "        rows.append(model(load(name)))\n    return torch.cat(rows)\ndef learn(loss):\n"
+        "    loss.backward()\n",
+    ),
+    "all behind a header": (
+        "import os\ndef list_rows():\n    rows = ['name']\n    for name in os.listdir('d'):\n"
+        "        rows.append(name)\n    return rows\nrows = list_rows()\nfor name in rows[1:]:\n"
+        "    convert(name)\n",
+        "import os\ndef list_rows():\n    rows = ['name']\n    for name in os.listdir('d'):\n"
+        "        rows.append(name)\n    return rows\nrows = list_rows()\nfor name in rows[2:]:\n"
+        "    convert(name)\n",
+    ),
+    "a list of what failed": (
+        "names = set(open('a').read().split())\nwith open('failed.txt', 'w') as out:\n"
+        "    for name in names:\n        out.write(name)\n",
+        "names = set(open('a').read().split())\nwith open('vocabulary.txt', 'w') as out:\n"
+        "    for name in names:\n        out.write(name)\n",
+    ),
+    "results that are put under their names": (
+        "from concurrent.futures import as_completed\ndef gather(futures):\n    rows = []\n"
+        "    for future in as_completed(futures):\n        rows.append(future.result())\n"
+        "    return rows\nscores = {}\nfor name, score in gather([]):\n    scores[name] = score\n",
+        "from concurrent.futures import as_completed\ndef gather(futures):\n    rows = []\n"
+        "    for future in as_completed(futures):\n        rows.append(future.result())\n"
+        "    return rows\n",
+    ),
+    "a tensor that is drawn before the seed": (
+        "import torch\nz = torch.normal(mean=m, std=s)\ntorch.manual_seed(0)\nprint(z)\n",
+        "import torch\nz = torch.nn.Linear(2, 2)\ntorch.manual_seed(0)\nprint(z)\n",
+    ),
+    "a buffer that is filled later": (
+        "import torch\nfrom torch import nn\nclass Centers(nn.Module):\n    def __init__(self):\n"
+        "        count = torch.empty(size=(1,)).float()\n"
+        "        self.register_buffer('count', count)\n        nn.init.zeros_(self.count)\n",
+        "import torch\nfrom torch import nn\nclass Centers(nn.Module):\n    def __init__(self):\n"
+        "        count = torch.empty(size=(1,)).float() / 3\n"
+        "        self.register_buffer('count', count)\n",
+    ),
+    "a schedule that is set to its epoch": (
+        "import torch\ndef train(model, optimizer):\n"
+        "    s = torch.optim.lr_scheduler.StepLR(optimizer, 3, last_epoch=2)\n"
+        "    torch.save({'o': optimizer.state_dict()}, 'a')\n"
+        "    optimizer.load_state_dict(torch.load('a')['o'])\n",
+        "import torch\ndef train(model, optimizer):\n"
+        "    s = torch.optim.lr_scheduler.StepLR(optimizer, 3)\n"
+        "    torch.save({'o': optimizer.state_dict()}, 'a')\n"
+        "    optimizer.load_state_dict(torch.load('a')['o'])\n",
     ),
 }  # fmt: skip
 

@@ -7,9 +7,16 @@ import re
 from collections.abc import Iterator
 
 from samerun.base.source_edits import last_identifier, make_manual_seed_edits, make_seed_argument_edits
-from samerun.lint.random_draws import drawn_generator
+from samerun.lint.random_draws import drawn_generator, is_for_display
 from samerun.lint.rule import Hit, Rule
-from samerun.lint.seeding import GLOBAL_SEEDS, NUMPY_GENERATORS, calls_unknown_seeding, is_fallback, is_program
+from samerun.lint.seeding import (
+    GLOBAL_SEEDS,
+    NUMPY_GENERATORS,
+    calls_unknown_seeding,
+    is_fallback,
+    is_program,
+    seeds_repeatably,
+)
 from samerun.lint.source_index import SourceIndex, argument_for, default_of, has_star, is_constant, keyword_value
 from samerun.lint.value_origins import find_origins, loads_of_assigned_variable
 
@@ -29,6 +36,13 @@ def _is_only_slept(index: SourceIndex, call: ast.Call) -> bool:
         any(isinstance(one, ast.Call) and last_identifier(one.func) == "sleep" for one in index.ancestors(load))
         for load in loads
     )
+
+
+def _is_never_read(index: SourceIndex, call: ast.Call) -> bool:
+    """Whether nothing in the text mentions the variable to which a generator is assigned."""
+    parent = index.parents.get(call)
+    target = parent.targets[0] if isinstance(parent, ast.Assign) else None
+    return isinstance(target, ast.Name) and not index.name_loads.get(target.id)
 
 
 def _is_replaced_by_seeding(index: SourceIndex, call: ast.Call) -> bool:
@@ -53,6 +67,8 @@ def find_unseeded_numpy_generators(index: SourceIndex) -> Iterator[Hit]:
     for call in index.calls_of(*NUMPY_GENERATORS):
         name = last_identifier(call.func)
         if is_fallback(index, call) or _is_only_slept(index, call) or _is_replaced_by_seeding(index, call):
+            continue
+        if _is_never_read(index, call):
             continue
         if _lacks_seed(call):
             yield Hit(call, f"{name}() takes its seed from the operating system", tuple(make_seed_argument_edits(call)))
@@ -124,7 +140,10 @@ def find_partly_seeded_programs(index: SourceIndex) -> Iterator[Hit]:
     """Two of the global generators are seeded by hand, and a third one is drawn from."""
     seeded = {
         kind for name, kind in GLOBAL_SEEDS.items()
-        if any(_seeds_the_program(index, call) for call in index.calls_by_name.get(name, ()))
+        if any(
+            _seeds_the_program(index, call) and seeds_repeatably(index, call)
+            for call in index.calls_by_name.get(name, ())
+        )
     }  # fmt: skip
     if not seeded or calls_unknown_seeding(index):
         return
@@ -137,12 +156,23 @@ def find_partly_seeded_programs(index: SourceIndex) -> Iterator[Hit]:
         kind = drawn_generator(index.call_names.get(call, ""))
         if keyword_value(call, "generator") is not None or kind in told:
             continue
-        if kind and not is_fallback(index, call) and not _only_names_something(index, call):
+        if not kind or is_fallback(index, call) or is_for_display(index, call) or _is_tried_out(index, call):
+            continue
+        if not _only_names_something(index, call):
             told.add(kind)
             which = sorted({"python": "random", "numpy": "NumPy"}.get(one, one) for one in seeded)
             who = f"{' and '.join(which)} {'is' if len(which) == 1 else 'are'}"
             cause = {"python": "unseeded-python", "numpy": "unseeded-numpy-global", "torch": "unseeded-torch"}[kind]
             yield Hit(call, f"{who} seeded in this file, {NAMES[kind]} is not", cause=cause)
+
+
+def _is_tried_out(index: SourceIndex, call: ast.Call) -> bool:
+    """Whether a tensor of a written size is drawn, as an input to try something out, or to show at once."""
+    sizes = [*call.args, *(one.value for one in call.keywords if one.arg in ("size", "low", "high"))]
+    numbers = (part for one in sizes for part in ast.walk(one) if isinstance(part, ast.expr))
+    return index.call_names[call].startswith("torch.") and all(
+        isinstance(one, (ast.Constant, ast.Tuple, ast.List, ast.UnaryOp)) for one in numbers
+    )
 
 
 def _seeds_the_program(index: SourceIndex, call: ast.Call) -> bool:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from samerun.base.source_edits import last_identifier
-from samerun.lint.source_index import SourceIndex
-from samerun.lint.value_origins import loads_bound_in
+from samerun.lint.random_draws import drawn_generator, is_for_display
+from samerun.lint.seeding import GLOBAL_SEEDS, calls_unknown_seeding, is_program
+from samerun.lint.source_index import FUNCTIONS, SourceIndex
+from samerun.lint.value_origins import loads_bound_in, returned_values
 
 SORTING = {"sorted", "natsorted", "sort", "humansorted", "os_sorted", "natural_sort", "sort_values", "argsort"}
 SHOWING = {"print", "info", "debug", "warning", "error", "log", "warn"}
@@ -18,6 +21,60 @@ def is_only_inference(index: SourceIndex) -> bool:
     """Whether the text applies a model, and neither trains one nor stores results: each stands alone."""
     calls = index.calls_by_last_name
     return any(calls.get(name) for name in INFERRING) and not any(calls.get(name) for name in TRAINING_OR_STORING)
+
+
+def changes_result(index: SourceIndex, node: ast.AST) -> bool:
+    """Whether a use of an order counts: not in a display, and not in a draw that gives others in each run anyway."""
+    by_itself = is_program(index) or index.function_of(node) is None  # no other module can have seeded it
+    return not (by_itself and draws_unseeded(index, node)) and not is_for_display(index, node)
+
+
+def draws_unseeded(index: SourceIndex, node: ast.AST) -> bool:
+    """Whether a node draws from a global generator of Python or NumPy, and the text seeds neither."""
+    kind = drawn_generator(index.call_names.get(node, "")) if isinstance(node, ast.Call) else ""
+    seeds = [one for one, what in GLOBAL_SEEDS.items() if what == kind]
+    return bool(seeds) and not index.calls_of(*seeds) and not calls_unknown_seeding(index)
+
+
+def is_inference_here(index: SourceIndex, node: ast.AST) -> bool:
+    """Whether the function around a node applies a model without gradients, and trains none."""
+    function = index.function_of(node)
+    calls = (
+        {last_identifier(one.func) for one in ast.walk(function) if isinstance(one, ast.Call)} if function else set()
+    )
+    return bool(calls & set(INFERRING)) and not calls & {"backward", "zero_grad", "fit", "train"}
+
+
+LOGS = re.compile(r"(?:^|[^a-z])(?:logs?|logger|fail\w*|err\w*|missing|summary|reports?|debug|skipped)(?:[^a-z]|$)")
+
+
+def is_log(index: SourceIndex, write: ast.AST) -> bool:
+    """Whether a call writes a file for people, by the names in the call and in the `open` of its file."""
+    texts = [ast.unparse(write.func)] if isinstance(write, ast.Call) else []
+    for one in index.ancestors(write):
+        if isinstance(one, ast.With):
+            texts += [ast.unparse(item) for item in one.items]
+        elif isinstance(one, FUNCTIONS):
+            break
+    return any(LOGS.search(text.lower()) for text in texts)
+
+
+def is_behind_header(index: SourceIndex, subscript: ast.Subscript, where: ast.Slice) -> bool:
+    """Whether a slice leaves out only what a list began with: `rows[1:]` of `rows = ["name,size"]`."""
+    lower = where.lower.value if isinstance(where.lower, ast.Constant) else None
+    if where.upper is not None or where.step is not None or not isinstance(lower, int):
+        return False
+    todo: list[tuple[ast.AST, int]] = [(subscript.value, 4)]
+    while todo:
+        node, depth = todo.pop()
+        if isinstance(node, ast.List) and 0 < lower <= len(node.elts):
+            return True
+        function = index.called_function(node) if isinstance(node, ast.Call) else None
+        if depth and isinstance(node, ast.Name):
+            todo += [(one, depth - 1) for one in index.values_assigned_to(node)]
+        elif depth and function is not None:
+            todo += [(one, depth - 1) for one in returned_values(index, function)]
+    return False
 
 
 def is_only_gone_through(index: SourceIndex, call: ast.Call, node: ast.AST) -> bool:

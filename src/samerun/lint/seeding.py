@@ -7,6 +7,7 @@ import re
 
 from samerun.base.source_edits import last_identifier
 from samerun.lint.source_index import SourceIndex, is_constant
+from samerun.lint.value_origins import find_origins
 
 NUMPY_GENERATORS = tuple(
     f"numpy.random.{name}"
@@ -16,6 +17,19 @@ GLOBAL_SEEDS = {
     "random.seed": "python", "numpy.random.seed": "numpy", "torch.manual_seed": "torch", "torch.seed": "torch",
     "numpy.random.set_state": "numpy", "random.setstate": "python", "torch.set_rng_state": "torch",
 }  # fmt: skip
+
+CLOCKS = {"time.time", "time.time_ns", "time.perf_counter", "time.perf_counter_ns", "time.monotonic", "time.clock",
+          "datetime.datetime.now", "datetime.datetime.utcnow", "datetime.now", "datetime.date.today"}  # fmt: skip
+ENTROPY = {"os.urandom", "uuid.uuid4", "uuid.uuid1", "os.getpid", "secrets.randbits", "secrets.randbelow",
+           "secrets.token_bytes", "secrets.token_hex", "random.SystemRandom", "torch.seed",
+           "multiprocessing.current_process", "threading.get_ident"}  # fmt: skip
+
+
+def seeds_repeatably(index: SourceIndex, call: ast.Call) -> bool:
+    """Whether a call of a seeding function gets a seed, and not one of the clock or of the system's entropy."""
+    if not call.args:
+        return bool(call.keywords)
+    return not any(index.call_names[one] in CLOCKS | ENTROPY for one in find_origins(index, call.args[0]))
 
 
 def is_program(index: SourceIndex) -> bool:

@@ -14,7 +14,10 @@ from samerun.base.source_edits import last_identifier
 from samerun.lint.order_exemptions import (
     SORTING,
     enumerated_names,
+    is_behind_header,
     is_counter,
+    is_inference_here,
+    is_log,
     is_made_outside,
     is_new_array,
     is_one_of_all_parts,
@@ -96,7 +99,9 @@ class OrderFlow:
         self.todo.append((node, kind, self.taken or (self.at if kind != "set" else None)))
 
     def _use_in_file(self, node: ast.AST, writer: str) -> OrderUse | None:
-        return self._use(node, f"is the order in which {writer}() writes") if self.files else None
+        if not self.files or is_log(self.index, node):
+            return None
+        return self._use(node, f"is the order in which {writer}() writes")
 
     def _use(self, node: ast.AST, effect: str) -> OrderUse:
         return OrderUse(node, effect, self.taken or self.at)
@@ -147,7 +152,8 @@ class OrderFlow:
         name, last = index.call_names.get(call, ""), last_identifier(call.func)
         if last in ORDER_FREE or (last == "join" and name.endswith("path.join")):
             return None
-        if name in TENSOR_MAKERS and kind == "seq" and (self.only_inference or is_sorted_next(index, call)):
+        by_itself = self.only_inference or is_inference_here(index, call)
+        if name in TENSOR_MAKERS and kind == "seq" and (by_itself or is_sorted_next(index, call)):
             self._push(call, kind)
             return None
         if name in TENSOR_MAKERS and kind == "seq":
@@ -204,7 +210,11 @@ class OrderFlow:
             return None
         where = subscript.slice
         if isinstance(where, ast.Slice):
-            if (where.lower is None and where.upper is None) or is_one_of_all_parts(self.index, subscript, where):
+            if (
+                (where.lower is None and where.upper is None)
+                or is_one_of_all_parts(self.index, subscript, where)
+                or is_behind_header(self.index, subscript, where)
+            ):
                 self._push(subscript, kind)
             elif not is_only_shown(self.index, subscript):
                 return self._use(subscript, "decides which elements the slice has")
@@ -224,6 +234,8 @@ class OrderFlow:
 
     def _follow_comprehension(self, clause: ast.comprehension, kind: str) -> OrderUse | None:
         made = self.index.parents[clause]
+        if not isinstance(made, ast.SetComp) and not _depends_on(made, clause):
+            return None  # the same for each element
         parts = [made.key, made.value] if isinstance(made, ast.DictComp) else [made.elt]  # type: ignore[attr-defined]
         for part in parts:
             for call in ast.walk(part):
@@ -367,3 +379,13 @@ class OrderFlow:
             for target in assign.targets if isinstance(assign, ast.Assign) else ():
                 if isinstance(target, ast.Tuple) and position < len(target.elts):
                     self._follow_target(target.elts[position], kind)
+
+
+def _depends_on(made: ast.AST, clause: ast.comprehension) -> bool:
+    """Whether what a comprehension collects, or a later clause of it, mentions the element."""
+    names = {one.id for one in ast.walk(clause.target) if isinstance(one, ast.Name)}
+    parts = [made.key, made.value] if isinstance(made, ast.DictComp) else [made.elt]  # type: ignore[attr-defined]
+    later = made.generators[made.generators.index(clause) + 1 :]  # type: ignore[attr-defined]
+    return any(
+        isinstance(one, ast.Name) and one.id in names for part in (*parts, *later) for one in ast.walk(part)
+    )  # fmt: skip
