@@ -189,6 +189,24 @@ HARMLESS_AND_TWIN = {
         "    torch.save({'o': optimizer.state_dict()}, 'a')\n"
         "    optimizer.load_state_dict(torch.load('a')['o'])\n",
     ),
+    "the first of what failed": (
+        "from concurrent.futures import as_completed\nproblems = []\n"
+        "for future in as_completed(futures):\n    problems.append(future.result())\n"
+        "for one in problems[:10]:\n    print(one)\n",
+        "from concurrent.futures import as_completed\nproblems = []\n"
+        "for future in as_completed(futures):\n    problems.append(future.result())\n"
+        "for one in problems[:10]:\n    train(one)\n",
+    ),
+    "a parameter that is sorted on request": (
+        "import os\ndef split(rows, is_sorted=True):\n    if is_sorted:\n        rows = sorted(rows)\n"
+        "    return rows[:9]\nsplit(os.listdir('d'))\n",
+        "import os\ndef split(rows, is_sorted=True):\n    return rows[:9]\nsplit(os.listdir('d'))\n",
+    ),
+    "arithmetic on what is then written": (
+        "import torch\nlosses = -10 * torch.empty(9)\nfor i in range(9):\n    losses[i] = i\n"
+        "use(losses)\n",
+        "import torch\nlosses = -10 * torch.empty(9)\nuse(losses)\n",
+    ),
 }  # fmt: skip
 
 

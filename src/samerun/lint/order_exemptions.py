@@ -7,7 +7,7 @@ import re
 
 from samerun.base.source_edits import last_identifier
 from samerun.lint.random_draws import drawn_generator, is_for_display
-from samerun.lint.seeding import GLOBAL_SEEDS, calls_unknown_seeding, is_program
+from samerun.lint.seeding import GLOBAL_SEEDS, calls_unknown_seeding
 from samerun.lint.source_index import FUNCTIONS, SourceIndex
 from samerun.lint.value_origins import loads_bound_in, returned_values
 
@@ -24,12 +24,14 @@ def is_only_inference(index: SourceIndex) -> bool:
 
 
 def changes_result(index: SourceIndex, node: ast.AST) -> bool:
-    """Whether a use of an order counts: not in a display, and not in a draw that gives others in each run anyway."""
-    by_itself = is_program(index) or index.function_of(node) is None  # no other module can have seeded it
-    return not (by_itself and draws_unseeded(index, node)) and not is_for_display(index, node)
+    """Whether a use of an order counts: not in a display, and not in a draw that gives others in each run anyway.
+
+    Half of the modules that draw without a seed belong to programs that seed nothing.
+    """
+    return not _draws_unseeded(index, node) and not is_for_display(index, node)
 
 
-def draws_unseeded(index: SourceIndex, node: ast.AST) -> bool:
+def _draws_unseeded(index: SourceIndex, node: ast.AST) -> bool:
     """Whether a node draws from a global generator of Python or NumPy, and the text seeds neither."""
     kind = drawn_generator(index.call_names.get(node, "")) if isinstance(node, ast.Call) else ""
     seeds = [one for one, what in GLOBAL_SEEDS.items() if what == kind]
@@ -126,10 +128,26 @@ def is_one_of_all_parts(index: SourceIndex, subscript: ast.Subscript, where: ast
 
 def is_only_shown(index: SourceIndex, node: ast.AST) -> bool:
     """Whether a value goes into a message and nowhere else; alone in a statement, a notebook shows it."""
-    if isinstance(index.parents.get(node), ast.Expr):
+    parent = index.parents.get(node)
+    if isinstance(parent, ast.Expr) or (isinstance(node, ast.Subscript) and LOGS.search(last_identifier(node.value))):
         return True
+    if isinstance(parent, ast.Call) and last_identifier(parent.func) in ("enumerate", "sorted", "zip"):
+        parent = index.parents.get(parent)
     calls = [one for one in index.ancestors(node) if isinstance(one, ast.Call)]
-    return any(last_identifier(one.func) in SHOWING for one in calls)
+    return (isinstance(parent, ast.For) and _only_shows(parent.body)) or any(
+        last_identifier(one.func) in SHOWING for one in calls
+    )
+
+
+def _only_shows(body: list[ast.stmt]) -> bool:
+    """Whether statements do nothing but write messages."""
+    return all(
+        (isinstance(one, ast.If) and _only_shows([*one.body, *one.orelse]))
+        or (
+            isinstance(one, ast.Expr) and isinstance(one.value, ast.Call) and last_identifier(one.value.func) in SHOWING
+        )
+        for one in body
+    )  # fmt: skip
 
 
 def is_new_array(index: SourceIndex, target: ast.expr) -> bool:

@@ -13,7 +13,7 @@ from samerun.base.source_edits import (
     make_wrap_edits,
     node_span,
 )
-from samerun.lint.order_exemptions import changes_result, draws_unseeded
+from samerun.lint.order_exemptions import changes_result
 from samerun.lint.rule import Hit, Rule
 from samerun.lint.seeding import reads_hash_seed
 from samerun.lint.source_index import FUNCTIONS, SourceIndex, is_constant, keyword_value
@@ -43,8 +43,6 @@ def find_written_listings(index: SourceIndex) -> Iterator[Hit]:
 def _make_listing_hit(index: SourceIndex, call: ast.Call, name: str, use: OrderUse) -> Hit:
     line = getattr(use.node, "lineno", call.lineno)
     at = "" if line == call.lineno else f" at line {line}"
-    if draws_unseeded(index, use.node):
-        at += ", which nothing in this file seeds either"
     edits = () if name == "os.walk" else make_sorted_listing_edits(call)
     return Hit(call, f"the order of {name}() {use.effect}{at}", tuple(edits))
 

@@ -130,7 +130,7 @@ def _reads_at_once(index: SourceIndex, call: ast.expr) -> str | None:
     if isinstance(parent, ast.Attribute) and parent.attr in CONVERSIONS and isinstance(above, ast.Call):
         return _reads_at_once(index, above)  # it may be written afterwards
     if isinstance(parent, ast.BinOp):
-        return "arithmetic"
+        return None if _is_stored_into(index, parent) else "arithmetic"
     if isinstance(parent, ast.Attribute) and parent.attr in READING_METHODS and isinstance(above, ast.Call):
         outer = index.parents.get(above)
         filled = isinstance(outer, ast.Attribute) and outer.attr.endswith("_")

@@ -357,7 +357,8 @@ class OrderFlow:
 
     def _follow_name_in(self, function: Function, name: str, kind: str) -> None:
         loads = loads_bound_in(self.index, name, function)
-        if not any(is_sorted_here(self.index, one) for one in loads):
+        bound = self.index.bindings[function].get(name, ())
+        if not any(is_sorted_here(self.index, one) for one in (*loads, *bound)):
             for one in loads:
                 self._push(one, kind)
 
