@@ -13,11 +13,11 @@ LISTED = "import os\nimport random\nrandom.seed(0)\nnames = os.listdir('data')\n
 HARMLESS_AND_TWIN = {
     "parts of all": (
         LISTED + "for i in range(0, len(names), 8):\n    send(names[i : i + 8])\n",
-        LISTED + "send(names[:8])\n",
+        LISTED + "send(names[:80])\n",
     ),
     "a queue": (
-        LISTED + "while names:\n    send(names[:8])\n    names = names[8:]\n",
-        LISTED + "send(names[:8])\n",
+        LISTED + "while names:\n    send(names[:80])\n    names = names[80:]\n",
+        LISTED + "send(names[:80])\n",
     ),
     "only gone through": (
         LISTED + "random.shuffle(names)\nfor name in names:\n    convert(name)\n",
@@ -192,20 +192,76 @@ HARMLESS_AND_TWIN = {
     "the first of what failed": (
         "from concurrent.futures import as_completed\nproblems = []\n"
         "for future in as_completed(futures):\n    problems.append(future.result())\n"
-        "for one in problems[:10]:\n    print(one)\n",
+        "for one in problems[:20]:\n    print(one)\n",
         "from concurrent.futures import as_completed\nproblems = []\n"
         "for future in as_completed(futures):\n    problems.append(future.result())\n"
-        "for one in problems[:10]:\n    train(one)\n",
+        "for one in problems[:20]:\n    train(one)\n",
     ),
     "a parameter that is sorted on request": (
         "import os\ndef split(rows, is_sorted=True):\n    if is_sorted:\n        rows = sorted(rows)\n"
-        "    return rows[:9]\nsplit(os.listdir('d'))\n",
-        "import os\ndef split(rows, is_sorted=True):\n    return rows[:9]\nsplit(os.listdir('d'))\n",
+        "    return rows[:90]\nsplit(os.listdir('d'))\n",
+        "import os\ndef split(rows, is_sorted=True):\n    return rows[:90]\nsplit(os.listdir('d'))\n",
     ),
     "arithmetic on what is then written": (
         "import torch\nlosses = -10 * torch.empty(9)\nfor i in range(9):\n    losses[i] = i\n"
         "use(losses)\n",
         "import torch\nlosses = -10 * torch.empty(9)\nuse(losses)\n",
+    ),
+    "all behind the first": (
+        "import os\nnames = os.listdir('d')\nrows = read(names[0])\nfor name in names[1:]:\n"
+        "    rows += read(name)\n",
+        "import os\nnames = os.listdir('d')\nrows = read(names[0])\nfor name in names[100:]:\n"
+        "    rows += read(name)\n",
+    ),
+    "some to look at": (
+        "import os\nfor name in os.listdir('d')[:5]:\n    check(name)\n",
+        "import os\nfor name in os.listdir('d')[:50]:\n    check(name)\n",
+    ),
+    "an array cut to what was filled": (
+        "import glob\nimport numpy as np\nrows = np.zeros(99)\ncount = 0\n"
+        "for name in glob.glob('*'):\n    rows[count] = read(name)\n    count += 1\n"
+        "rows = rows[:count]\n",
+        "import glob\nimport numpy as np\nrows = np.zeros(99)\ncount = 0\n"
+        "for name in glob.glob('*'):\n    rows[count] = read(name)\n    count += 1\n"
+        "rows = rows[:limit]\n",
+    ),
+    "each element for itself": (
+        "import os\nrows = [read(name) for name in os.listdir('d')]\nfor i in range(len(rows)):\n"
+        "    rows[i] = resize(rows[i])\n",
+        "import os\nrows = os.listdir('d')\nwhere = {}\nfor i in range(len(rows)):\n"
+        "    where[rows[i]] = i\n",
+    ),
+    "a mean over all": (
+        "import os\nimport torch\n"
+        "mean = torch.stack([load(name) for name in os.listdir('d')]).mean(0)\n",
+        "import os\nimport torch\n"
+        "mean = torch.stack([load(name) for name in os.listdir('d')]).view(-1)\n",
+    ),
+    "a shuffle that no seed reaches": (
+        "import os\nimport random\nnames = os.listdir('d')\nrandom.shuffle(names)\n"
+        "for name in names:\n    read(name)\ntrain = names[:80]\n",
+        "import os\nimport random\nrandom.seed(3)\nnames = os.listdir('d')\nrandom.shuffle(names)\n"
+        "for name in names:\n    read(name)\ntrain = names[:80]\n",
+    ),
+    "a generator with a function that seeds": (
+        "import numpy as np\nGENERATOR = np.random.RandomState()\ndef start(number):\n"
+        "    GENERATOR.seed(number)\ndef draw():\n    return GENERATOR.rand()\n",
+        "import numpy as np\nGENERATOR = np.random.RandomState()\ndef draw():\n"
+        "    return GENERATOR.rand()\n",
+    ),
+    "a number in a name": (
+        "import random\nimport torch\ntorch.manual_seed(0)\nif __name__ == '__main__':\n"
+        "    number = random.randint(0, 9)\n    start(f'run-{number}')\n",
+        "import random\nimport torch\ntorch.manual_seed(0)\nif __name__ == '__main__':\n"
+        "    number = random.randint(0, 9)\n    start(number)\n",
+    ),
+    "a new seed for a display": (
+        "import numpy as np\nif args.visualize:\n    np.random.seed()\n",
+        "import numpy as np\nif args.train:\n    np.random.seed()\n",
+    ),
+    "a position that is printed": (
+        "import os\nrows = os.listdir('d')\nfor name in rows:\n    print(rows.index(name))\n",
+        "import os\nrows = os.listdir('d')\nfor name in rows:\n    use(rows.index(name))\n",
     ),
 }  # fmt: skip
 

@@ -280,7 +280,7 @@ WRITTEN_OTHERWISE = [
     ("SR121", "import os\nimport torch\nx = torch.stack([load(os.path.join('d', n)) for n in os.listdir('d')])\n"),
     ("SR121", "import glob\nnumbers = {}\nfor name in glob.glob('*'):\n    numbers[name] = len(numbers)\n"),
     ("SR121", "from pathlib import Path\n\ndef files(d):\n    return list(Path(d).iterdir())\n\n"
-     "test = files('d')[:9]\n"),
+     "test = files('d')[:90]\n"),
     ("SR121", "import os\n\nclass Folder:\n    def __init__(self, d):\n        self.names = os.listdir(d)\n\n"
      "    def __getitem__(self, i):\n        return self.names[i]\n"),
     ("SR121", "import os\npaths = []\nfor folder, _, names in os.walk('d'):\n    for name in names:\n"

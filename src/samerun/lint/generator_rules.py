@@ -50,6 +50,11 @@ def _is_replaced_by_seeding(index: SourceIndex, call: ast.Call) -> bool:
     parent = index.parents.get(call)
     target = parent.targets[0] if isinstance(parent, ast.Assign) else None
     target = parent.target if isinstance(parent, ast.AnnAssign) else target
+    if isinstance(target, ast.Name) and any(
+        isinstance(above := index.parents.get(one), ast.Attribute) and above.attr == "seed"
+        for one in index.name_loads.get(target.id, ())
+    ):
+        return True
     owner = index.class_of(call)
     in_class = isinstance(target, ast.Attribute) or index.enclosing_scope_of(call) is owner
     if owner is None or not in_class or not isinstance(target, (ast.Name, ast.Attribute)):
@@ -198,8 +203,13 @@ def _only_names_something(index: SourceIndex, call: ast.Call) -> bool:
         return True
     statement = index.statement_of(call)
     targets = statement.targets if isinstance(statement, ast.Assign) else []
-    words = re.compile("seed|port|delay|sleep|jitter|name|path|uuid|suffix|prefix|folder|timeout", re.IGNORECASE)
+    words = re.compile(
+        "seed|port|delay|sleep|jitter|name|path|uuid|suffix|prefix|folder|timeout|dummy|example", re.IGNORECASE
+    )
     around = (one for one in index.ancestors(call) if isinstance(one, ast.Call))
+    reads = loads_of_assigned_variable(index, call)
+    if reads and all(isinstance(index.parents.get(one), ast.FormattedValue) for one in reads):
+        return True
     return any(words.search(last_identifier(one)) for one in targets) or any(
         last_identifier(one.func) == "sleep" for one in around
     )
@@ -214,7 +224,7 @@ def find_entropy_reseeds(index: SourceIndex) -> Iterator[Hit]:
         function = index.function_of(call)
         if function is not None and function.name == name.rpartition(".")[2]:
             continue  # which passes on what it is asked for
-        if has_star(call) or is_fallback(index, call) or _is_restored(index, call):
+        if has_star(call) or is_fallback(index, call) or _is_restored(index, call) or is_for_display(index, call):
             continue
         if (call.args and not is_constant(call.args[0], None)) or call.keywords or _is_seeded_next(index, call, name):
             continue

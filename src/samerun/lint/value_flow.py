@@ -14,20 +14,21 @@ from samerun.base.source_edits import last_identifier
 from samerun.lint.order_exemptions import (
     SORTING,
     enumerated_names,
-    is_behind_header,
     is_counter,
+    is_dictionary,
     is_inference_here,
     is_log,
     is_made_outside,
-    is_new_array,
-    is_one_of_all_parts,
     is_only_gone_through,
     is_only_inference,
     is_only_looked_up,
     is_only_shown,
+    is_reduced,
+    is_shuffled_unseeded,
     is_sorted_here,
     is_sorted_next,
     positions_in_appended_lists,
+    takes_no_part,
 )
 from samerun.lint.random_draws import draws
 from samerun.lint.source_index import Function, SourceIndex, is_constant, keyword_value, parameter_for
@@ -156,6 +157,8 @@ class OrderFlow:
         if name in TENSOR_MAKERS and kind == "seq" and (by_itself or is_sorted_next(index, call)):
             self._push(call, kind)
             return None
+        if name in TENSOR_MAKERS and kind == "seq" and is_reduced(index, call):
+            return None
         if name in TENSOR_MAKERS and kind == "seq":
             return self._use(call, f"decides the order of what {name} makes")
         if last == "shuffle" and is_only_gone_through(index, call, node):
@@ -210,11 +213,7 @@ class OrderFlow:
             return None
         where = subscript.slice
         if isinstance(where, ast.Slice):
-            if (
-                (where.lower is None and where.upper is None)
-                or is_one_of_all_parts(self.index, subscript, where)
-                or is_behind_header(self.index, subscript, where)
-            ):
+            if takes_no_part(self.index, subscript, where):
                 self._push(subscript, kind)
             elif not is_only_shown(self.index, subscript):
                 return self._use(subscript, "decides which elements the slice has")
@@ -301,7 +300,7 @@ class OrderFlow:
             length = isinstance(node.value, ast.Call) and last_identifier(node.value.func) == "len"
             same = length and node.value.args and ast.dump(node.value.args[0]) == ast.dump(target.value)  # type: ignore
             filled = isinstance(target.slice, ast.Name) and target.slice.id in numbers
-            if filled and is_new_array(index, target.value):
+            if filled and not is_dictionary(index, target.value):
                 self._follow_target(target.value, "seq", after=loop)
                 return None
             if same or filled or (isinstance(node.value, ast.Name) and counted):
@@ -340,11 +339,12 @@ class OrderFlow:
     def _next_binding(
         self, name: str, scope: ast.AST, own: ast.AST, start: tuple[int, int], loads: list[ast.Name]
     ) -> tuple[int, int]:
-        """Where the name is bound anew, or sorted in place, on every path behind a statement."""
+        """Where the name is bound anew, or sorted or shuffled in place, on every path behind a statement."""
         index = self.index
         around = {own, *index.ancestors(own)}
         ends = [(1 << 30, 0)]
-        for one in [*index.bindings[scope].get(name, ()), *(one for one in loads if is_sorted_here(index, one))]:
+        ordered = [one for one in loads if is_sorted_here(index, one) or is_shuffled_unseeded(index, one)]
+        for one in [*index.bindings[scope].get(name, ()), *ordered]:
             if not isinstance(one, ast.Name):
                 continue
             statement = index.statement_of(one)
