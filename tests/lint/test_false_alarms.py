@@ -7,7 +7,7 @@ import pytest
 from samerun.lint.file_linting import lint_text
 from samerun.lint.table import RULES
 
-DEFAULT = [rule for rule in RULES if rule.default]
+CHECKED = [rule for rule in RULES if rule.default or rule.code == "SR104"]
 LISTED = "import os\nimport random\nrandom.seed(0)\nnames = os.listdir('data')\n"
 
 HARMLESS_AND_TWIN = {
@@ -31,7 +31,7 @@ HARMLESS_AND_TWIN = {
     "sorted in the next line": (
         "import os\nimport numpy as np\nrows = np.vstack([np.loadtxt(n) for n in os.listdir('d')])\n"
         "rows = rows[rows[:, 0].argsort()]\n",
-        "import os\nimport numpy as np\nrows = np.vstack([np.loadtxt(n) for n in os.listdir('d')])\n",
+        "import os\nimport numpy as np\nrows = np.vstack([np.loadtxt(n) for n in os.listdir('d')])\nmodel.fit(rows)\n",
     ),
     "a draw that no seed reaches": (
         "import os\nimport random\nshown = random.sample(os.listdir('d'), 3)\n",
@@ -133,9 +133,9 @@ HARMLESS_AND_TWIN = {
     ),
     "the same for each name": (
         "import os\nimport torch\nrows = [None for name in os.listdir('d')]\nfor i in range(9):\n"
-        "    rows[i] = load(i)\nx = torch.stack(rows)\n",
+        "    rows[i] = load(i)\nx = torch.stack(rows)\nfit(x)\n",
         "import os\nimport torch\nrows = [load(name) for name in os.listdir('d')]\n"
-        "x = torch.stack(rows)\n",
+        "x = torch.stack(rows)\nfit(x)\n",
     ),
     "features of each file": (
         "import os\nimport torch\ndef read(model):\n    rows = []\n    for name in os.listdir('d'):\n"
@@ -235,7 +235,7 @@ HARMLESS_AND_TWIN = {
         "import os\nimport torch\n"
         "mean = torch.stack([load(name) for name in os.listdir('d')]).mean(0)\n",
         "import os\nimport torch\n"
-        "mean = torch.stack([load(name) for name in os.listdir('d')]).view(-1)\n",
+        "mean = torch.stack([load(name) for name in os.listdir('d')]).view(-1)\nfit(mean)\n",
     ),
     "a shuffle that no seed reaches": (
         "import os\nimport random\nnames = os.listdir('d')\nrandom.shuffle(names)\n"
@@ -263,11 +263,35 @@ HARMLESS_AND_TWIN = {
         "import os\nrows = os.listdir('d')\nfor name in rows:\n    print(rows.index(name))\n",
         "import os\nrows = os.listdir('d')\nfor name in rows:\n    use(rows.index(name))\n",
     ),
+    "a draw beside a seed for one sample": (
+        "import random\nimport numpy as np\ndef change(x, seed):\n    random.seed(seed)\n"
+        "    return x * np.random.uniform()\nif __name__ == '__main__':\n"
+        "    use(change(1, random.randint(0, 9)))  # noqa: SR115\n",
+        "import random\nimport numpy as np\ndef change(x, seed):\n    random.seed(seed)\n"
+        "    return x * np.random.uniform()\nif __name__ == '__main__':\n    use(change(1, 4))\n",
+    ),
+    "a shuffle of scikit-learn that no seed reaches": (
+        "import glob\nfrom sklearn.utils import shuffle\ndef rows():\n"
+        "    return shuffle(glob.glob('*'))\n",
+        "import glob\nfrom sklearn.utils import shuffle\ndef rows():\n"
+        "    return shuffle(glob.glob('*'), random_state=3)\n",
+    ),
+    "a generator that is given a saved state": (
+        "import numpy as np\ndef restore(state):\n    rng = np.random.RandomState()\n"
+        "    rng.set_state(state)\n    return rng\n",
+        "import numpy as np\ndef restore(state):\n    rng = np.random.RandomState()\n    return rng\n",
+    ),
+    "a table of what lies in a folder": (
+        "import os\nimport torch\nx = torch.stack([load(name) for name in os.listdir('d')])\n"
+        "show(x.shape)\n",
+        "import os\nimport torch\nx = torch.stack([load(name) for name in os.listdir('d')])\n"
+        "train(x)\n",
+    ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", HARMLESS_AND_TWIN)
 def test_the_harmless_one_is_silent_and_its_twin_is_not(case: str) -> None:
     harmless, twin = HARMLESS_AND_TWIN[case]
-    assert [one.code for one in lint_text(harmless, "train.py", DEFAULT).findings] == []
-    assert len(lint_text(twin, "train.py", DEFAULT).findings) == 1
+    assert [one.code for one in lint_text(harmless, "train.py", CHECKED).findings] == []
+    assert len(lint_text(twin, "train.py", CHECKED).findings) == 1

@@ -277,7 +277,8 @@ WRITTEN_OTHERWISE = [
      "rng = np.random.default_rng(entropy)\n"),
     ("SR114", "import torch\ndef start(number):\n    torch.manual_seed(number)\nstart(id(start))\n"),
     ("SR117", "from os import environ\nenviron['PYTHONHASHSEED'] = str(1)\n"),
-    ("SR121", "import os\nimport torch\nx = torch.stack([load(os.path.join('d', n)) for n in os.listdir('d')])\n"),
+    ("SR121", "import os\nimport torch\nx = torch.stack([load(os.path.join('d', n)) for n in os.listdir('d')])\n"
+     "fit(x)\n"),
     ("SR121", "import glob\nnumbers = {}\nfor name in glob.glob('*'):\n    numbers[name] = len(numbers)\n"),
     ("SR121", "from pathlib import Path\n\ndef files(d):\n    return list(Path(d).iterdir())\n\n"
      "test = files('d')[:90]\n"),

@@ -51,7 +51,8 @@ def _is_replaced_by_seeding(index: SourceIndex, call: ast.Call) -> bool:
     target = parent.targets[0] if isinstance(parent, ast.Assign) else None
     target = parent.target if isinstance(parent, ast.AnnAssign) else target
     if isinstance(target, ast.Name) and any(
-        isinstance(above := index.parents.get(one), ast.Attribute) and above.attr == "seed"
+        isinstance(above := index.parents.get(one), ast.Attribute)
+        and above.attr in ("seed", "set_state", "bit_generator")
         for one in index.name_loads.get(target.id, ())
     ):
         return True
@@ -301,8 +302,8 @@ PARTLY_SEEDED_PROGRAM = Rule(
     "import random\n\nimport numpy as np\nimport torch\n\nrandom.seed(0)\nnp.random.seed(0)\ntorch.manual_seed(0)\n"
     "rows = [1, 2]\nrandom.shuffle(rows)\n",
     "seed it too, before the first draw (samerun.seed_everything(SEED) seeds every source)",
-    "A module that calls this one may seed the generator.",
-    find_partly_seeded_programs,
+    "A module that calls this one seeds the generator; what is drawn is only tried out, or shown. Off by default.",
+    find_partly_seeded_programs, default=False,
 )  # fmt: skip
 ENTROPY_RESEED = Rule(
     "SR105", "entropy-reseed", "os-entropy",

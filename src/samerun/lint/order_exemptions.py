@@ -8,7 +8,7 @@ import re
 from samerun.base.source_edits import last_identifier
 from samerun.lint.random_draws import drawn_generator, is_for_display
 from samerun.lint.seeding import GLOBAL_SEEDS, calls_unknown_seeding
-from samerun.lint.source_index import FUNCTIONS, SourceIndex, is_constant
+from samerun.lint.source_index import FUNCTIONS, SourceIndex, is_constant, keyword_value
 from samerun.lint.value_origins import loads_bound_in, loads_of_assigned_variable, returned_values
 
 SORTING = {"sorted", "natsorted", "sort", "humansorted", "os_sorted", "natural_sort", "sort_values", "argsort"}
@@ -23,6 +23,11 @@ def is_only_inference(index: SourceIndex) -> bool:
     return any(calls.get(name) for name in INFERRING) and not any(calls.get(name) for name in TRAINING_OR_STORING)
 
 
+def trains(index: SourceIndex) -> bool:
+    """Whether the text trains something, so that the order of a tensor's rows is more than that of a table."""
+    return any(index.calls_by_last_name.get(one) for one in ("backward", "zero_grad", "fit", "train", "fit_transform"))
+
+
 def changes_result(index: SourceIndex, node: ast.AST) -> bool:
     """Whether a use of an order counts: not in a display, and not in a draw that gives others in each run anyway.
 
@@ -33,7 +38,10 @@ def changes_result(index: SourceIndex, node: ast.AST) -> bool:
 
 def _draws_unseeded(index: SourceIndex, node: ast.AST) -> bool:
     """Whether a node draws from a global generator of Python or NumPy, and the text seeds neither."""
-    kind = drawn_generator(index.call_names.get(node, "")) if isinstance(node, ast.Call) else ""
+    name = index.call_names.get(node, "") if isinstance(node, ast.Call) else ""
+    kind = drawn_generator(name)
+    if name.startswith("sklearn.") and isinstance(node, ast.Call) and keyword_value(node, "random_state") is None:
+        kind = "numpy"
     seeds = [one for one, what in GLOBAL_SEEDS.items() if what == kind]
     return bool(seeds) and not index.calls_of(*seeds) and not calls_unknown_seeding(index)
 

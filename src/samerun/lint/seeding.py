@@ -6,6 +6,7 @@ import ast
 import re
 
 from samerun.base.source_edits import last_identifier
+from samerun.lint.random_draws import drawn_generator
 from samerun.lint.source_index import SourceIndex, is_constant
 from samerun.lint.value_origins import find_origins
 
@@ -26,10 +27,11 @@ ENTROPY = {"os.urandom", "uuid.uuid4", "uuid.uuid1", "os.getpid", "secrets.randb
 
 
 def seeds_repeatably(index: SourceIndex, call: ast.Call) -> bool:
-    """Whether a call of a seeding function gets a seed, and not one of the clock or of the system's entropy."""
+    """Whether a call of a seeding function gets a seed, and not one of the clock, of the entropy, or a drawn one."""
     if not call.args:
         return bool(call.keywords)
-    return not any(index.call_names[one] in CLOCKS | ENTROPY for one in find_origins(index, call.args[0]))
+    names = [index.call_names[one] for one in find_origins(index, call.args[0])]
+    return not any(one in CLOCKS | ENTROPY or drawn_generator(one) for one in names)
 
 
 def is_program(index: SourceIndex) -> bool:

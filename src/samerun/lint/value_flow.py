@@ -29,6 +29,7 @@ from samerun.lint.order_exemptions import (
     is_sorted_next,
     positions_in_appended_lists,
     takes_no_part,
+    trains,
 )
 from samerun.lint.random_draws import draws
 from samerun.lint.source_index import Function, SourceIndex, is_constant, keyword_value, parameter_for
@@ -153,7 +154,7 @@ class OrderFlow:
         name, last = index.call_names.get(call, ""), last_identifier(call.func)
         if last in ORDER_FREE or (last == "join" and name.endswith("path.join")):
             return None
-        by_itself = self.only_inference or is_inference_here(index, call)
+        by_itself = self.only_inference or not trains(index) or is_inference_here(index, call)
         if name in TENSOR_MAKERS and kind == "seq" and (by_itself or is_sorted_next(index, call)):
             self._push(call, kind)
             return None
