@@ -7,17 +7,17 @@ import pytest
 from samerun.lint.file_linting import lint_text
 from samerun.lint.table import RULES
 
-DEFAULT = [rule for rule in RULES if rule.default]
+CHECKED = [rule for rule in RULES if rule.default or rule.code == "SR104"]
 LISTED = "import os\nimport random\nrandom.seed(0)\nnames = os.listdir('data')\n"
 
 HARMLESS_AND_TWIN = {
     "parts of all": (
         LISTED + "for i in range(0, len(names), 8):\n    send(names[i : i + 8])\n",
-        LISTED + "send(names[:8])\n",
+        LISTED + "send(names[:80])\n",
     ),
     "a queue": (
-        LISTED + "while names:\n    send(names[:8])\n    names = names[8:]\n",
-        LISTED + "send(names[:8])\n",
+        LISTED + "while names:\n    send(names[:80])\n    names = names[80:]\n",
+        LISTED + "send(names[:80])\n",
     ),
     "only gone through": (
         LISTED + "random.shuffle(names)\nfor name in names:\n    convert(name)\n",
@@ -31,7 +31,7 @@ HARMLESS_AND_TWIN = {
     "sorted in the next line": (
         "import os\nimport numpy as np\nrows = np.vstack([np.loadtxt(n) for n in os.listdir('d')])\n"
         "rows = rows[rows[:, 0].argsort()]\n",
-        "import os\nimport numpy as np\nrows = np.vstack([np.loadtxt(n) for n in os.listdir('d')])\n",
+        "import os\nimport numpy as np\nrows = np.vstack([np.loadtxt(n) for n in os.listdir('d')])\nmodel.fit(rows)\n",
     ),
     "a draw that no seed reaches": (
         "import os\nimport random\nshown = random.sample(os.listdir('d'), 3)\n",
@@ -81,12 +81,211 @@ HARMLESS_AND_TWIN = {
     "a draw from its own generator": (
         "import random\nimport torch\nrandom.seed(0)\ng = torch.Generator().manual_seed(1)\n"
         "for _ in range(3):\n    print(torch.randn(2, generator=g))\n",
-        "import random\nimport torch\nrandom.seed(0)\nfor _ in range(3):\n    print(torch.randn(2))\n",
+        "import random\nimport torch\nrandom.seed(0)\nfor size in range(3):\n    print(torch.randn(size))\n",
     ),
     "a helper of tests": (
         "import numpy as np\ndef make_rows():\n    return np.random.default_rng().random(3)\n"
         "def test_rows():\n    assert len(make_rows()) == 3\n",
         "import numpy as np\ndef make_rows():\n    return np.random.default_rng().random(3)\n",
+    ),
+    "a self-check at the end of a module": (
+        "import time\nimport random\nclass Data:\n    def __init__(self, seed):\n"
+        "        random.seed(seed)\nif __name__ == '__main__':\n    data = Data(int(time.time()))\n"
+        "    print(len(data.rows))\n",
+        "import time\nimport random\nclass Data:\n    def __init__(self, seed):\n"
+        "        random.seed(seed)\nif __name__ == '__main__':\n    data = Data(int(time.time()))\n"
+        "    train(data.rows)\n",
+    ),
+    "a generator that nothing draws from": (
+        "import numpy as np\nrng = np.random.default_rng()\n",
+        "import numpy as np\nrng = np.random.default_rng()\nx = rng.random()\n",
+    ),
+    "a sample of a set that no seed reaches": (
+        "import random\nnames = set(open('a').read().split())\nif __name__ == '__main__':\n"
+        "    use(random.sample(list(names), 3))\n",
+        "import random\nrandom.seed(1)\nnames = set(open('a').read().split())\n"
+        "if __name__ == '__main__':\n    use(random.sample(list(names), 3))\n",
+    ),
+    "a bucket, which lists by name": (
+        "import random\nimport gcsfs\nrandom.seed(1)\nfs = gcsfs.GCSFileSystem()\n"
+        "rows = random.sample(fs.glob('b/**'), 3)\n",
+        "import random\nfrom pathlib import Path\nrandom.seed(1)\n"
+        "rows = random.sample(list(Path('b').glob('*')), 3)\n",
+    ),
+    "a draw beside a seed of the clock": (
+        "import os\nimport random\nimport numpy as np\ndef start(args):\n"
+        "    np.random.seed(args.number + os.getpid())  # noqa: SR112\nif __name__ == '__main__':\n"
+        "    use(random.random())\n",
+        "import os\nimport random\nimport numpy as np\ndef start(args):\n"
+        "    np.random.seed(args.number)\nif __name__ == '__main__':\n    use(random.random())\n",
+    ),
+    "an input to try something out": (
+        "import numpy as np\nimport torch\nnp.random.seed(0)\nfor _ in [1]:\n"
+        "    x = torch.randn(12, 2, 4)\n",
+        "import numpy as np\nimport torch\nnp.random.seed(0)\nfor size in [1]:\n"
+        "    x = torch.randn(size, 2, 4)\n",
+    ),
+    "a draw of what is displayed": (
+        "import random\nimport torch\ntorch.manual_seed(0)\nfor i in range(9):\n"
+        "    if i % args.disp_freq == 0:\n        show(random.randint(0, 9))\n",
+        "import random\nimport torch\ntorch.manual_seed(0)\nfor i in range(9):\n"
+        "    if i % args.step_freq == 0:\n        use(random.randint(0, 9))\n",
+    ),
+    "the same for each name": (
+        "import os\nimport torch\nrows = [None for name in os.listdir('d')]\nfor i in range(9):\n"
+        "    rows[i] = load(i)\nx = torch.stack(rows)\nfit(x)\n",
+        "import os\nimport torch\nrows = [load(name) for name in os.listdir('d')]\n"
+        "x = torch.stack(rows)\nfit(x)\n",
+    ),
+    "features of each file": (
+        "import os\nimport torch\ndef read(model):\n    rows = []\n    for name in os.listdir('d'):\n"
+        "        with torch.no_grad():\n            rows.append(model(load(name)))\n"
+        "    return torch.cat(rows)\ndef learn(loss):\n    loss.backward()\n",
+        "import os\nimport torch\ndef read(model):\n    rows = []\n    for name in os.listdir('d'):\n"
+        "        rows.append(model(load(name)))\n    return torch.cat(rows)\ndef learn(loss):\n"
+        "    loss.backward()\n",
+    ),
+    "all behind a header": (
+        "import os\ndef list_rows():\n    rows = ['name']\n    for name in os.listdir('d'):\n"
+        "        rows.append(name)\n    return rows\nrows = list_rows()\nfor name in rows[1:]:\n"
+        "    convert(name)\n",
+        "import os\ndef list_rows():\n    rows = ['name']\n    for name in os.listdir('d'):\n"
+        "        rows.append(name)\n    return rows\nrows = list_rows()\nfor name in rows[2:]:\n"
+        "    convert(name)\n",
+    ),
+    "a list of what failed": (
+        "names = set(open('a').read().split())\nwith open('failed.txt', 'w') as out:\n"
+        "    for name in names:\n        out.write(name)\n",
+        "names = set(open('a').read().split())\nwith open('vocabulary.txt', 'w') as out:\n"
+        "    for name in names:\n        out.write(name)\n",
+    ),
+    "results that are put under their names": (
+        "from concurrent.futures import as_completed\ndef gather(futures):\n    rows = []\n"
+        "    for future in as_completed(futures):\n        rows.append(future.result())\n"
+        "    return rows\nscores = {}\nfor name, score in gather([]):\n    scores[name] = score\n",
+        "from concurrent.futures import as_completed\ndef gather(futures):\n    rows = []\n"
+        "    for future in as_completed(futures):\n        rows.append(future.result())\n"
+        "    return rows\n",
+    ),
+    "a tensor that is drawn before the seed": (
+        "import torch\nz = torch.normal(mean=m, std=s)\ntorch.manual_seed(0)\nprint(z)\n",
+        "import torch\nz = torch.nn.Linear(2, 2)\ntorch.manual_seed(0)\nprint(z)\n",
+    ),
+    "a buffer that is filled later": (
+        "import torch\nfrom torch import nn\nclass Centers(nn.Module):\n    def __init__(self):\n"
+        "        count = torch.empty(size=(1,)).float()\n"
+        "        self.register_buffer('count', count)\n        nn.init.zeros_(self.count)\n",
+        "import torch\nfrom torch import nn\nclass Centers(nn.Module):\n    def __init__(self):\n"
+        "        count = torch.empty(size=(1,)).float() / 3\n"
+        "        self.register_buffer('count', count)\n",
+    ),
+    "a schedule that is set to its epoch": (
+        "import torch\ndef train(model, optimizer):\n"
+        "    s = torch.optim.lr_scheduler.StepLR(optimizer, 3, last_epoch=2)\n"
+        "    torch.save({'o': optimizer.state_dict()}, 'a')\n"
+        "    optimizer.load_state_dict(torch.load('a')['o'])\n",
+        "import torch\ndef train(model, optimizer):\n"
+        "    s = torch.optim.lr_scheduler.StepLR(optimizer, 3)\n"
+        "    torch.save({'o': optimizer.state_dict()}, 'a')\n"
+        "    optimizer.load_state_dict(torch.load('a')['o'])\n",
+    ),
+    "the first of what failed": (
+        "from concurrent.futures import as_completed\nproblems = []\n"
+        "for future in as_completed(futures):\n    problems.append(future.result())\n"
+        "for one in problems[:20]:\n    print(one)\n",
+        "from concurrent.futures import as_completed\nproblems = []\n"
+        "for future in as_completed(futures):\n    problems.append(future.result())\n"
+        "for one in problems[:20]:\n    train(one)\n",
+    ),
+    "a parameter that is sorted on request": (
+        "import os\ndef split(rows, is_sorted=True):\n    if is_sorted:\n        rows = sorted(rows)\n"
+        "    return rows[:90]\nsplit(os.listdir('d'))\n",
+        "import os\ndef split(rows, is_sorted=True):\n    return rows[:90]\nsplit(os.listdir('d'))\n",
+    ),
+    "arithmetic on what is then written": (
+        "import torch\nlosses = -10 * torch.empty(9)\nfor i in range(9):\n    losses[i] = i\n"
+        "use(losses)\n",
+        "import torch\nlosses = -10 * torch.empty(9)\nuse(losses)\n",
+    ),
+    "all behind the first": (
+        "import os\nnames = os.listdir('d')\nrows = read(names[0])\nfor name in names[1:]:\n"
+        "    rows += read(name)\n",
+        "import os\nnames = os.listdir('d')\nrows = read(names[0])\nfor name in names[100:]:\n"
+        "    rows += read(name)\n",
+    ),
+    "some to look at": (
+        "import os\nfor name in os.listdir('d')[:5]:\n    check(name)\n",
+        "import os\nfor name in os.listdir('d')[:50]:\n    check(name)\n",
+    ),
+    "an array cut to what was filled": (
+        "import glob\nimport numpy as np\nrows = np.zeros(99)\ncount = 0\n"
+        "for name in glob.glob('*'):\n    rows[count] = read(name)\n    count += 1\n"
+        "rows = rows[:count]\n",
+        "import glob\nimport numpy as np\nrows = np.zeros(99)\ncount = 0\n"
+        "for name in glob.glob('*'):\n    rows[count] = read(name)\n    count += 1\n"
+        "rows = rows[:limit]\n",
+    ),
+    "each element for itself": (
+        "import os\nrows = [read(name) for name in os.listdir('d')]\nfor i in range(len(rows)):\n"
+        "    rows[i] = resize(rows[i])\n",
+        "import os\nrows = os.listdir('d')\nwhere = {}\nfor i in range(len(rows)):\n"
+        "    where[rows[i]] = i\n",
+    ),
+    "a mean over all": (
+        "import os\nimport torch\n"
+        "mean = torch.stack([load(name) for name in os.listdir('d')]).mean(0)\n",
+        "import os\nimport torch\n"
+        "mean = torch.stack([load(name) for name in os.listdir('d')]).view(-1)\nfit(mean)\n",
+    ),
+    "a shuffle that no seed reaches": (
+        "import os\nimport random\nnames = os.listdir('d')\nrandom.shuffle(names)\n"
+        "for name in names:\n    read(name)\ntrain = names[:80]\n",
+        "import os\nimport random\nrandom.seed(3)\nnames = os.listdir('d')\nrandom.shuffle(names)\n"
+        "for name in names:\n    read(name)\ntrain = names[:80]\n",
+    ),
+    "a generator with a function that seeds": (
+        "import numpy as np\nGENERATOR = np.random.RandomState()\ndef start(number):\n"
+        "    GENERATOR.seed(number)\ndef draw():\n    return GENERATOR.rand()\n",
+        "import numpy as np\nGENERATOR = np.random.RandomState()\ndef draw():\n"
+        "    return GENERATOR.rand()\n",
+    ),
+    "a number in a name": (
+        "import random\nimport torch\ntorch.manual_seed(0)\nif __name__ == '__main__':\n"
+        "    number = random.randint(0, 9)\n    start(f'run-{number}')\n",
+        "import random\nimport torch\ntorch.manual_seed(0)\nif __name__ == '__main__':\n"
+        "    number = random.randint(0, 9)\n    start(number)\n",
+    ),
+    "a new seed for a display": (
+        "import numpy as np\nif args.visualize:\n    np.random.seed()\n",
+        "import numpy as np\nif args.train:\n    np.random.seed()\n",
+    ),
+    "a position that is printed": (
+        "import os\nrows = os.listdir('d')\nfor name in rows:\n    print(rows.index(name))\n",
+        "import os\nrows = os.listdir('d')\nfor name in rows:\n    use(rows.index(name))\n",
+    ),
+    "a draw beside a seed for one sample": (
+        "import random\nimport numpy as np\ndef change(x, seed):\n    random.seed(seed)\n"
+        "    return x * np.random.uniform()\nif __name__ == '__main__':\n"
+        "    use(change(1, random.randint(0, 9)))  # noqa: SR115\n",
+        "import random\nimport numpy as np\ndef change(x, seed):\n    random.seed(seed)\n"
+        "    return x * np.random.uniform()\nif __name__ == '__main__':\n    use(change(1, 4))\n",
+    ),
+    "a shuffle of scikit-learn that no seed reaches": (
+        "import glob\nfrom sklearn.utils import shuffle\ndef rows():\n"
+        "    return shuffle(glob.glob('*'))\n",
+        "import glob\nfrom sklearn.utils import shuffle\ndef rows():\n"
+        "    return shuffle(glob.glob('*'), random_state=3)\n",
+    ),
+    "a generator that is given a saved state": (
+        "import numpy as np\ndef restore(state):\n    rng = np.random.RandomState()\n"
+        "    rng.set_state(state)\n    return rng\n",
+        "import numpy as np\ndef restore(state):\n    rng = np.random.RandomState()\n    return rng\n",
+    ),
+    "a table of what lies in a folder": (
+        "import os\nimport torch\nx = torch.stack([load(name) for name in os.listdir('d')])\n"
+        "show(x.shape)\n",
+        "import os\nimport torch\nx = torch.stack([load(name) for name in os.listdir('d')])\n"
+        "train(x)\n",
     ),
 }  # fmt: skip
 
@@ -94,5 +293,5 @@ HARMLESS_AND_TWIN = {
 @pytest.mark.parametrize("case", HARMLESS_AND_TWIN)
 def test_the_harmless_one_is_silent_and_its_twin_is_not(case: str) -> None:
     harmless, twin = HARMLESS_AND_TWIN[case]
-    assert [one.code for one in lint_text(harmless, "train.py", DEFAULT).findings] == []
-    assert len(lint_text(twin, "train.py", DEFAULT).findings) == 1
+    assert [one.code for one in lint_text(harmless, "train.py", CHECKED).findings] == []
+    assert len(lint_text(twin, "train.py", CHECKED).findings) == 1

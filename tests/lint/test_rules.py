@@ -277,10 +277,11 @@ WRITTEN_OTHERWISE = [
      "rng = np.random.default_rng(entropy)\n"),
     ("SR114", "import torch\ndef start(number):\n    torch.manual_seed(number)\nstart(id(start))\n"),
     ("SR117", "from os import environ\nenviron['PYTHONHASHSEED'] = str(1)\n"),
-    ("SR121", "import os\nimport torch\nx = torch.stack([load(os.path.join('d', n)) for n in os.listdir('d')])\n"),
+    ("SR121", "import os\nimport torch\nx = torch.stack([load(os.path.join('d', n)) for n in os.listdir('d')])\n"
+     "fit(x)\n"),
     ("SR121", "import glob\nnumbers = {}\nfor name in glob.glob('*'):\n    numbers[name] = len(numbers)\n"),
     ("SR121", "from pathlib import Path\n\ndef files(d):\n    return list(Path(d).iterdir())\n\n"
-     "test = files('d')[:9]\n"),
+     "test = files('d')[:90]\n"),
     ("SR121", "import os\n\nclass Folder:\n    def __init__(self, d):\n        self.names = os.listdir(d)\n\n"
      "    def __getitem__(self, i):\n        return self.names[i]\n"),
     ("SR121", "import os\npaths = []\nfor folder, _, names in os.walk('d'):\n    for name in names:\n"
@@ -301,7 +302,7 @@ def test_hazards_written_otherwise(code: str, text: str) -> None:
 
 # --- the zoo. Not to be seen in source: operators, threads, machines, batch sizes, libraries, switches.
 NOT_VISIBLE = {"23", "25", "29", "43", "45", "47", "49", "61"}
-NOT_FOUND = {"39", "51", "55", "57", "81", "a1", "a5"}
+NOT_FOUND = {"39", "51", "57", "81", "a1", "a5"}
 """Visible to somebody who knows the program; no rule looks for it."""
 ZOO = sorted((TESTS / "zoo").glob("*.py"))
 

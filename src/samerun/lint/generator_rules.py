@@ -7,9 +7,16 @@ import re
 from collections.abc import Iterator
 
 from samerun.base.source_edits import last_identifier, make_manual_seed_edits, make_seed_argument_edits
-from samerun.lint.random_draws import drawn_generator
+from samerun.lint.random_draws import drawn_generator, is_for_display
 from samerun.lint.rule import Hit, Rule
-from samerun.lint.seeding import GLOBAL_SEEDS, NUMPY_GENERATORS, calls_unknown_seeding, is_fallback, is_program
+from samerun.lint.seeding import (
+    GLOBAL_SEEDS,
+    NUMPY_GENERATORS,
+    calls_unknown_seeding,
+    is_fallback,
+    is_program,
+    seeds_repeatably,
+)
 from samerun.lint.source_index import SourceIndex, argument_for, default_of, has_star, is_constant, keyword_value
 from samerun.lint.value_origins import find_origins, loads_of_assigned_variable
 
@@ -31,11 +38,24 @@ def _is_only_slept(index: SourceIndex, call: ast.Call) -> bool:
     )
 
 
+def _is_never_read(index: SourceIndex, call: ast.Call) -> bool:
+    """Whether nothing in the text mentions the variable to which a generator is assigned."""
+    parent = index.parents.get(call)
+    target = parent.targets[0] if isinstance(parent, ast.Assign) else None
+    return isinstance(target, ast.Name) and not index.name_loads.get(target.id)
+
+
 def _is_replaced_by_seeding(index: SourceIndex, call: ast.Call) -> bool:
     """Whether a method that seeds, which users of the class call, gives the attribute another generator."""
     parent = index.parents.get(call)
     target = parent.targets[0] if isinstance(parent, ast.Assign) else None
     target = parent.target if isinstance(parent, ast.AnnAssign) else target
+    if isinstance(target, ast.Name) and any(
+        isinstance(above := index.parents.get(one), ast.Attribute)
+        and above.attr in ("seed", "set_state", "bit_generator")
+        for one in index.name_loads.get(target.id, ())
+    ):
+        return True
     owner = index.class_of(call)
     in_class = isinstance(target, ast.Attribute) or index.enclosing_scope_of(call) is owner
     if owner is None or not in_class or not isinstance(target, (ast.Name, ast.Attribute)):
@@ -53,6 +73,8 @@ def find_unseeded_numpy_generators(index: SourceIndex) -> Iterator[Hit]:
     for call in index.calls_of(*NUMPY_GENERATORS):
         name = last_identifier(call.func)
         if is_fallback(index, call) or _is_only_slept(index, call) or _is_replaced_by_seeding(index, call):
+            continue
+        if _is_never_read(index, call):
             continue
         if _lacks_seed(call):
             yield Hit(call, f"{name}() takes its seed from the operating system", tuple(make_seed_argument_edits(call)))
@@ -124,7 +146,10 @@ def find_partly_seeded_programs(index: SourceIndex) -> Iterator[Hit]:
     """Two of the global generators are seeded by hand, and a third one is drawn from."""
     seeded = {
         kind for name, kind in GLOBAL_SEEDS.items()
-        if any(_seeds_the_program(index, call) for call in index.calls_by_name.get(name, ()))
+        if any(
+            _seeds_the_program(index, call) and seeds_repeatably(index, call)
+            for call in index.calls_by_name.get(name, ())
+        )
     }  # fmt: skip
     if not seeded or calls_unknown_seeding(index):
         return
@@ -137,12 +162,23 @@ def find_partly_seeded_programs(index: SourceIndex) -> Iterator[Hit]:
         kind = drawn_generator(index.call_names.get(call, ""))
         if keyword_value(call, "generator") is not None or kind in told:
             continue
-        if kind and not is_fallback(index, call) and not _only_names_something(index, call):
+        if not kind or is_fallback(index, call) or is_for_display(index, call) or _is_tried_out(index, call):
+            continue
+        if not _only_names_something(index, call):
             told.add(kind)
             which = sorted({"python": "random", "numpy": "NumPy"}.get(one, one) for one in seeded)
             who = f"{' and '.join(which)} {'is' if len(which) == 1 else 'are'}"
             cause = {"python": "unseeded-python", "numpy": "unseeded-numpy-global", "torch": "unseeded-torch"}[kind]
             yield Hit(call, f"{who} seeded in this file, {NAMES[kind]} is not", cause=cause)
+
+
+def _is_tried_out(index: SourceIndex, call: ast.Call) -> bool:
+    """Whether a tensor of a written size is drawn, as an input to try something out, or to show at once."""
+    sizes = [*call.args, *(one.value for one in call.keywords if one.arg in ("size", "low", "high"))]
+    numbers = (part for one in sizes for part in ast.walk(one) if isinstance(part, ast.expr))
+    return index.call_names[call].startswith("torch.") and all(
+        isinstance(one, (ast.Constant, ast.Tuple, ast.List, ast.UnaryOp)) for one in numbers
+    )
 
 
 def _seeds_the_program(index: SourceIndex, call: ast.Call) -> bool:
@@ -168,8 +204,13 @@ def _only_names_something(index: SourceIndex, call: ast.Call) -> bool:
         return True
     statement = index.statement_of(call)
     targets = statement.targets if isinstance(statement, ast.Assign) else []
-    words = re.compile("seed|port|delay|sleep|jitter|name|path|uuid|suffix|prefix|folder|timeout", re.IGNORECASE)
+    words = re.compile(
+        "seed|port|delay|sleep|jitter|name|path|uuid|suffix|prefix|folder|timeout|dummy|example", re.IGNORECASE
+    )
     around = (one for one in index.ancestors(call) if isinstance(one, ast.Call))
+    reads = loads_of_assigned_variable(index, call)
+    if reads and all(isinstance(index.parents.get(one), ast.FormattedValue) for one in reads):
+        return True
     return any(words.search(last_identifier(one)) for one in targets) or any(
         last_identifier(one.func) == "sleep" for one in around
     )
@@ -184,7 +225,7 @@ def find_entropy_reseeds(index: SourceIndex) -> Iterator[Hit]:
         function = index.function_of(call)
         if function is not None and function.name == name.rpartition(".")[2]:
             continue  # which passes on what it is asked for
-        if has_star(call) or is_fallback(index, call) or _is_restored(index, call):
+        if has_star(call) or is_fallback(index, call) or _is_restored(index, call) or is_for_display(index, call):
             continue
         if (call.args and not is_constant(call.args[0], None)) or call.keywords or _is_seeded_next(index, call, name):
             continue
@@ -261,8 +302,8 @@ PARTLY_SEEDED_PROGRAM = Rule(
     "import random\n\nimport numpy as np\nimport torch\n\nrandom.seed(0)\nnp.random.seed(0)\ntorch.manual_seed(0)\n"
     "rows = [1, 2]\nrandom.shuffle(rows)\n",
     "seed it too, before the first draw (samerun.seed_everything(SEED) seeds every source)",
-    "A module that calls this one may seed the generator.",
-    find_partly_seeded_programs,
+    "A module that calls this one seeds the generator; what is drawn is only tried out, or shown. Off by default.",
+    find_partly_seeded_programs, default=False,
 )  # fmt: skip
 ENTROPY_RESEED = Rule(
     "SR105", "entropy-reseed", "os-entropy",

@@ -185,9 +185,35 @@ def _is_optimizer_state(saved: ast.Dict) -> bool:
 
 
 def find_saves_without_generators(index: SourceIndex) -> Iterator[Hit]:
+    elsewhere = any(index.calls_by_last_name.get(one) for one in ("get_rng_state", "get_rng_state_all", "getstate"))
     for call, saved in _checkpoints(index):
-        if not RNG_WORDS.search(_text_of_checkpoint(index, call, saved)) and _draws_while_training(index):
-            yield Hit(call, "an optimizer's state is saved, the random generators' are not: a resumed run draws others")
+        said = _text_of_checkpoint(index, call, saved)
+        if not RNG_WORDS.search(said):
+            if not elsewhere and _draws_while_training(index):
+                yield Hit(
+                    call, "an optimizer's state is saved, the random generators' are not: a resumed run draws others"
+                )
+        elif "get_rng_state" in said and (loader := _find_loader_with_own_generator(index)) is not None:
+            yield Hit(
+                call, f"the loader at line {loader.lineno} draws from its own generator, whose state is not saved"
+            )
+
+
+def _find_loader_with_own_generator(index: SourceIndex) -> ast.Call | None:
+    """A loader that shuffles by a generator which is not the global one, where nothing asks a generator's state."""
+    if index.calls_by_last_name.get("get_state"):
+        return None
+    loaders = index.calls_by_name.get("torch.utils.data.DataLoader", ())
+    shuffling = (one for one in loaders if is_constant(keyword_value(one, "shuffle"), True))
+    own = {"torch.Generator", "torch.Generator.manual_seed"}
+    for one in shuffling:
+        generator = keyword_value(one, "generator")
+        if generator is not None and any(
+            index.call_names[origin] in own or last_identifier(origin.func) in ("Generator", "manual_seed")
+            for origin in find_origins(index, generator)
+        ):
+            return one
+    return None
 
 
 def _text_of_checkpoint(index: SourceIndex, call: ast.Call, saved: ast.Dict) -> str:
@@ -214,11 +240,26 @@ def _draws_while_training(index: SourceIndex) -> bool:
 
 
 def find_checkpoints_without_scheduler(index: SourceIndex) -> Iterator[Hit]:
-    made = any(name.startswith("torch.optim.lr_scheduler.") for name in index.calls_by_name)
+    made = [one for one, name in index.call_names.items() if name.startswith("torch.optim.lr_scheduler.")]
+    if not made or any(keyword_value(one, "last_epoch") is not None for one in made) or _places_schedule(index):
+        return
     for call, saved in _checkpoints(index):
-        text = ast.unparse(saved).lower()
-        if made and not re.search("sched|lr", text):
+        if not re.search("sched|lr", _text_of_checkpoint(index, call, saved).lower()):
             yield Hit(call, "the learning rate's schedule is not saved: a resumed run begins it anew")
+
+
+SCHEDULE = re.compile("sched|lr|policy|anneal|warmup", re.IGNORECASE)
+
+
+def _places_schedule(index: SourceIndex) -> bool:
+    """Whether the text saves a schedule by itself, or sets it to the epoch or step at which the program is."""
+    for call in index.calls:
+        last = last_identifier(call.func)
+        receiver = last_identifier(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+        placed = last == "step" and call.args and re.search("epoch|iter|step", ast.unparse(call.args[0]).lower())
+        if SCHEDULE.search(receiver) and (placed or last == "state_dict"):
+            return True
+    return any(isinstance(one, ast.Attribute) and one.attr == "last_epoch" for one in index.nodes[ast.Attribute])
 
 
 UNSEEDED_SPLIT = Rule(
@@ -325,5 +366,5 @@ CHECKPOINT_WITHOUT_SCHEDULER = Rule(
     "    optimizer.load_state_dict(torch.load(\"a.pt\")[\"optimizer\"])\n    schedule.step()\n",
     "save and restore the schedule's state_dict() too",
     "A schedule that is set from the epoch's number when the program resumes.",
-    find_checkpoints_without_scheduler, default=False,
+    find_checkpoints_without_scheduler,
 )  # fmt: skip

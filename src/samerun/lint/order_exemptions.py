@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from samerun.base.source_edits import last_identifier
-from samerun.lint.source_index import SourceIndex
-from samerun.lint.value_origins import loads_bound_in
+from samerun.lint.random_draws import drawn_generator, is_for_display
+from samerun.lint.seeding import GLOBAL_SEEDS, calls_unknown_seeding
+from samerun.lint.source_index import FUNCTIONS, SourceIndex, is_constant, keyword_value
+from samerun.lint.value_origins import loads_bound_in, loads_of_assigned_variable, returned_values
 
 SORTING = {"sorted", "natsorted", "sort", "humansorted", "os_sorted", "natural_sort", "sort_values", "argsort"}
-SHOWING = {"print", "info", "debug", "warning", "error", "log", "warn"}
+SHOWING = re.compile(r"^(?:\w*_)?[vp]?print$|^(?:\w*_)?(?:info|debug|warning|error|log|warn|pprint)$")
 INFERRING = ("no_grad", "inference_mode")
 TRAINING_OR_STORING = ("backward", "zero_grad", "fit", "train", "save", "savez", "dump", "savetxt", "create_dataset")
 
@@ -18,6 +21,70 @@ def is_only_inference(index: SourceIndex) -> bool:
     """Whether the text applies a model, and neither trains one nor stores results: each stands alone."""
     calls = index.calls_by_last_name
     return any(calls.get(name) for name in INFERRING) and not any(calls.get(name) for name in TRAINING_OR_STORING)
+
+
+def trains(index: SourceIndex) -> bool:
+    """Whether the text trains something, so that the order of a tensor's rows is more than that of a table."""
+    return any(index.calls_by_last_name.get(one) for one in ("backward", "zero_grad", "fit", "train", "fit_transform"))
+
+
+def changes_result(index: SourceIndex, node: ast.AST) -> bool:
+    """Whether a use of an order counts: not in a display, and not in a draw that gives others in each run anyway.
+
+    Half of the modules that draw without a seed belong to programs that seed nothing.
+    """
+    return not _draws_unseeded(index, node) and not is_for_display(index, node)
+
+
+def _draws_unseeded(index: SourceIndex, node: ast.AST) -> bool:
+    """Whether a node draws from a global generator of Python or NumPy, and the text seeds neither."""
+    name = index.call_names.get(node, "") if isinstance(node, ast.Call) else ""
+    kind = drawn_generator(name)
+    if name.startswith("sklearn.") and isinstance(node, ast.Call) and keyword_value(node, "random_state") is None:
+        kind = "numpy"
+    seeds = [one for one, what in GLOBAL_SEEDS.items() if what == kind]
+    return bool(seeds) and not index.calls_of(*seeds) and not calls_unknown_seeding(index)
+
+
+def is_inference_here(index: SourceIndex, node: ast.AST) -> bool:
+    """Whether the function around a node applies a model without gradients, and trains none."""
+    function = index.function_of(node)
+    calls = (
+        {last_identifier(one.func) for one in ast.walk(function) if isinstance(one, ast.Call)} if function else set()
+    )
+    return bool(calls & set(INFERRING)) and not calls & {"backward", "zero_grad", "fit", "train"}
+
+
+LOGS = re.compile(r"(?:^|[^a-z])(?:logs?|logger|fail\w*|err\w*|missing|summary|reports?|debug|skipped)(?:[^a-z]|$)")
+
+
+def is_log(index: SourceIndex, write: ast.AST) -> bool:
+    """Whether a call writes a file for people, by the names in the call and in the `open` of its file."""
+    texts = [ast.unparse(write.func)] if isinstance(write, ast.Call) else []
+    for one in index.ancestors(write):
+        if isinstance(one, ast.With):
+            texts += [ast.unparse(item) for item in one.items]
+        elif isinstance(one, FUNCTIONS):
+            break
+    return any(LOGS.search(text.lower()) for text in texts)
+
+
+def _is_behind_header(index: SourceIndex, subscript: ast.Subscript, where: ast.Slice) -> bool:
+    """Whether a slice leaves out only what a list began with: `rows[1:]` of `rows = ["name,size"]`."""
+    lower = where.lower.value if isinstance(where.lower, ast.Constant) else None
+    if where.upper is not None or where.step is not None or not isinstance(lower, int):
+        return False
+    todo: list[tuple[ast.AST, int]] = [(subscript.value, 4)]
+    while todo:
+        node, depth = todo.pop()
+        if isinstance(node, ast.List) and 0 < lower <= len(node.elts):
+            return True
+        function = index.called_function(node) if isinstance(node, ast.Call) else None
+        if depth and isinstance(node, ast.Name):
+            todo += [(one, depth - 1) for one in index.values_assigned_to(node)]
+        elif depth and function is not None:
+            todo += [(one, depth - 1) for one in returned_values(index, function)]
+    return False
 
 
 def is_only_gone_through(index: SourceIndex, call: ast.Call, node: ast.AST) -> bool:
@@ -44,7 +111,7 @@ def is_counter(index: SourceIndex, receiver: ast.expr) -> bool:
 
 
 def is_only_looked_up(index: SourceIndex, position: ast.Call) -> bool:
-    """Whether a position only reads what stands there in another list: it says nothing else of the element."""
+    """Whether a position is printed, or only reads what stands there in another list."""
     target = index.parents.get(position)
     value = target.targets[0] if isinstance(target, ast.Assign) else position
     if isinstance(value, ast.Name):
@@ -52,11 +119,35 @@ def is_only_looked_up(index: SourceIndex, position: ast.Call) -> bool:
         reads = loads_bound_in(index, value.id, scope)
     else:
         reads = [position]  # type: ignore[list-item]
+    if value is position and is_only_shown(index, position):
+        return True
     above = [index.parents.get(one) for one in reads]
     return all(isinstance(one, ast.Subscript) and isinstance(one.ctx, ast.Load) for one in above)
 
 
-def is_one_of_all_parts(index: SourceIndex, subscript: ast.Subscript, where: ast.Slice) -> bool:
+FEWEST = 10
+"""So few elements, by a written number, are for looking at: a preview, a check of what is there."""
+
+
+def takes_no_part(index: SourceIndex, subscript: ast.Subscript, where: ast.Slice) -> bool:
+    """Whether a slice does not choose among the elements: it takes all, all but the first, or some to look at."""
+    if where.lower is None and where.upper is None and where.step is None:
+        return True
+    rest = is_constant(where.lower, 1) and where.upper is None and where.step is None  # beside rows[0]
+    few = where.upper.value if isinstance(where.upper, ast.Constant) and where.lower is None else None
+    if rest or (isinstance(few, int) and 0 < few <= FEWEST) or _is_trimmed(index, where):
+        return True
+    return _is_one_of_all_parts(index, subscript, where) or _is_behind_header(index, subscript, where)
+
+
+def _is_trimmed(index: SourceIndex, where: ast.Slice) -> bool:
+    """Whether a slice cuts an array to what a loop, which counts, has filled of it."""
+    names = _names_in(where.upper) if where.lower is None and where.upper is not None else []
+    statements = [index.parents.get(bound) for name in names for bound in index.bindings_of(name)]
+    return any(isinstance(one, ast.AugAssign) and is_constant(one.value, 1) for one in statements)
+
+
+def _is_one_of_all_parts(index: SourceIndex, subscript: ast.Subscript, where: ast.Slice) -> bool:
     """Whether a loop takes one part after the other, so that every element is in one of them."""
     bounds = [one for one in (where.lower, where.upper) if one is not None]
     if isinstance(subscript.value, ast.Name):  # head = rows[:n], and then rows = rows[n:]
@@ -69,17 +160,57 @@ def is_one_of_all_parts(index: SourceIndex, subscript: ast.Subscript, where: ast
 
 def is_only_shown(index: SourceIndex, node: ast.AST) -> bool:
     """Whether a value goes into a message and nowhere else; alone in a statement, a notebook shows it."""
-    if isinstance(index.parents.get(node), ast.Expr):
+    parent = index.parents.get(node)
+    if isinstance(parent, ast.Expr) or (isinstance(node, ast.Subscript) and LOGS.search(last_identifier(node.value))):
         return True
+    if isinstance(parent, ast.Call) and last_identifier(parent.func) in ("enumerate", "sorted", "zip"):
+        parent = index.parents.get(parent)
     calls = [one for one in index.ancestors(node) if isinstance(one, ast.Call)]
-    return any(last_identifier(one.func) in SHOWING for one in calls)
+    return (isinstance(parent, ast.For) and _only_shows(parent.body)) or any(_shows(one) for one in calls)
 
 
-def is_new_array(index: SourceIndex, target: ast.expr) -> bool:
-    """Whether a name stands for an array that a loop fills row by row."""
-    makers = ("zeros", "empty", "ones", "full", "zeros_like", "empty_like")
-    values = index.values_assigned_to(target) if isinstance(target, ast.Name) else ()
-    return any(isinstance(one, ast.Call) and last_identifier(one.func) in makers for one in values)
+def _shows(call: ast.Call) -> bool:
+    return bool(SHOWING.search(last_identifier(call.func)))
+
+
+def _only_shows(body: list[ast.stmt]) -> bool:
+    """Whether statements do nothing but write messages."""
+    return all(
+        (isinstance(one, ast.If) and _only_shows([*one.body, *one.orelse]))
+        or (isinstance(one, ast.Expr) and isinstance(one.value, ast.Call) and _shows(one.value))
+        for one in body
+    )  # fmt: skip
+
+
+def is_dictionary(index: SourceIndex, target: ast.expr) -> bool:
+    """Whether a name or an attribute of self begins as a dictionary, so that numbers in brackets are its keys."""
+    makers = ("dict", "OrderedDict", "defaultdict")
+    return any(
+        isinstance(one, (ast.Dict, ast.DictComp)) or (isinstance(one, ast.Call) and last_identifier(one.func) in makers)
+        for one in index.values_assigned_to(target)
+    )
+
+
+REDUCTIONS = {"sum", "mean", "nanmean", "max", "min", "amax", "amin", "std", "var", "median", "nansum"}
+
+
+def is_reduced(index: SourceIndex, call: ast.Call) -> bool:
+    """Whether all that is taken of a tensor is a sum, a mean or the like: of it, or of the variable it is kept in."""
+    reads: list[ast.expr] = [*loads_of_assigned_variable(index, call)] or [call]
+    return all(_reducing_call(index, one) for one in reads)
+
+
+def _reducing_call(index: SourceIndex, node: ast.AST) -> bool:
+    parent = index.parents.get(node)
+    above = index.parents.get(parent) if isinstance(parent, ast.Attribute) else parent
+    return isinstance(above, ast.Call) and last_identifier(above.func) in REDUCTIONS
+
+
+def is_shuffled_unseeded(index: SourceIndex, node: ast.AST) -> bool:
+    """Whether a list is shuffled in place by a generator that nothing seeds: no order before it counts."""
+    call = index.parents.get(node)
+    shuffles = isinstance(call, ast.Call) and last_identifier(call.func) == "shuffle" and node in call.args
+    return shuffles and isinstance(index.parents.get(call), ast.Expr) and _draws_unseeded(index, call)  # type: ignore
 
 
 def is_made_outside(index: SourceIndex, target: ast.expr, loop: ast.AST) -> bool:

@@ -13,20 +13,22 @@ from samerun.base.source_edits import (
     make_wrap_edits,
     node_span,
 )
-from samerun.lint.random_draws import drawn_generator
+from samerun.lint.order_exemptions import changes_result
 from samerun.lint.rule import Hit, Rule
-from samerun.lint.seeding import GLOBAL_SEEDS, calls_unknown_seeding, is_program, reads_hash_seed
+from samerun.lint.seeding import reads_hash_seed
 from samerun.lint.source_index import FUNCTIONS, SourceIndex, is_constant, keyword_value
 from samerun.lint.value_flow import LISTINGS, OrderFlow, OrderUse
 from samerun.lint.value_origins import OBJECT_LISTS, element_kind, value_kind
 
 PATH_LISTINGS = ("iterdir", "glob", "rglob")
+SORTED_STORES = re.compile(r"(?:^|_)(?:fs|filesystem|file_system|gfile|s3|gcs|hdfs|bucket|client)$")
+"""Names of what lists in the order of names: fsspec, buckets."""
 
 
 def find_unsorted_listings(index: SourceIndex) -> Iterator[Hit]:
     for call, name in _list_listings(index):
         use = OrderFlow(index, files=False).find_use(call, "seq")
-        if use is not None and not (_draws_unseeded(index, use.node) and _starts_by_itself(index, use.node)):
+        if use is not None and changes_result(index, use.node):
             yield _make_listing_hit(index, call, name, use)
 
 
@@ -38,23 +40,9 @@ def find_written_listings(index: SourceIndex) -> Iterator[Hit]:
             yield _make_listing_hit(index, call, name, use)
 
 
-def _draws_unseeded(index: SourceIndex, node: ast.AST) -> bool:
-    """Whether a node draws from a global generator of Python or NumPy, and the text seeds neither."""
-    kind = drawn_generator(index.call_names.get(node, "")) if isinstance(node, ast.Call) else ""
-    seeds = [one for one, what in GLOBAL_SEEDS.items() if what == kind]
-    return bool(seeds) and not index.calls_of(*seeds) and not calls_unknown_seeding(index)
-
-
-def _starts_by_itself(index: SourceIndex, node: ast.AST) -> bool:
-    """Whether no other module can have seeded what a node draws from: in a script, or at the top of a file."""
-    return is_program(index) or index.function_of(node) is None
-
-
 def _make_listing_hit(index: SourceIndex, call: ast.Call, name: str, use: OrderUse) -> Hit:
     line = getattr(use.node, "lineno", call.lineno)
     at = "" if line == call.lineno else f" at line {line}"
-    if _draws_unseeded(index, use.node):
-        at += ", which nothing in this file seeds either"
     edits = () if name == "os.walk" else make_sorted_listing_edits(call)
     return Hit(call, f"the order of {name}() {use.effect}{at}", tuple(edits))
 
@@ -68,7 +56,8 @@ def _list_listings(index: SourceIndex) -> Iterator[tuple[ast.Call, str]]:
         for call in index.calls_by_last_name.get(last, ()):
             if call not in known and isinstance(call.func, ast.Attribute):
                 whole = index.call_names[call]
-                if whole.partition(".")[0] in ("glob", "tf", "tensorflow", "fs", "gfile"):
+                store = SORTED_STORES.search(last_identifier(call.func.value).lower())
+                if whole.partition(".")[0] in ("glob", "tf", "tensorflow") or store:
                     continue
                 yield call, last
 
@@ -87,7 +76,12 @@ def find_sets_in_order(index: SourceIndex) -> Iterator[Hit]:
         if _element_kind_of_set(index, made) != "text" or _is_tiny(made):
             continue
         use = OrderFlow(index).find_use(made, "set")
-        if use is None or use.taken in told or not isinstance(use.taken, ast.expr):
+        if (
+            use is None
+            or use.taken in told
+            or not isinstance(use.taken, ast.expr)
+            or not changes_result(index, use.node)
+        ):
             continue
         told.add(use.taken)
         line = getattr(use.node, "lineno", 0)
@@ -174,7 +168,10 @@ def find_completion_orders(index: SourceIndex) -> Iterator[Hit]:
 
 
 def _is_returned_as_completed(index: SourceIndex, call: ast.Call) -> bool:
-    """Whether a loop over the results appends them to a list that is returned as it is."""
+    """Whether a loop over the results appends them to a list that is returned as it is, to who knows whom.
+
+    Where the text calls the function itself, `OrderFlow` has seen what becomes of the list.
+    """
     loop = index.parents.get(call)
     while isinstance(loop, ast.Call):
         loop = index.parents.get(loop)
@@ -194,7 +191,9 @@ def _is_returned_as_completed(index: SourceIndex, call: ast.Call) -> bool:
         loads = [one for one in index.name_loads.get(receiver.id, ()) if one.lineno > node.lineno]
         parents = [index.parents.get(one) for one in loads]
         is_sorted = any(isinstance(one, ast.Attribute) and one.attr == "sort" for one in parents)
-        if result and not is_sorted and any(isinstance(one, ast.Return) for one in parents):
+        function = index.function_of(node)
+        followed = function is not None and index.calls_of_function(function)
+        if result and not is_sorted and not followed and any(isinstance(one, ast.Return) for one in parents):
             return True
     return False
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from samerun.base.source_edits import last_identifier
-from samerun.lint.source_index import SourceIndex, keyword_value
+from samerun.lint.source_index import FUNCTIONS, SourceIndex, keyword_value
 
 NOT_DRAWING_LAYERS = {
     "ModuleList",
@@ -30,6 +31,22 @@ NOT_NUMPY_DRAWS = {
 }  # fmt: skip
 
 
+DISPLAY = re.compile(
+    r"disp|plot|visuali|preview|(?:^|_)(?:vis|viz|show|shown|log|logs|logging|print|debug|verbose|demo)(?:_|$)",
+    re.IGNORECASE,
+)
+
+
+def is_for_display(index: SourceIndex, node: ast.AST) -> bool:
+    """Whether a node stands in a function, or under a condition, that is there to show something."""
+    around = {one.name for one in index.ancestors(node) if isinstance(one, FUNCTIONS)}
+    asked = {
+        last_identifier(one) for test in index.enclosing_tests(node) for one in ast.walk(test)
+        if isinstance(one, (ast.Name, ast.Attribute, ast.Call))
+    }  # fmt: skip
+    return any(DISPLAY.search(one) for one in around | asked)
+
+
 def drawn_generator(name: str) -> str:
     """The global generator that a function of this name draws from: python, numpy, torch; "" for none."""
     module, _, last = name.rpartition(".")
@@ -45,6 +62,11 @@ def draws(index: SourceIndex, call: ast.Call) -> bool:
     name = index.call_names.get(call, "")
     if keyword_value(call, "generator") is not None:
         return False
-    layer = name.startswith("torch.nn.") and name.count(".") == 2 and last_identifier(call.func)[:1].isupper()
-    layer = layer and name.rpartition(".")[2] not in NOT_DRAWING_LAYERS
-    return layer or bool(drawn_generator(name)) or last_identifier(call.func) in DRAWING_METHODS
+    return makes_layer(index, call) or bool(drawn_generator(name)) or last_identifier(call.func) in DRAWING_METHODS
+
+
+def makes_layer(index: SourceIndex, call: ast.Call) -> bool:
+    """Whether a call builds a layer of torch.nn, whose weights are drawn."""
+    name = index.call_names.get(call, "")
+    known = name.startswith("torch.nn.") and name.count(".") == 2 and last_identifier(call.func)[:1].isupper()
+    return known and name.rpartition(".")[2] not in NOT_DRAWING_LAYERS

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from samerun.base.source_edits import Edit
+from samerun.base.source_edits import Edit, last_identifier
 from samerun.lint.source_index import SourceIndex
 
 
@@ -45,7 +46,46 @@ class Rule:
     default: bool = True
 
 
+EFFECT = re.compile(
+    r"train|fit|main|run|backward|step|learn|optimi|save|dump|write|writerows?|export|to_csv|load|from_pretrained"
+    r"|parse|argv|Options|eval|predict|generat|process|convert|exit", re.IGNORECASE,
+)  # fmt: skip
+"""Names of functions whose results somebody keeps, or that make a main block a program with options."""
+
+
 def is_in_test(index: SourceIndex, node: ast.AST) -> bool:
+    """Whether a node may draw as it likes, because nothing else depends on it."""
+    return _is_in_test_code(index, node) or _is_in_self_check(index, node)
+
+
+def _is_in_self_check(index: SourceIndex, node: ast.AST) -> bool:
+    """Whether a node stands in the main block of a module that only tries out a class of the module, and keeps nothing.
+
+    So does what stands in a function that the block calls.
+    """
+    block = next(
+        (one for one in index.tree.body if isinstance(one, ast.If) and "__name__" in ast.unparse(one.test)), None
+    )
+    if block is None or not index.is_inside(node, block):
+        return False
+    todo: list[ast.AST] = [block]
+    seen: set[ast.AST] = set()
+    constructs = False
+    while todo:
+        one = todo.pop()
+        if one in seen:
+            continue
+        seen.add(one)
+        for call in (part for part in ast.walk(one) if isinstance(part, ast.Call)):
+            if EFFECT.search(last_identifier(call.func)):
+                return False
+            named = index.bindings_of(call.func) if isinstance(call.func, ast.Name) else []
+            constructs = constructs or any(isinstance(bound, ast.ClassDef) for bound in named)
+            todo += [bound for bound in named if isinstance(bound, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    return constructs
+
+
+def _is_in_test_code(index: SourceIndex, node: ast.AST) -> bool:
     """Whether a node stands in a test, which may draw as it likes: nothing else depends on it."""
     if any(isinstance(one, ast.FunctionDef) and one.name.startswith("test_") for one in index.tree.body) or any(
         "TestCase" in base for one in index.classes for base in index.base_names(one)

@@ -7,9 +7,11 @@ import re
 from collections.abc import Iterator
 
 from samerun.base.source_edits import last_identifier, make_seed_argument_edits
-from samerun.lint.random_draws import drawn_generator, draws
+from samerun.lint.random_draws import drawn_generator, makes_layer
 from samerun.lint.rule import Hit, Rule
 from samerun.lint.seeding import (
+    CLOCKS,
+    ENTROPY,
     GLOBAL_SEEDS,
     NUMPY_GENERATORS,
     calls_unknown_seeding,
@@ -22,13 +24,6 @@ from samerun.lint.value_origins import find_origins, loads_of_assigned_variable,
 
 SEED_TAKERS = {"seed", "manual_seed", "manual_seed_all", "seed_everything", "set_seed", "set_random_seed", "seed_all",
                "fix_seed", "setup_seed", "initial_seed"}  # fmt: skip
-
-
-CLOCKS = {"time.time", "time.time_ns", "time.perf_counter", "time.perf_counter_ns", "time.monotonic", "time.clock",
-          "datetime.datetime.now", "datetime.datetime.utcnow", "datetime.now", "datetime.date.today"}  # fmt: skip
-ENTROPY = {"os.urandom", "uuid.uuid4", "uuid.uuid1", "os.getpid", "secrets.randbits", "secrets.randbelow",
-           "secrets.token_bytes", "secrets.token_hex", "random.SystemRandom", "torch.seed",
-           "multiprocessing.current_process", "threading.get_ident"}  # fmt: skip
 
 
 def find_seed_arguments(index: SourceIndex) -> Iterator[tuple[ast.Call, ast.expr]]:
@@ -191,7 +186,7 @@ def find_models_before_seed(index: SourceIndex) -> Iterator[Hit]:
         value = earlier.value if isinstance(earlier, ast.Assign) else None
         if isinstance(value, ast.Call):
             inner = [value, *(node for node in ast.walk(value) if isinstance(node, ast.Call))]
-            built = any(last_identifier(one.func) in classes or draws(index, one) for one in inner)
+            built = any(last_identifier(one.func) in classes or makes_layer(index, one) for one in inner)
             if (
                 built
                 and any(
@@ -208,6 +203,9 @@ def _is_used_as_drawn(index: SourceIndex, assign: ast.stmt, seeding: ast.Call) -
     targets = assign.targets if isinstance(assign, ast.Assign) else []
     names = {one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)}
     loads = [one for name in names for one in index.name_loads.get(name, ())]
+    bound = [one for one in index.nodes[ast.Name] if isinstance(one, ast.Name) and one.id in names]
+    if any(isinstance(one.ctx, ast.Store) and assign.lineno < one.lineno <= seeding.lineno for one in bound):
+        return False
     for one in loads:
         call = next((above for above in index.ancestors(one) if isinstance(above, (ast.Call, ast.stmt))), None)
         name = last_identifier(call.func) if isinstance(call, ast.Call) else ""

@@ -6,7 +6,9 @@ import ast
 import re
 
 from samerun.base.source_edits import last_identifier
+from samerun.lint.random_draws import drawn_generator
 from samerun.lint.source_index import SourceIndex, is_constant
+from samerun.lint.value_origins import find_origins
 
 NUMPY_GENERATORS = tuple(
     f"numpy.random.{name}"
@@ -16,6 +18,20 @@ GLOBAL_SEEDS = {
     "random.seed": "python", "numpy.random.seed": "numpy", "torch.manual_seed": "torch", "torch.seed": "torch",
     "numpy.random.set_state": "numpy", "random.setstate": "python", "torch.set_rng_state": "torch",
 }  # fmt: skip
+
+CLOCKS = {"time.time", "time.time_ns", "time.perf_counter", "time.perf_counter_ns", "time.monotonic", "time.clock",
+          "datetime.datetime.now", "datetime.datetime.utcnow", "datetime.now", "datetime.date.today"}  # fmt: skip
+ENTROPY = {"os.urandom", "uuid.uuid4", "uuid.uuid1", "os.getpid", "secrets.randbits", "secrets.randbelow",
+           "secrets.token_bytes", "secrets.token_hex", "random.SystemRandom", "torch.seed",
+           "multiprocessing.current_process", "threading.get_ident"}  # fmt: skip
+
+
+def seeds_repeatably(index: SourceIndex, call: ast.Call) -> bool:
+    """Whether a call of a seeding function gets a seed, and not one of the clock, of the entropy, or a drawn one."""
+    if not call.args:
+        return bool(call.keywords)
+    names = [index.call_names[one] for one in find_origins(index, call.args[0])]
+    return not any(one in CLOCKS | ENTROPY or drawn_generator(one) for one in names)
 
 
 def is_program(index: SourceIndex) -> bool:

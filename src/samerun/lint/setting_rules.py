@@ -118,27 +118,19 @@ def find_reads_of_fresh_memory(index: SourceIndex) -> Iterator[Hit]:
             yield Hit(call, f"only parts of {target.id} are written before it is read", edits)
 
 
-READING_METHODS = {
-    "float",
-    "double",
-    "half",
-    "sum",
-    "mean",
-    "abs",
-    "exp",
-    "sqrt",
-    "clone",
-    "sigmoid",
-    "softmax",
-    "norm",
-}
+READING_METHODS = {"sum", "mean", "abs", "exp", "sqrt", "sigmoid", "softmax", "norm"}
 
 
-def _reads_at_once(index: SourceIndex, call: ast.Call) -> str | None:
+CONVERSIONS = {"float", "double", "half", "to", "type", "clone", "cuda", "cpu"}
+
+
+def _reads_at_once(index: SourceIndex, call: ast.expr) -> str | None:
     parent = index.parents.get(call)
     above = index.parents.get(parent) if parent is not None else None
+    if isinstance(parent, ast.Attribute) and parent.attr in CONVERSIONS and isinstance(above, ast.Call):
+        return _reads_at_once(index, above)  # it may be written afterwards
     if isinstance(parent, ast.BinOp):
-        return "arithmetic"
+        return None if _is_stored_into(index, parent) else "arithmetic"
     if isinstance(parent, ast.Attribute) and parent.attr in READING_METHODS and isinstance(above, ast.Call):
         outer = index.parents.get(above)
         filled = isinstance(outer, ast.Attribute) and outer.attr.endswith("_")

@@ -15,16 +15,21 @@ from samerun.lint.order_exemptions import (
     SORTING,
     enumerated_names,
     is_counter,
+    is_dictionary,
+    is_inference_here,
+    is_log,
     is_made_outside,
-    is_new_array,
-    is_one_of_all_parts,
     is_only_gone_through,
     is_only_inference,
     is_only_looked_up,
     is_only_shown,
+    is_reduced,
+    is_shuffled_unseeded,
     is_sorted_here,
     is_sorted_next,
     positions_in_appended_lists,
+    takes_no_part,
+    trains,
 )
 from samerun.lint.random_draws import draws
 from samerun.lint.source_index import Function, SourceIndex, is_constant, keyword_value, parameter_for
@@ -96,7 +101,9 @@ class OrderFlow:
         self.todo.append((node, kind, self.taken or (self.at if kind != "set" else None)))
 
     def _use_in_file(self, node: ast.AST, writer: str) -> OrderUse | None:
-        return self._use(node, f"is the order in which {writer}() writes") if self.files else None
+        if not self.files or is_log(self.index, node):
+            return None
+        return self._use(node, f"is the order in which {writer}() writes")
 
     def _use(self, node: ast.AST, effect: str) -> OrderUse:
         return OrderUse(node, effect, self.taken or self.at)
@@ -147,8 +154,11 @@ class OrderFlow:
         name, last = index.call_names.get(call, ""), last_identifier(call.func)
         if last in ORDER_FREE or (last == "join" and name.endswith("path.join")):
             return None
-        if name in TENSOR_MAKERS and kind == "seq" and (self.only_inference or is_sorted_next(index, call)):
+        by_itself = self.only_inference or not trains(index) or is_inference_here(index, call)
+        if name in TENSOR_MAKERS and kind == "seq" and (by_itself or is_sorted_next(index, call)):
             self._push(call, kind)
+            return None
+        if name in TENSOR_MAKERS and kind == "seq" and is_reduced(index, call):
             return None
         if name in TENSOR_MAKERS and kind == "seq":
             return self._use(call, f"decides the order of what {name} makes")
@@ -204,7 +214,7 @@ class OrderFlow:
             return None
         where = subscript.slice
         if isinstance(where, ast.Slice):
-            if (where.lower is None and where.upper is None) or is_one_of_all_parts(self.index, subscript, where):
+            if takes_no_part(self.index, subscript, where):
                 self._push(subscript, kind)
             elif not is_only_shown(self.index, subscript):
                 return self._use(subscript, "decides which elements the slice has")
@@ -224,6 +234,8 @@ class OrderFlow:
 
     def _follow_comprehension(self, clause: ast.comprehension, kind: str) -> OrderUse | None:
         made = self.index.parents[clause]
+        if not isinstance(made, ast.SetComp) and not _depends_on(made, clause):
+            return None  # the same for each element
         parts = [made.key, made.value] if isinstance(made, ast.DictComp) else [made.elt]  # type: ignore[attr-defined]
         for part in parts:
             for call in ast.walk(part):
@@ -289,7 +301,7 @@ class OrderFlow:
             length = isinstance(node.value, ast.Call) and last_identifier(node.value.func) == "len"
             same = length and node.value.args and ast.dump(node.value.args[0]) == ast.dump(target.value)  # type: ignore
             filled = isinstance(target.slice, ast.Name) and target.slice.id in numbers
-            if filled and is_new_array(index, target.value):
+            if filled and not is_dictionary(index, target.value):
                 self._follow_target(target.value, "seq", after=loop)
                 return None
             if same or filled or (isinstance(node.value, ast.Name) and counted):
@@ -328,11 +340,12 @@ class OrderFlow:
     def _next_binding(
         self, name: str, scope: ast.AST, own: ast.AST, start: tuple[int, int], loads: list[ast.Name]
     ) -> tuple[int, int]:
-        """Where the name is bound anew, or sorted in place, on every path behind a statement."""
+        """Where the name is bound anew, or sorted or shuffled in place, on every path behind a statement."""
         index = self.index
         around = {own, *index.ancestors(own)}
         ends = [(1 << 30, 0)]
-        for one in [*index.bindings[scope].get(name, ()), *(one for one in loads if is_sorted_here(index, one))]:
+        ordered = [one for one in loads if is_sorted_here(index, one) or is_shuffled_unseeded(index, one)]
+        for one in [*index.bindings[scope].get(name, ()), *ordered]:
             if not isinstance(one, ast.Name):
                 continue
             statement = index.statement_of(one)
@@ -345,7 +358,8 @@ class OrderFlow:
 
     def _follow_name_in(self, function: Function, name: str, kind: str) -> None:
         loads = loads_bound_in(self.index, name, function)
-        if not any(is_sorted_here(self.index, one) for one in loads):
+        bound = self.index.bindings[function].get(name, ())
+        if not any(is_sorted_here(self.index, one) for one in (*loads, *bound)):
             for one in loads:
                 self._push(one, kind)
 
@@ -367,3 +381,13 @@ class OrderFlow:
             for target in assign.targets if isinstance(assign, ast.Assign) else ():
                 if isinstance(target, ast.Tuple) and position < len(target.elts):
                     self._follow_target(target.elts[position], kind)
+
+
+def _depends_on(made: ast.AST, clause: ast.comprehension) -> bool:
+    """Whether what a comprehension collects, or a later clause of it, mentions the element."""
+    names = {one.id for one in ast.walk(clause.target) if isinstance(one, ast.Name)}
+    parts = [made.key, made.value] if isinstance(made, ast.DictComp) else [made.elt]  # type: ignore[attr-defined]
+    later = made.generators[made.generators.index(clause) + 1 :]  # type: ignore[attr-defined]
+    return any(
+        isinstance(one, ast.Name) and one.id in names for part in (*parts, *later) for one in ast.walk(part)
+    )  # fmt: skip
