@@ -35,6 +35,11 @@ class Suspicion(NamedTuple):
     location: str = ""
     is_collective: bool = False
 
+    def is_repeated_without_fault(self, second: Attempt) -> bool:
+        """Whether two ranks differed again, but in what they were given."""
+        difference = None if self.is_collective else second.differences[self.step_of]
+        return self.repeats and difference is not None and not difference.is_fault_of_machine
+
 
 class StepSummary(NamedTuple):
     """What all ranks are told of a step of one.
@@ -73,6 +78,7 @@ class Attempt(NamedTuple):
     """One computation of the step by every rank, and of its neighbour's step.
 
     `packet`: of this rank's step, with everything. `differences`: by the rank whose step it is. `summaries`: by rank.
+    `unstable`: the names of reductions over ranks that gave something else when they were repeated, on any rank.
     """
 
     original: ComputedStep
@@ -80,6 +86,7 @@ class Attempt(NamedTuple):
     summaries: list[StepSummary]
     replay: StepDigests
     differences: list[StepDifference | None]
+    unstable: list[str]
 
     @property
     def shared(self) -> list[list[tuple[str, bytes]]]:
@@ -88,7 +95,7 @@ class Attempt(NamedTuple):
 
     @property
     def is_clean(self) -> bool:
-        return not any(self.differences) and find_unequal_result(self.shared) is None
+        return not any(self.differences) and not self.unstable and find_unequal_result(self.shared) is None
 
 
 class PeerResult(NamedTuple):
@@ -128,10 +135,10 @@ class PeerCheck:
         second = self._attempt(function, arguments, packed, snapshot, first)
         third = None
         if any(second.differences) and self.world > 2:
-            third, _ = self._replay_of_rank(self.third_distance, function, snapshot, second)
+            third, _ = self._replay_of_rank(self.third_distance, function, snapshot, second, True)
         suspicions = self._judge(first, second, third)
         self._require_repeatable(second, suspicions, number)
-        return PeerResult(second.original, suspicions)
+        return PeerResult(second.original, [each for each in suspicions if not each.is_repeated_without_fault(second)])
 
     # --- computing -----------------------------------------------------------------------------------------------
     def _attempt(
@@ -165,14 +172,22 @@ class PeerCheck:
             )
         generators = list(original.operators.generators.values())
         packet = StepPacket(values, packed, generators, collectives.kept, original.digests)
-        attempt = Attempt(original, packet, summaries, original.digests, [])
-        replay, found = self._replay_of_rank(self.distance, function, before, attempt)
+        called = [[name for name, _, _ in each.collectives] for each in summaries]
+        unstable = collectives.repeat_reductions() if called.count(called[0]) == self.world else []
+        unstable = sorted({name for names in self.exchange.gather(unstable) for name in names})
+        attempt = Attempt(original, packet, summaries, original.digests, [], unstable)
+        replay, found = self._replay_of_rank(self.distance, function, before, attempt, earlier is not None)
         by_computing_rank: list[StepDifference | None] = self.exchange.gather(found)
         differences = [by_computing_rank[(rank + self.distance) % self.world] for rank in range(self.world)]
         return attempt._replace(replay=replay, differences=differences)
 
     def _replay_of_rank(
-        self, distance: int, function: Callable[..., Any], before: TrainingSnapshot, attempt: Attempt
+        self,
+        distance: int,
+        function: Callable[..., Any],
+        before: TrainingSnapshot,
+        attempt: Attempt,
+        digests_inputs: bool,
     ) -> tuple[StepDigests, StepDifference | None]:
         """Compute the step of the rank `distance` before this one, from what that one sends; compare, and go back."""
         from samerun.record.watching.collective_results import CollectiveResults
@@ -186,14 +201,13 @@ class PeerCheck:
         results = [
             attempt.packet.collectives[at] if result is None else result for at, result in enumerate(packet.collectives)
         ]
-        has_inputs = any(operator.inputs for lane in packet.digests.lanes.values() for operator in lane)
         before.restore()
         with acting_as_rank(whose):
             before.replace_values(packet.values)
             for generator, state in zip(original.operators.generators, packet.own_generators, strict=False):
                 generator.set_state(state)
             computed = compute_step(
-                lambda: function(*args, **kwargs), self.parts, None, CollectiveResults(results), has_inputs
+                lambda: function(*args, **kwargs), self.parts, None, CollectiveResults(results), digests_inputs
             )
         after.restore()
         for generator, state in states_after.items():
@@ -274,28 +288,31 @@ class PeerCheck:
             name = next(result[0] for result in had if result is not None)
             suspects = tuple(wrong) if is_known else tuple(range(self.world))
             found.append(Suspicion(-1, suspects, name, attempt is second, is_collective=True))
+        if not found and (first.unstable or second.unstable):
+            name = (second.unstable or first.unstable)[0]
+            found.append(Suspicion(-1, tuple(range(self.world)), name, bool(second.unstable), is_collective=True))
         return found
 
     def _require_repeatable(self, second: Attempt, suspicions: list[Suspicion], number: int) -> None:
         """Raises StepNotRepeatableError if what differs again and again need not be a fault of a machine."""
-        for difference in filter(None, second.differences):
+        differences = [difference for difference in second.differences if difference is not None]
+        for difference in differences:
             operator = difference.operator
-            if operator is not None and not operator.is_other_program and not operator.has_other_inputs:
-                deterministic = second.original.operators.uses_deterministic_operators
-                if not operator.is_unordered or deterministic:
-                    return  # the same operator on the same inputs gave something else
+            if operator is not None and difference.is_fault_of_machine:
+                if not operator.is_unordered or second.original.operators.uses_deterministic_operators:
+                    return
                 raise StepNotRepeatableError(
                     f"step {number} cannot be compared: {difference.name} may add in another order each time.",
                     hint="Call samerun.deterministic() before the training.",
                 )
-        for whose, difference in enumerate(second.differences):
-            if difference is not None:
+        for whose, again in enumerate(second.differences):
+            if again is not None:
                 ranks = next((each.wrong for each in suspicions if each.step_of == whose and each.repeats), ())
                 odd = f" (what rank {ranks[0]} has is unlike that of the others)" if len(ranks) == 1 else ""
                 raise StepNotRepeatableError(
-                    f"step {number} of rank {whose} is another one each time that rank"
+                    f"step {number} of rank {whose} has other results each time that rank"
                     f" {(whose + self.distance) % self.world} computes it{odd}; the first difference is"
-                    f" {'what goes into ' if difference.operator else 'at '}{difference.name}.",
+                    f" {'what goes into ' if again.operator else 'at '}{again.name}.",
                     hint="Either the step depends on the rank by something that guard() was not given (an object with a"
                     " state, a generator of its own, the rank itself: pass it as an argument), or memory of one of the"
                     " two is defective.",

@@ -34,7 +34,9 @@ class StepDigests(NamedTuple):
             return [self.end.get(name) for name in difference.at_end]
         lane = self.lanes.get(difference.operator.lane, [])
         at = difference.operator.position
-        return lane[at][:3] if at < len(lane) else None
+        if at >= len(lane):
+            return None
+        return lane[at].name, lane[at].geometry, lane[at].digest or lane[at].inputs  # of a collective: its inputs
 
 
 class ComputedStep(NamedTuple):
@@ -60,6 +62,11 @@ class StepDifference(NamedTuple):
     def is_other_program(self) -> bool:
         """Not in what operators computed, but in which operators were called."""
         return self.operator is not None and self.operator.is_other_program
+
+    @property
+    def is_fault_of_machine(self) -> bool:
+        """An operator that computed something else from the same inputs. Only known where those were digested."""
+        return self.operator is not None and not self.operator.is_other_program and not self.operator.has_other_inputs
 
     @property
     def name(self) -> str:

@@ -231,7 +231,12 @@ class StepGuard:
             is_collective=first.is_collective, suspicions=[each._asdict() for each in suspicions],
         )  # fmt: skip
         where = f"{first.operator}{f' ({first.location})' if first.location else ''}"
-        if len(names) == 1:
+        if first.is_collective and len(names) == len(hosts):
+            message = (
+                f"{where} gave the ranks two different results in step {self.steps}. One rank is at fault, and it is"
+            )
+            message += " not known which."
+        elif len(names) == 1:
             message = f"{names[0]} {'computes' if repeats else 'computed'} step {self.steps} wrong"
             message += f"{' each time' if repeats else ''}, first at {where}: other ranks have another result."
         else:

@@ -1,7 +1,7 @@
 """The files of a sharded checkpoint: a manifest, and one file a rank; written safely, and read as a stranger's.
 
-A folder holds `manifest.pt`, its predecessor, and for both the files of their ranks, whose names follow from numbers: no
-name that stands in a file is ever opened. A tensor lies in chunks, each with a digest in the manifest.
+A folder holds `manifest.pt`, its predecessor, and for both the files of their ranks, whose names follow from numbers:
+no name that stands in a file is ever opened. A tensor lies in chunks, each with a digest in the manifest.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ def iterate_local_chunks(
     tensors: dict[str, Any],
 ) -> Iterator[tuple[str, tuple[tuple[int, ...], torch.dtype], tuple[int, ...], torch.Tensor]]:
     """Name, shape and type of the whole, offsets, and this rank's part of each tensor; what all have, of rank 0."""
-    from torch.distributed.checkpoint import DefaultSavePlanner
+    from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 
     planner = DefaultSavePlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
     planner.set_up_planner(tensors, is_coordinator=dist.get_rank() == 0)
@@ -115,8 +115,13 @@ def fill_from_chunks(
     folder: Path, manifest: Manifest, tensors: dict[str, Any], open_file: Callable[[int], RankFile]
 ) -> None:
     """Fill this rank's part of each tensor from the chunks that hold something of it."""
-    from torch.distributed.checkpoint import ChunkStorageMetadata, DefaultLoadPlanner, Metadata, TensorStorageMetadata
-    from torch.distributed.checkpoint.metadata import TensorProperties
+    from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
+    from torch.distributed.checkpoint.metadata import (
+        ChunkStorageMetadata,
+        Metadata,
+        TensorProperties,
+        TensorStorageMetadata,
+    )
 
     chunks = {(name, chunk.offsets): chunk for name in tensors for chunk in manifest.tensors[name].chunks}
     metadata = Metadata(

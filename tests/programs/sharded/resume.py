@@ -35,7 +35,7 @@ def run(rank, world, store, folder, what, words):
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.9)
     noise, own = samerun.stream("noise"), samerun.stream("own", rank="distinct")
     data = torch.utils.data.TensorDataset(torch.randn(100, 6, generator=torch.Generator().manual_seed(5)))
-    loader = samerun.data.DataLoader(data, batch_size=SIZE * MICROBATCHES // world, shuffle=True, shard=True)
+    loader = samerun.data.DataLoader(data, batch_size=SIZE * MICROBATCHES, shuffle=True)  # each rank takes its rows
     parts = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "loader": loader}
     first = 0
     if what == "load":
@@ -52,7 +52,7 @@ def run(rank, world, store, folder, what, words):
     for step in range(first, STEPS):
         (batch,) = next(batches)
         optimizer.zero_grad()
-        microbatches = batch.split(SIZE)
+        microbatches = batch.chunk(world)[rank].split(SIZE)
         for number, x in enumerate(microbatches):
             model.set_requires_gradient_sync(number == len(microbatches) - 1)
             (model(x).pow(2).mean() / len(microbatches)).backward()

@@ -39,6 +39,8 @@ class CollectiveResults:
         self.kept: list[CollectiveResult] = []
         self.messages = ""
         self._replayed = replayed
+        self._reductions: list[tuple[int, WatchedOperator, Any, Any]] = []
+        """Number of a result, the operator that reduced over ranks, and what it was given."""
 
     def bind(self, operator: WatchedOperator) -> Callable[..., Any]:
         """The function to be called in the place of the operator."""
@@ -51,7 +53,26 @@ class CollectiveResults:
         """Of each result its name, its digest, and whether every rank must have got it."""
         return [(result.name, b"".join(map(d.digest, result.tensors)), result.is_shared) for result in self.kept]
 
+    def repeat_reductions(self) -> list[str]:
+        """Reduce over ranks once more what was reduced; the names of those with another result this time.
+
+        All ranks call it, after computations with the same collectives.
+        """
+        changed = []
+        with torch_guards.HiddenFromProgram():
+            for at, operator, args, kwargs in self._reductions:
+                out = operator.func(*args, **kwargs)
+                _wait(out)
+                kept = self.kept[at]
+                again = map(d.digest, _result_tensors(operator, args, kwargs, out))
+                if list(again) != list(map(d.digest, kept.tensors)):
+                    changed.append(kept.name)
+        return changed
+
     def _call_and_keep(self, operator: WatchedOperator, args: Any, kwargs: Any) -> Any:
+        if "reduce" in operator.name:
+            with torch_guards.HiddenFromProgram():
+                self._reductions.append((len(self.kept), operator, _copy_tensors(args), kwargs))
         out = operator.func(*args, **kwargs)
         if any(name in operator.name for name in MESSAGES):
             self.messages = operator.name
@@ -78,6 +99,13 @@ class CollectiveResults:
                     tensor.detach().copy_(value)
         self.kept.append(CollectiveResult(operator.name, [], False))
         return _make_results(operator, args, written, kept.tensors)
+
+
+def _copy_tensors(value: Any) -> Any:
+    """Arguments with copies of their tensors, in lists too."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone()
+    return type(value)(map(_copy_tensors, value)) if isinstance(value, (list, tuple)) else value
 
 
 def _wait(out: Any) -> None:
