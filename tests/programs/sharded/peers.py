@@ -1,6 +1,7 @@
 """Steps guarded by peers. Trials come as JSON, `[rank, kind, at, bit, how often]` each; results go as JSON, by trial.
 
-kind: "result", "gradient", "state", "collective", or "" for no fault. How often: "once" or "always".
+kind: "result", "gradient", "state", "collective", or "" for no fault; "reads rank", "draws by rank" for a program that
+is another one on each rank. rank: -1 for all. How often: "once" or "always".
 """
 
 import contextlib
@@ -75,6 +76,10 @@ def train(rank, fault, on_mismatch, folder):
         if guard is not None and guard.steps == STRUCK and fault:
             fault.begin()
         x.mul_(1.5)
+        if fault and fault.kind == "draws by rank":
+            torch.manual_seed(rank)
+        if fault and fault.kind == "reads rank":
+            x = x + torch.tensor(float(rank))
         x = x + torch.rand(x.shape, generator=own) + torch.rand(x.shape, generator=noise.torch)
         opt.zero_grad()
         loss = nn.functional.cross_entropy(model(x), torch.arange(len(x)) % 2)
@@ -115,7 +120,7 @@ def run(rank, world, folder):
     done = []
     plain = train(rank, None, "raise", folder)
     for where, kind, at, bit, often in json.loads(sys.argv[2]):
-        fault = Fault(kind, at, bit, often) if kind and where == rank else None
+        fault = Fault(kind, at, bit, often) if kind and where in (rank, -1) else None
         done.append([None] * world)
         dist.all_gather_object(done[-1], train(rank, fault, "warn", folder))
     alone = [None] * world
