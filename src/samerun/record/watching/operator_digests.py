@@ -186,6 +186,9 @@ def _digest_inputs(operator: WatchedOperator, args: Any, kwargs: Any) -> bytes:
         tensors: list[Any] = []
         values: list[Any] = []
         flatten_into((args, kwargs), _Tensor, tensors, values)
+        if operator.overwrites:  # what was there before does not matter
+            written = {id(tensor) for tensor in operator.written_tensors(args, kwargs)}
+            tensors = [tensor for tensor in tensors if id(tensor) not in written]
         parts = [d.digest(tensor) for tensor in tensors if torch_guards.has_real_values(tensor)]
         if operator.random and (generator := torch_internals.find_operator_generator(kwargs, tensors)) is not None:
             parts.append(d.digest(generator.get_state()))
