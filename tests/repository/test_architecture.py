@@ -28,7 +28,10 @@ BELOW = {
     # Adapters go by the public names, as their users do.
     "adapters": {"check", "record", "control", "base"},
 }
-FACES = {"samerun", "samerun.cli", "samerun.__main__", "samerun.receipt_block", "samerun.step_guard"}
+FACES = {
+    "samerun", "samerun.cli", "samerun.__main__", "samerun.receipt_block", "samerun.step_guard", "samerun.peer_check",
+    "samerun.step_computation",
+}  # fmt: skip
 COMMANDS = "commands"
 """The room of the faces that bring other rooms together: each a command of the command line."""
 FLOORS = {

@@ -71,6 +71,14 @@ class PendingSave:
 _pending: PendingSave | None = None
 
 
+def _wait_for_pending_save() -> None:
+    """Two saves at once would mix up their collectives. Raises CheckpointError if the one under way fails."""
+    global _pending
+    pending, _pending = _pending, None
+    if pending is not None:
+        pending.wait()
+
+
 def save_sharded(
     folder: str | os.PathLike[str], parts: Mapping[str, Any], extra: Any, wait: bool
 ) -> PendingSave | None:
@@ -78,9 +86,7 @@ def save_sharded(
     global _pending
     target = Path(folder)
     _require_process_group("save_sharded")
-    if _pending is not None:
-        _pending.wait()
-        _pending = None
+    _wait_for_pending_save()
     group = _make_group()
     state = _run_on_all(group, lambda: _collect(parts, extra))
     generation = _run_on_all(group, lambda: _prepare_folder(target) if dist.get_rank() == 0 else 0, broadcast=True)
@@ -144,6 +150,7 @@ def load_sharded(
 ) -> Any:
     """See `samerun.checkpoint.load_sharded`."""
     _require_process_group("load_sharded")
+    _wait_for_pending_save()
     target = Path(folder)
     group = _make_group()
     optimizers = list_optimizers(parts.get("optimizer"))
@@ -328,9 +335,16 @@ def _require_process_group(method: str) -> None:
         )
 
 
+_group: tuple[Any, Any] | None = None
+"""The program's process group, and that of checkpoints made beside it."""
+
+
 def _make_group() -> Any:
     """A process group on the CPU, which the program's own collectives do not meet; also in another thread."""
-    return dist.new_group(backend="gloo")
+    global _group
+    if _group is None or _group[0] is not dist.group.WORLD:
+        _group = dist.group.WORLD, dist.new_group(backend="gloo")
+    return _group[1]
 
 
 def _gather(group: Any, value: Any) -> list[Any]:
