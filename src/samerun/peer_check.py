@@ -212,8 +212,8 @@ class PeerCheck:
         after.restore()
         for generator, state in states_after.items():
             generator.set_state(state)
-        replay = _without_other_generators(computed.digests, packet.digests)
-        return replay, _without_other_generators(packet.digests, replay).find_difference(replay)
+        replay = computed.digests.only_generators_of(packet.digests)
+        return replay, packet.digests.only_generators_of(replay).find_difference(replay)
 
     def _leave_out_what_it_has(self, attempt: Attempt, distance: int) -> StepPacket:
         """The packet for the rank `distance` further on: of its own values it needs none."""
@@ -370,12 +370,6 @@ def _restore(snapshot: TrainingSnapshot, computed: ComputedStep) -> None:
     snapshot.restore()
     for generator, state in computed.operators.generators.items():
         generator.set_state(state)
-
-
-def _without_other_generators(replay: StepDigests, theirs: StepDigests) -> StepDigests:
-    """Without the state of a library's generator that the other rank has not imported."""
-    is_known = {name: name in theirs.end or not name.startswith("random generator") for name in replay.end}
-    return replay._replace(end={name: value for name, value in replay.end.items() if is_known[name]})
 
 
 def _choose_distance(hosts: list[str], taken: list[int]) -> int:

@@ -28,6 +28,11 @@ class StepDigests(NamedTuple):
         names = [name for name in {**self.end, **other.end} if self.end.get(name) != other.end.get(name)]
         return StepDifference(operator, names) if operator or names else None
 
+    def only_generators_of(self, other: StepDigests) -> StepDigests:
+        """Without the state of a library's generator that the other process has not imported."""
+        is_there = {name: name in other.end or not name.startswith("random generator") for name in self.end}
+        return self._replace(end={name: value for name, value in self.end.items() if is_there[name]})
+
     def digest_at(self, difference: StepDifference) -> Any:
         """What this computation had where two others differ."""
         if difference.operator is None:
@@ -84,12 +89,13 @@ def compute_step(
     locate: OperatorDifference | None = None,
     collectives: CollectiveResults | None = None,
     digests_inputs: bool = False,
+    is_other_process: bool = False,
 ) -> ComputedStep:
     """Call the function and digest what it computes. See `OperatorDigests` for the other arguments."""
     from samerun.record.watching.operator_digests import OperatorDigests
 
     result, failed = None, None
-    with OperatorDigests(locate, collectives, digests_inputs) as operators:
+    with OperatorDigests(locate, collectives, digests_inputs, is_other_process) as operators:
         try:
             result = function()
         except Exception as error:  # of the program; or because an index or a size was computed wrong

@@ -17,6 +17,7 @@ from samerun.base.files import write_file_atomically
 from samerun.base.hooks import hide_from_recorder
 from samerun.control.rng.training_snapshot import TrainingSnapshot, require_restorable
 from samerun.step_computation import ComputedStep, StepDifference, compute_step, digest_state
+from samerun.step_replay import replay_step_if_asked, take_step_beginning, write_step
 
 if TYPE_CHECKING:
     from samerun.peer_check import PeerCheck, Suspicion
@@ -34,6 +35,7 @@ def guard(
     also: Literal["recompute", "peer"] = "recompute",
     on_mismatch: Literal["raise", "warn"] = "raise",
     folder: str | os.PathLike[str] = "samerun-guard",
+    keep: bool = False,
 ) -> StepGuard:
     """Compute every N-th training step twice, to notice a machine that computes wrong.
 
@@ -55,6 +57,8 @@ def guard(
     hold the same parameters (DistributedDataParallel, say); of three, the third decides which of two is wrong.
     on_mismatch: "raise" raises WrongResultError, "warn" warns with WrongResultWarning and goes on.
     folder: where records are written (`step-00000101-rank0.json`), made when there is one to write.
+    keep: write each checked step there (`step-00000101.pt`), for `samerun verify --step 101` to compute it elsewhere:
+    what it began with, and the digests of all that it computed. On one rank only, with plain arguments.
 
     Not noticed: without `also="peer"` a machine that computes the same wrong result each time; memory that changes
     between two steps; and inside compiled regions the operator is not named. Raises SamerunError for arguments that
@@ -68,8 +72,10 @@ def guard(
         raise SamerunError(f'guard(on_mismatch={on_mismatch!r}): "raise" or "warn".')
     if not parts:
         raise SamerunError("guard(): nothing to put back.", hint="samerun.guard(model, optimizer, every=100)")
+    if keep and also == "peer":
+        raise SamerunError('guard(keep=True, also="peer"): steps are kept on one rank only.')
     require_restorable(parts)
-    return StepGuard(parts, every, also, on_mismatch, Path(folder))
+    return StepGuard(parts, every, also, on_mismatch, Path(folder), keep)
 
 
 class StepGuard:
@@ -79,13 +85,16 @@ class StepGuard:
     `records`: what was found, as written to the folder.
     """
 
-    def __init__(self, parts: tuple[Any, ...], every: int, also: str, on_mismatch: str, folder: Path) -> None:
+    def __init__(
+        self, parts: tuple[Any, ...], every: int, also: str, on_mismatch: str, folder: Path, keep: bool = False
+    ) -> None:
         self.steps = 0
         self.checked = 0
         self.records: list[dict[str, Any]] = []
         self._parts, self._every, self._on_mismatch, self._folder = parts, every, on_mismatch, folder
         self._asks_peer = also == "peer"
         self._peers: PeerCheck | None = None
+        self._keeps = keep
 
     def step(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call a function that computes one training step; compute it twice if it is one of those to be checked.
@@ -93,6 +102,7 @@ class StepGuard:
         Raises WrongResultError at a wrong result, StepNotRepeatableError where the function does something else when
         it is called again, and what the function raises.
         """
+        replay_step_if_asked(self._parts, function)
         is_checked = self.steps % self._every == 0
         self.steps += 1
         if not is_checked:
@@ -100,7 +110,13 @@ class StepGuard:
         self.checked += 1
         if self._asks_peer:
             return self._compute_with_peer(function, (args, kwargs))
-        return self._compute_twice(lambda: function(*args, **kwargs), (args, kwargs)).result
+        if self._keeps and _distributed():
+            raise SamerunError("guard(keep=True): steps are kept on one rank only.")
+        beginning = take_step_beginning(self._parts, (args, kwargs)) if self._keeps else None
+        computed = self._compute_twice(lambda: function(*args, **kwargs), (args, kwargs))
+        if beginning is not None:
+            write_step(self._folder / f"step-{self.steps:08}.pt", self.steps, beginning, computed)
+        return computed.result
 
     def _compute_with_peer(self, function: Callable[..., Any], arguments: tuple[Any, Any]) -> Any:
         if self._peers is None:

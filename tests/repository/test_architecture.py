@@ -30,7 +30,7 @@ BELOW = {
 }
 FACES = {
     "samerun", "samerun.cli", "samerun.__main__", "samerun.receipt_block", "samerun.step_guard", "samerun.peer_check",
-    "samerun.step_computation",
+    "samerun.step_computation", "samerun.step_replay",
 }  # fmt: skip
 COMMANDS = "commands"
 """The room of the faces that bring other rooms together: each a command of the command line."""

@@ -74,7 +74,8 @@ class OperatorDigests(torch_internals.KeepsProgramsCompiledMixin, TorchDispatchM
     The autograd engine computes the backward pass of each device in a thread of its own, so that only the order of
     one device's operators is fixed: each is a lane. `locate`: lane and position of the operator whose line is wanted.
     `collectives`: who calls the collectives, to keep or replay their results; what they are given is then digested.
-    `digests_inputs`: whether the inputs of every operator are digested too.
+    `digests_inputs`: whether the inputs of every operator are digested too. `is_for_other_process`: whether another
+    process is compared with, which may have the batch at another place in its memory; so it is with `collectives`.
     """
 
     supports_higher_order_operators = True
@@ -84,6 +85,7 @@ class OperatorDigests(torch_internals.KeepsProgramsCompiledMixin, TorchDispatchM
         locate: OperatorDifference | None = None,
         collectives: CollectiveResults | None = None,
         digests_inputs: bool = False,
+        is_for_other_process: bool = False,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.lanes: Lanes = {}
@@ -95,6 +97,7 @@ class OperatorDigests(torch_internals.KeepsProgramsCompiledMixin, TorchDispatchM
         self._locate = locate
         self._collective_results = collectives
         self._digests_inputs = digests_inputs
+        self._is_for_other_process = is_for_other_process or collectives is not None
         self._collectives = 0
         self._threads = torch.get_num_threads()
 
@@ -147,7 +150,7 @@ class OperatorDigests(torch_internals.KeepsProgramsCompiledMixin, TorchDispatchM
         ]
         if not all(map(torch_guards.has_real_values, results)):
             return  # fake tensors, of which shapes are asked
-        offsets_count = self._collective_results is None  # another rank may have the batch elsewhere in its memory
+        offsets_count = not self._is_for_other_process
         geometry = tuple(
             (tensor.shape, tensor.storage_offset() if offsets_count and _is_plain(tensor) else 0) for tensor in results
         )
