@@ -92,14 +92,18 @@ def test_many_faults_are_caught(ranks: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_program_that_depends_on_the_rank_is_refused_and_a_wrong_sum_is_noticed() -> None:
-    trials: list[Trial] = [(-1, "reads rank", 0, 0, "always"), (-1, "draws by rank", 0, 0, "always"),
-                           (-1, "collective", 2, 22, "once")]  # fmt: skip
-    _, told = run_trials(2, trials)
-    for of_ranks in told[:2]:
-        for of_rank in of_ranks:
+def test_programs_that_depend_on_the_rank_or_are_sharded_are_refused_and_a_wrong_sum_is_noticed() -> None:
+    names = ["reads rank", "draws by rank", "sharded", "hook", "collective"]
+    _, told = run_trials(2, [(-1, name, 2, 22, "once") for name in names])
+    by_name = dict(zip(names, told, strict=True))
+    for name in names[:3]:
+        for of_rank in by_name[name]:
             assert of_rank["records"] == []
             said = of_rank["said"][-1]
-            assert said.startswith("StepNotRepeatableError: step 1 of rank 0 has other results each time"), said
-    said = [line for line in told[2][0]["said"] if isinstance(line, str)]
+            if name == "sharded":
+                assert said == 'SamerunError: guard(also="peer"): 0.weight is sharded over ranks.'
+            else:
+                assert said.startswith("StepNotRepeatableError: step 1 of rank 0 has other results each time"), said
+    assert all(of_rank["records"] == [] and isinstance(of_rank["said"][-1], float) for of_rank in by_name["hook"])
+    said = [line for line in by_name["collective"][0]["said"] if isinstance(line, str)]
     assert len(said) == 1 and "c10d.allreduce_.default gave the ranks two different results in step 3" in said[0]

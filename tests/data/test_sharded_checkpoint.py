@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -136,6 +138,38 @@ def test_an_interrupted_save_leaves_the_predecessor_whole(
     parts = make_parts()
     assert samerun.checkpoint.load_sharded(tmp_path, **parts) == 1
     assert train(parts, 2) == later
+
+
+SAVING = """
+import sys, torch, samerun
+import torch.distributed as dist
+dist.init_process_group("gloo", store=dist.FileStore(sys.argv[1] + "/store", 1), rank=0, world_size=1)
+model = torch.nn.Linear(300, 300, bias=False)
+for number in range(10**6):
+    model.weight.data.fill_(number)
+    samerun.checkpoint.save_sharded(sys.argv[1] + "/saved", model=model, extra=number, wait=number % 2 == 0)
+    if number == 2:
+        print("saved", flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_a_save_that_is_killed_leaves_a_whole_checkpoint(one_rank: None, tmp_path: Path) -> None:
+    draws, numbers = random.Random(0), []
+    for _ in range(6):
+        (tmp_path / "store").unlink(missing_ok=True)
+        process = subprocess.Popen([sys.executable, "-c", SAVING, str(tmp_path)], stdout=subprocess.PIPE)
+        assert process.stdout is not None and process.stdout.readline() == b"saved\n"
+        time.sleep(draws.random() / 5)
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        for previous in (False, True):
+            model = torch.nn.Linear(300, 300, bias=False)
+            number = samerun.checkpoint.load_sharded(tmp_path / "saved", model=model, previous=previous, rng=False)
+            assert model.weight.eq(number).all()
+            numbers.append(number)
+    assert len(set(numbers)) > 2
 
 
 def flip(path: Path, at: int) -> None:

@@ -1,7 +1,7 @@
 """Steps guarded by peers. Trials come as JSON, `[rank, kind, at, bit, how often]` each; results go as JSON, by trial.
 
 kind: "result", "gradient", "state", "collective", or "" for no fault; "reads rank", "draws by rank" for a program that
-is another one on each rank. rank: -1 for all. How often: "once" or "always".
+is another one on each rank; "hook" with samerun's; "sharded". rank: -1 for all. How often: "once" or "always".
 """
 
 import contextlib
@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing
 from torch import nn
+from torch.distributed.fsdp import fully_shard
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import samerun
@@ -66,7 +67,12 @@ class Fault(TorchDispatchMode):
 def train(rank, fault, on_mismatch, folder):
     samerun.seed_everything(0)
     model = nn.Sequential(nn.Linear(6, 12), nn.BatchNorm1d(12), nn.ReLU(), nn.Dropout(0.2), nn.Linear(12, 2))
-    model = nn.parallel.DistributedDataParallel(model)
+    if fault and fault.kind == "sharded":
+        fully_shard(model)
+    else:
+        model = nn.parallel.DistributedDataParallel(model)
+    if fault and fault.kind == "hook":
+        samerun.ddp_comm_hook(model)
     opt = torch.optim.AdamW(model.parameters(), lr=0.01)
     schedule = torch.optim.lr_scheduler.StepLR(opt, 2)
     own = torch.Generator().manual_seed(10 + rank)
@@ -107,6 +113,8 @@ def train(rank, fault, on_mismatch, folder):
         except samerun.SamerunError as error:
             said.append(f"{type(error).__name__}: {error.message}")
     said += [str(each.message) for each in caught if each.category is samerun.WrongResultWarning]
+    if fault and fault.kind == "sharded":
+        return {"said": said, "records": guard.records}
     total = sum(each.double().sum().item() for each in [*model.parameters(), *model.buffers()])
     return {
         "said": said, "total": total, "drawn": torch.rand(1, generator=own).item() + torch.rand(1).item(),
