@@ -8,17 +8,19 @@ import os
 import platform
 import sys
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from samerun.base.errors import SamerunError, StepNotRepeatableError, WrongResultError, WrongResultWarning
 from samerun.base.files import write_file_atomically
 from samerun.base.hooks import hide_from_recorder
-from samerun.control.rng.training_snapshot import TrainingSnapshot, name_training_values, require_restorable
+from samerun.control.rng.training_snapshot import TrainingSnapshot, require_restorable
+from samerun.step_computation import ComputedStep, StepDifference, compute_step, digest_state
+from samerun.step_replay import replay_step_if_asked, take_step_beginning, write_step
 
 if TYPE_CHECKING:
-    from samerun.record.watching.operator_digests import OperatorDifference, OperatorDigests
+    from samerun.peer_check import PeerCheck, Suspicion
 
 RECORD_SCHEMA = 1
 MAX_SETTLING = 5
@@ -30,8 +32,10 @@ LAST = 3
 def guard(
     *parts: Any,
     every: int,
+    also: Literal["recompute", "peer"] = "recompute",
     on_mismatch: Literal["raise", "warn"] = "raise",
     folder: str | os.PathLike[str] = "samerun-guard",
+    keep: bool = False,
 ) -> StepGuard:
     """Compute every N-th training step twice, to notice a machine that computes wrong.
 
@@ -48,56 +52,30 @@ def guard(
     parts: all that the step changes, or that is not to be counted twice: models, optimizers, and objects with
     `state_dict` and `load_state_dict`. The function must not take its batch from an iterator itself: pass it the batch.
     every: 1 checks each step. On several ranks all must take the same number, and call `step` alike.
+    also: who computes it again: "recompute" the same rank, "peer" another one, on another machine where there are
+    several. That catches a machine that computes the same wrong result each time, too. It takes two ranks or more that
+    hold the same parameters (DistributedDataParallel, say); of three, the third decides which of two is wrong.
     on_mismatch: "raise" raises WrongResultError, "warn" warns with WrongResultWarning and goes on.
     folder: where records are written (`step-00000101-rank0.json`), made when there is one to write.
+    keep: write each checked step there (`step-00000101.pt`), for `samerun verify --step 101` to compute it elsewhere:
+    what it began with, and the digests of all that it computed. On one rank only, with plain arguments.
 
-    Not noticed: a machine that computes the same wrong result each time; memory that changes between two steps;
-    and inside compiled regions the operator is not named. Raises SamerunError for arguments that cannot be used.
+    Not noticed: without `also="peer"` a machine that computes the same wrong result each time; memory that changes
+    between two steps; and inside compiled regions the operator is not named. Raises SamerunError for arguments that
+    cannot be used.
     """
     if isinstance(every, bool) or not isinstance(every, int) or every < 1:
         raise SamerunError(f"guard(every={every!r}): a whole number of steps, 1 or more.", hint="Try every=100.")
+    if also not in ("recompute", "peer"):
+        raise SamerunError(f'guard(also={also!r}): "recompute" or "peer".')
     if on_mismatch not in ("raise", "warn"):
         raise SamerunError(f'guard(on_mismatch={on_mismatch!r}): "raise" or "warn".')
     if not parts:
         raise SamerunError("guard(): nothing to put back.", hint="samerun.guard(model, optimizer, every=100)")
+    if keep and also == "peer":
+        raise SamerunError('guard(keep=True, also="peer"): steps are kept on one rank only.')
     require_restorable(parts)
-    return StepGuard(parts, every, on_mismatch, Path(folder))
-
-
-class ComputedStep(NamedTuple):
-    """One computation of a step: its operators' digests, and those of all that was there when it had ended."""
-
-    operators: OperatorDigests
-    end: dict[str, bytes]
-    result: Any
-    error: Exception | None
-
-    def find_difference(self, other: ComputedStep) -> StepDifference | None:
-        """Where two computations first differ; None if nowhere."""
-        operator = self.operators.first_difference(other.operators)
-        names = [name for name in {**self.end, **other.end} if self.end.get(name) != other.end.get(name)]
-        return StepDifference(operator, names) if operator or names else None
-
-
-class StepDifference(NamedTuple):
-    """The first operator that differs, if one does, and the names of what differs at the end of the step."""
-
-    operator: OperatorDifference | None
-    at_end: list[str]
-
-    @property
-    def is_other_program(self) -> bool:
-        """Not in what operators computed, but in which operators were called."""
-        return self.operator is not None and self.operator.is_other_program
-
-    @property
-    def name(self) -> str:
-        return self.operator.operator if self.operator else self.at_end[0]
-
-    @property
-    def collectives(self) -> int:
-        """How many collectives had been called before it; all of the step, if it shows at the end alone."""
-        return self.operator.collectives if self.operator else sys.maxsize
+    return StepGuard(parts, every, also, on_mismatch, Path(folder), keep)
 
 
 class StepGuard:
@@ -107,12 +85,16 @@ class StepGuard:
     `records`: what was found, as written to the folder.
     """
 
-    def __init__(self, parts: tuple[Any, ...], every: int, on_mismatch: str, folder: Path) -> None:
+    def __init__(
+        self, parts: tuple[Any, ...], every: int, also: str, on_mismatch: str, folder: Path, keep: bool = False
+    ) -> None:
         self.steps = 0
         self.checked = 0
         self.records: list[dict[str, Any]] = []
         self._parts, self._every, self._on_mismatch, self._folder = parts, every, on_mismatch, folder
-        self._own_generators: dict[Any, Any] = {}
+        self._asks_peer = also == "peer"
+        self._peers: PeerCheck | None = None
+        self._keeps = keep
 
     def step(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call a function that computes one training step; compute it twice if it is one of those to be checked.
@@ -120,21 +102,48 @@ class StepGuard:
         Raises WrongResultError at a wrong result, StepNotRepeatableError where the function does something else when
         it is called again, and what the function raises.
         """
+        replay_step_if_asked(self._parts, function)
         is_checked = self.steps % self._every == 0
         self.steps += 1
         if not is_checked:
             return function(*args, **kwargs)
         self.checked += 1
-        return self._compute_twice(lambda: function(*args, **kwargs), (args, kwargs))
+        if self._asks_peer:
+            return self._compute_with_peer(function, (args, kwargs))
+        if self._keeps and _distributed():
+            raise SamerunError("guard(keep=True): steps are kept on one rank only.")
+        beginning = take_step_beginning(self._parts, (args, kwargs)) if self._keeps else None
+        computed = self._compute_twice(lambda: function(*args, **kwargs), (args, kwargs))
+        if beginning is not None:
+            write_step(self._folder / f"step-{self.steps:08}.pt", self.steps, beginning, computed)
+        return computed.result
 
-    def _compute_twice(self, function: Callable[[], Any], arguments: Any) -> Any:
-        before = self._digest_state(arguments)
+    def _compute_with_peer(self, function: Callable[..., Any], arguments: tuple[Any, Any]) -> Any:
+        if self._peers is None:
+            from samerun.peer_check import PeerCheck
+
+            self._peers = PeerCheck(self._parts)
+            # What a program makes once and keeps, DDP's buckets say, is made here, where all ranks call collectives.
+            snapshot = TrainingSnapshot(self._parts, arguments)
+            args, kwargs = arguments
+            self._restore(
+                snapshot, self._compute_twice(lambda: function(*args, **kwargs), arguments).operators.generators
+            )
+        computed, suspicions = self._peers.compute(function, arguments, self.steps)
+        if suspicions:
+            self._report_suspicions(suspicions, self._peers.hosts)
+        if computed.error is not None:
+            raise computed.error
+        return computed.result
+
+    def _compute_twice(self, function: Callable[[], Any], arguments: Any) -> ComputedStep:
+        before = digest_state(self._parts, arguments)
         snapshot = TrainingSnapshot(self._parts, arguments)
-        original = first = self._compute(function)
+        original = first = compute_step(function, self._parts)
         own_generators = first.operators.generators
         for _ in range(MAX_SETTLING):
             self._restore(snapshot, own_generators)
-            second = self._compute(function)
+            second = compute_step(function, self._parts)
             difference = first.find_difference(second)
             ranks = _gather_over_ranks(None if difference is None else difference.is_other_program)
             if not any(found is not None for found in ranks):
@@ -145,10 +154,10 @@ class StepGuard:
             # made in the first computations: they run other operators, and say nothing about the machine.
             first = second
         self._restore(snapshot, own_generators)
-        copies = [name for name, value in self._digest_state(arguments).items() if before.get(name) != value]
+        copies = [name for name, value in digest_state(self._parts, arguments).items() if before.get(name) != value]
         if any(_gather_over_ranks(bool(copies))):
             self._report_wrong_copies(copies)
-        third = self._compute(function, difference.operator if difference else None)
+        third = compute_step(function, self._parts, difference.operator if difference else None)
         if second.error is not None and third.error is not None:
             self._return_or_raise(original, third)
         wrong = self._decide([first, second, third], difference)
@@ -158,31 +167,11 @@ class StepGuard:
             self._report(wrong, found, third, ranks)
         return self._return_or_raise(original, third)
 
-    def _compute(self, function: Callable[[], Any], locate: OperatorDifference | None = None) -> ComputedStep:
-        from samerun.record.watching.operator_digests import OperatorDigests
-
-        result, failed = None, None
-        with OperatorDigests(locate) as operators:
-            try:
-                result = function()
-            except Exception as error:  # of the program; or because an index or a size was computed wrong
-                failed = error
-        end = {**self._digest_state(result), "exception": type(failed).__qualname__.encode()}
-        return ComputedStep(operators, end, result, failed)
-
-    def _digest_state(self, other: Any) -> dict[str, bytes]:
-        """The digests of all that is put back, by name, and of the step's arguments or its result."""
-        from samerun.record.digests.digest import digest
-
-        with hide_from_recorder():
-            named = [*name_training_values(self._parts), ("argument or result", other)]
-            return {name: _digest_value(value, digest) for name, value in named}
-
-    def _return_or_raise(self, original: ComputedStep, last: ComputedStep) -> Any:
-        """The result of a step, or its error; StepNotRepeatableError if it fails only when it is computed again."""
+    def _return_or_raise(self, original: ComputedStep, last: ComputedStep) -> ComputedStep:
+        """The last computation, or its error; StepNotRepeatableError if it fails only when it is computed again."""
         error = last.error
         if error is None:
-            return last.result
+            return last
         if original.error is not None:
             raise error
         raise StepNotRepeatableError(
@@ -247,6 +236,36 @@ class StepGuard:
             raise WrongResultError(message, hint, record)
         warnings.warn(f"{message} {hint} The training goes on with their result.", WrongResultWarning, stacklevel=5)
 
+    def _report_suspicions(self, suspicions: list[Suspicion], hosts: list[str]) -> None:
+        """Write the record and raise or warn: the same on all ranks."""
+        first = min(suspicions, key=lambda each: (len(each.wrong), not each.repeats))
+        repeats = any(each.repeats for each in suspicions)
+        names = [f"rank {rank} on {hosts[rank]}" for rank in first.wrong]
+        path, record = self._write(
+            ranks=len(hosts), ranks_with_wrong_results=list(first.wrong), is_certain=len(first.wrong) == 1,
+            repeats=repeats, operator=first.operator, location=first.location,
+            is_collective=first.is_collective, suspicions=[each._asdict() for each in suspicions],
+        )  # fmt: skip
+        where = f"{first.operator}{f' ({first.location})' if first.location else ''}"
+        if first.is_collective and len(names) == len(hosts):
+            message = (
+                f"{where} gave the ranks two different results in step {self.steps}. One rank is at fault, and it is"
+            )
+            message += " not known which."
+        elif len(names) == 1:
+            message = f"{names[0]} {'computes' if repeats else 'computed'} step {self.steps} wrong"
+            message += f"{' each time' if repeats else ''}, first at {where}: other ranks have another result."
+        else:
+            message = f"{' and '.join(names)} {'have' if repeats else 'had'} different results in step {self.steps}"
+            message += f"{' each time' if repeats else ''}, first at {where}. One is wrong, and it is not known which."
+        hint = f"What is known stands in {path}."
+        if self._on_mismatch == "raise":
+            raise WrongResultError(message, hint, record)
+        going_on = "with wrong results in it: go back to the last checkpoint, without that machine" if repeats else (
+            "with the results of a computation on which the ranks agree"
+        )  # fmt: skip
+        warnings.warn(f"{message} {hint} The training goes on {going_on}.", WrongResultWarning, stacklevel=5)
+
     def _report_wrong_copies(self, copies: list[str]) -> None:
         path, record = self._write(wrong_copies=copies)
         what = f": {', '.join(copies[:3])}" if copies else ", of another rank"
@@ -268,31 +287,6 @@ class StepGuard:
             path = next(path for each in names if not (path := self._folder / f"{each}.json").exists())
             write_file_atomically(path, json.dumps(record, indent=1).encode())
         return path, record
-
-
-def _digest_value(value: Any, digest: Callable[[Any], bytes]) -> bytes:
-    """The digest of tensors, numbers and texts, through dicts, lists and tuples; other objects count by their type."""
-    import numpy as np
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        return digest(value)
-    if isinstance(value, dict):
-        return _digest_values([item for pair in value.items() for item in pair], digest)
-    if isinstance(value, (list, tuple)):
-        is_plain = all(type(item) is int for item in value)  # Python's generator has 625 numbers
-        return repr(value).encode() if is_plain else _digest_values(value, digest)
-    if isinstance(value, np.ndarray):
-        return value.tobytes()
-    if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
-        return repr(value).encode()
-    return type(value).__qualname__.encode()
-
-
-def _digest_values(values: Iterable[Any], digest: Callable[[Any], bytes]) -> bytes:
-    from xxhash import xxh3_128_digest
-
-    return xxh3_128_digest(b"|".join(_digest_value(value, digest) for value in values))
 
 
 def _rank() -> int:

@@ -29,13 +29,9 @@ BELOW = {
     "adapters": {"check", "record", "control", "base"},
 }
 FACES = {
-    "samerun",
-    "samerun.cli",
-    "samerun.__main__",
-    "samerun.receipt_block",
-    "samerun.batch_invariance",
-    "samerun.step_guard",
-}
+    "samerun", "samerun.cli", "samerun.__main__", "samerun.receipt_block", "samerun.batch_invariance",
+    "samerun.step_guard", "samerun.peer_check", "samerun.step_computation", "samerun.step_replay",
+}  # fmt: skip
 COMMANDS = "commands"
 """The room of the faces that bring other rooms together: each a command of the command line."""
 FLOORS = {

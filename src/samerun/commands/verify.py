@@ -18,18 +18,21 @@ from samerun.base.records import EXIT_CODES
 from samerun.base.target import Target, resolve_target
 from samerun.base.text import echo_escaped, escape_as_one_line
 from samerun.base.work_folder import temporary_work_folder
+from samerun.commands.step_verification import verify_step
 
 
 @click.command(
     "verify",
     cls=ProgramCommand,
-    options_metavar="[OPTIONS] RECEIPT [-- COMMAND...]",
+    options_metavar="[OPTIONS] RECEIPT [-- COMMAND...] | --step K [--on OTHER] SCRIPT [ARGS...]",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.option("--command", "ask", is_flag=True, help="Show the recorded command, ask, and run it.")
 @click.option("--yes", is_flag=True, help="Run the recorded command without asking: you trust the receipt.")
 @click.option("--signed-by", metavar="KEY", help="Refuse the receipt unless it is signed by this public key (hex).")
 @click.option("--ignore-output", multiple=True, metavar="GLOB", help="Output files that do not count: logs with times.")
+@click.option("--step", metavar="K", help="Compute a step again that guard(keep=True) kept: its number, or its file.")
+@click.option("--on", metavar="OTHER", help="With --step: the Python that computes it, or a command in front of one.")
 @click.option("--json", "json_to", metavar="FILE", help="Write the answer as JSON; - for standard output.")
 @click.option("--quiet", is_flag=True, help="No human-readable report.")
 @click.pass_context
@@ -48,13 +51,22 @@ def command(ctx: click.Context, /, json_to: str | None, quiet: bool, **options: 
       samerun verify --yes --json - run.json
       samerun verify run.json -- python train.py --epochs 3
       samerun verify --command s3://bucket/runs/run.json
+      samerun verify --step 101 --on "ssh node7 /venv/bin/python" train.py
     """
     from samerun.record.receipt.remote import download_if_remote
     from samerun.report.output import show_and_write_record
-    from samerun.report.receipts import show_verification
+    from samerun.report.receipts import show_step_verification, show_verification
 
     raise_keyboard_interrupt_on_sigterm()
+    step, other = options.pop("step"), options.pop("on")
     try:
+        if step is not None:
+            require_output_writable("--json", json_to)
+            record = verify_step(step, other, ctx.meta[FORM], ctx.meta[WORDS])
+            show_and_write_record(record, show_step_verification, json_to, quiet)
+            sys.exit(EXIT_CODES[record["verdict"]])
+        if other is not None:
+            raise SamerunError("--on OTHER says where a step is computed.", hint="Say which: --step K.")
         text, own = _parse_receipt_and_target(ctx)
         with download_if_remote(text) as path:
             record = verify_receipt(path, text, own, json_to=json_to, quiet=quiet, **options)

@@ -11,6 +11,8 @@ from samerun.control.rng.activation_checkpoint import checkpoint as checkpoint_a
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from samerun.data.sharded_checkpoint import PendingSave
+
 
 class CheckpointParts(TypedDict, total=False):
     """The parts of a training that can be saved and loaded."""
@@ -76,11 +78,56 @@ class Checkpoint:
 
         return load_checkpoint(path, _drop_absent_parts(parts, "load"), rng)
 
+    def save_sharded(
+        self, folder: str | os.PathLike[str], *, extra: Any = None, wait: bool = True, **parts: Unpack[CheckpointParts]
+    ) -> PendingSave | None:
+        """Save a training whose parameters are spread over ranks (`fully_shard`), each rank what it holds.
+
+        All ranks call it, with a folder that all of them see. Each writes a file with its part of the tensors of
+        model= (needed) and optimizer= (one, or a list), and with what is its own: random generators, named streams,
+        loader=, scheduler=, scaler=, buffers such as the statistics of BatchNorm, and `extra`. When all files are
+        there, rank 0 makes them the checkpoint, and the one before it stays; older ones are deleted. An interrupted
+        save leaves both as they were.
+
+        wait: False copies the state and returns at once, with an object whose `wait()` all ranks must call before the
+        process group is destroyed. The next `save_sharded` waits for it too.
+
+        Raises CheckpointError, on all ranks, for what cannot be saved or written, and without a process group.
+        """
+        from samerun.data.sharded_checkpoint import save_sharded
+
+        return save_sharded(folder, _drop_absent_parts(parts, "save_sharded"), extra, wait)
+
+    def load_sharded(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        rng: bool | Literal["reseed"] = True,
+        previous: bool = False,
+        **parts: Unpack[CheckpointParts],
+    ) -> Any:
+        """Restore what `save_sharded` wrote, on as many ranks or on others, random generators last; return `extra`.
+
+        On as many ranks each gets what it had. On another number tensors are shared out anew. What is a rank's own can
+        be given to others only if all ranks had it alike: a loader with shard=True, a scheduler, streams that are the
+        same on all ranks, generators from which nobody has drawn something else. Where ranks had different ones,
+        CheckpointError says which. rng="reseed" starts such generators anew, on each rank another one, derived from the
+        seed in force; rng=False leaves all generators as they are.
+
+        previous: load the checkpoint before the last one.
+
+        Raises CheckpointError, on all ranks and before anything is changed, if there is no checkpoint, if a file that
+        is needed is damaged or not samerun's, or if a part does not fit.
+        """
+        from samerun.data.sharded_checkpoint import load_sharded
+
+        return load_sharded(folder, _drop_absent_parts(parts, "load_sharded"), rng, previous)
+
     def __repr__(self) -> str:
         return "samerun.checkpoint"
 
 
-def _drop_absent_parts(parts: CheckpointParts, method: Literal["save", "load"]) -> dict[str, Any]:
+def _drop_absent_parts(parts: CheckpointParts, method: str) -> dict[str, Any]:
     """Drop parts that are None. Raises TypeError for unknown names, as a function with these parameters would."""
     for name in parts:
         if name not in CheckpointParts.__annotations__:

@@ -29,7 +29,7 @@ def save_checkpoint(path: str | os.PathLike[str], parts: Mapping[str, Any], extr
 
 
 def _write_checkpoint(target: Path, parts: Mapping[str, Any], extra: Any, rng_of_ranks: list[Any]) -> None:
-    states = {name: _collect_state_dicts(part, name) for name, part in parts.items()}
+    states = {name: collect_state_dicts(part, name) for name, part in parts.items()}
     saved = {**states, "extra": extra, "rng": rng_of_ranks}
     for name, value in saved.items():
         checkpoint_file.require_plain_value(value, name)
@@ -66,7 +66,7 @@ def load_checkpoint(path: str | os.PathLike[str], parts: Mapping[str, Any], rng:
     checkpoint_file.copy_tensors_out_of_mapped_file(saved)
     # The loader first: whether it takes its state, only it can say, and until then nothing has changed.
     for name in sorted(parts, key=lambda name: name != "loader"):
-        _load_state_into(parts[name], saved[name], name, target)
+        load_state_into(parts[name], saved[name], name, target)
     warn_if_ddp_buckets_change(parts.get("model"))
     if rng:
         _restore_generators_of_rank(saved["rng"], target)
@@ -136,21 +136,21 @@ def _previous_checkpoint_hint_or_empty(target: Path) -> str:
     return f"The previous one is intact: samerun.checkpoint.load({str(previous)!r}, ...)."
 
 
-def _collect_state_dicts(part: Any, name: str) -> Any:
+def collect_state_dicts(part: Any, name: str) -> Any:
     """Return the state of a part, or those of a dict or list of parts."""
     if hasattr(part, "state_dict"):
         return part.state_dict()
     if isinstance(part, Mapping):
-        return {str(key): _collect_state_dicts(inner, f"{name}[{key!r}]") for key, inner in part.items()}
+        return {str(key): collect_state_dicts(inner, f"{name}[{key!r}]") for key, inner in part.items()}
     if isinstance(part, (list, tuple)):
-        return [_collect_state_dicts(inner, f"{name}[{at}]") for at, inner in enumerate(part)]
+        return [collect_state_dicts(inner, f"{name}[{at}]") for at, inner in enumerate(part)]
     raise CheckpointError(
         f"checkpoint.save(): {name} is a {type(part).__name__}, which has no state_dict().",
         "Pass the object itself, or put plain values into extra=.",
     )
 
 
-def _load_state_into(part: Any, state: Any, name: str, target: Path) -> None:
+def load_state_into(part: Any, state: Any, name: str, target: Path) -> None:
     """Load the state of a part, or of each part in a dict or list. Raises UnfitStateError."""
     if hasattr(part, "load_state_dict"):
         try:
@@ -162,7 +162,7 @@ def _load_state_into(part: Any, state: Any, name: str, target: Path) -> None:
             raise UnfitStateError(f"checkpoint.load({str(target)!r}): {message}", hint) from error
         return
     for key in list(part) if isinstance(part, Mapping) else range(len(part)):
-        _load_state_into(part[key], state[str(key) if isinstance(state, Mapping) else key], f"{name}[{key!r}]", target)
+        load_state_into(part[key], state[str(key) if isinstance(state, Mapping) else key], f"{name}[{key!r}]", target)
 
 
 def _require_loadable_generator_states(states_by_rank: Any, target: Path) -> None:

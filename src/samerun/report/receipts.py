@@ -99,6 +99,19 @@ def _show_environment_differences(record: dict[str, Any], console: Console) -> N
     console.print(Padding(table, (0, 0, 0, 2), expand=False))
 
 
+def show_step_verification(record: dict[str, Any], console: Console) -> None:
+    """Print whether a step that was computed elsewhere is the same, and where it first differs."""
+    where = escape_as_one_line(record["on"], 200)
+    if record["verdict"] == "same":
+        console.print(Text(f"Step {record['step']} is the same on {where}: {record['operators']} operators."))
+        return
+    name = record["operator"] or (record["at_end"] or ["the exception"])[0]
+    place = f" ({escape_as_one_line(record['location'], 200)})" if record["location"] else ""
+    console.print(Text(f"Step {record['step']} differs on {where}, first at {escape_as_one_line(name, 200)}{place}."))
+    if record["is_other_program"]:
+        console.print(Text("Other operators ran there: another program, another version of torch, or a fault."))
+
+
 def show_verification(record: dict[str, Any], console: Console) -> None:
     """Print the record of a verification. Text from the receipt is escaped for the terminal."""
     console.print(Text.assemble(("command  ", "dim"), escape_as_one_line(record["command"], 1000)))

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from samerun.base.errors import SamerunError
-from samerun.control.rng.state import restore_snapshot, take_snapshot
+from samerun.control.rng.state import restore_snapshot, set_rng_state, take_snapshot
+
+ValueKey: TypeAlias = tuple[str, "int | str"]
+"""Kind of a value that a snapshot keeps, and its number, or the name of a generator."""
+GENERATOR = "generator"
 
 
 class TrainingSnapshot:
@@ -39,7 +43,47 @@ class TrainingSnapshot:
                 self._keep(part.state)
             else:
                 self._states.append((part, copy.deepcopy(part.state_dict())))
+        self._counts = len(self._contents), len(self._containers)
+        """How many tensors and containers are the parts', not the arguments'."""
         self._keep(arguments)
+
+    def name_values(self) -> dict[ValueKey, Any]:
+        """All values that were kept of the parts, and of generators.
+
+        Another process with such parts has the same keys: tensors, numbers and states in their order, generators.
+        """
+        tensors = [content for _, content in list(self._contents.values())[: self._counts[0]]]
+        numbers = [content[key] for _, key, content in self._iterate_numbers()]
+        states = [state for _, state in self._states]
+        listed = {"tensor": tensors, "number": numbers, "state": states}
+        found: dict[ValueKey, Any] = {(kind, at): value for kind in listed for at, value in enumerate(listed[kind])}
+        return {**found, **{(GENERATOR, name): state for name, state in self._random.state.items()}}
+
+    def replace_values(self, values: Mapping[ValueKey, Any]) -> None:
+        """After `restore`: put other values in the place of those with these keys of `name_values`."""
+        import torch
+
+        tensors = [tensor for tensor, _ in self._contents.values()]
+        numbers = list(self._iterate_numbers())
+        for (kind, at), value in values.items():
+            if kind == "tensor":
+                with torch.no_grad():
+                    tensors[int(at)].detach().copy_(value)
+            elif kind == "number":
+                container, key, _ = numbers[int(at)]
+                container[key] = value
+            elif kind == "state":
+                self._states[int(at)][0].load_state_dict(copy.deepcopy(value))
+        set_rng_state({str(name): value for (kind, name), value in values.items() if kind == GENERATOR}, strict=False)
+
+    def _iterate_numbers(self) -> Iterator[tuple[Any, Any, Any]]:
+        """Container, key and kept content for each value in the parts' containers that is no tensor or container."""
+        import torch
+
+        for container, content in self._containers[: self._counts[1]]:
+            for key in content if isinstance(content, dict) else range(len(content)):
+                if not isinstance(content[key], (torch.Tensor, dict, list, deque)):
+                    yield container, key, content
 
     def restore(self) -> None:
         """Put everything back."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from samerun.base.errors import SeedError
@@ -70,6 +72,8 @@ def find_rank() -> int | None:
 
     Raises SeedError if RANK is not a whole number from 0.
     """
+    if _acting_rank is not None:
+        return _acting_rank
     distributed = find_imported_module("torch.distributed", "is_available", "is_initialized", "get_rank")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         return int(distributed.get_rank())
@@ -82,6 +86,20 @@ def find_rank() -> int | None:
             "Unset RANK, or start the program with torchrun, which sets it.",
         )
     return int(rank)
+
+
+_acting_rank: int | None = None
+
+
+@contextmanager
+def acting_as_rank(rank: int) -> Iterator[None]:
+    """A block in which named streams are those of another rank, whose step is computed here."""
+    global _acting_rank
+    before, _acting_rank = _acting_rank, rank
+    try:
+        yield
+    finally:
+        _acting_rank = before
 
 
 _seed: int | None = None
