@@ -62,7 +62,7 @@ def put_at_draw(suspect: Suspect, draw: Event, innocent: list[Event]) -> Suspect
     lines = ", ".join(str(event.line) for event in innocent)
     why = (
         f"{library}.{draw.text}() at line {draw.line} is the first draw that the results depend on",
-        f"line{'s' if len(innocent) > 1 else ''} {lines} drew before it; with other numbers there they are the same",
+        f"with other numbers drawn before it, at line{'s' if len(innocent) > 1 else ''} {lines}, they are the same",
         *suspect.evidence[1:],
     )
     return replace(suspect, file=draw.file, line=draw.line, evidence=why)
