@@ -7,7 +7,7 @@ import pytest
 from samerun.lint.file_linting import lint_text
 from samerun.lint.table import RULES
 
-CHECKED = [rule for rule in RULES if rule.default or rule.code == "SR104"]
+CHECKED = [rule for rule in RULES if rule.default or rule.code in ("SR104", "SR126")]
 LISTED = "import os\nimport random\nrandom.seed(0)\nnames = os.listdir('data')\n"
 
 HARMLESS_AND_TWIN = {
