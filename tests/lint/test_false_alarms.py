@@ -97,7 +97,7 @@ HARMLESS_AND_TWIN = {
         "    train(data.rows)\n",
     ),
     "a generator that nothing draws from": (
-        "import numpy as np\nrng = np.random.default_rng()\n",
+        "import numpy as np\nrng = np.random.default_rng()\ndef load():\n    return 1\n",
         "import numpy as np\nrng = np.random.default_rng()\nx = rng.random()\n",
     ),
     "a sample of a set that no seed reaches": (
