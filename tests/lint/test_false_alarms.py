@@ -7,7 +7,7 @@ import pytest
 from samerun.lint.file_linting import lint_text
 from samerun.lint.table import RULES
 
-CHECKED = [rule for rule in RULES if rule.default or rule.code == "SR104"]
+CHECKED = [rule for rule in RULES if rule.default or rule.code in ("SR104", "SR126")]
 LISTED = "import os\nimport random\nrandom.seed(0)\nnames = os.listdir('data')\n"
 
 HARMLESS_AND_TWIN = {
@@ -97,7 +97,7 @@ HARMLESS_AND_TWIN = {
         "    train(data.rows)\n",
     ),
     "a generator that nothing draws from": (
-        "import numpy as np\nrng = np.random.default_rng()\n",
+        "import numpy as np\nrng = np.random.default_rng()\ndef load():\n    return 1\n",
         "import numpy as np\nrng = np.random.default_rng()\nx = rng.random()\n",
     ),
     "a sample of a set that no seed reaches": (

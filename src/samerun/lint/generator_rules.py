@@ -39,10 +39,11 @@ def _is_only_slept(index: SourceIndex, call: ast.Call) -> bool:
 
 
 def _is_never_read(index: SourceIndex, call: ast.Call) -> bool:
-    """Whether nothing in the text mentions the variable to which a generator is assigned."""
+    """Whether nothing in a module of functions or classes mentions the variable to which a generator is assigned."""
     parent = index.parents.get(call)
     target = parent.targets[0] if isinstance(parent, ast.Assign) else None
-    return isinstance(target, ast.Name) and not index.name_loads.get(target.id)
+    module = bool(index.functions or index.classes)
+    return module and isinstance(target, ast.Name) and not index.name_loads.get(target.id)
 
 
 def _is_replaced_by_seeding(index: SourceIndex, call: ast.Call) -> bool:

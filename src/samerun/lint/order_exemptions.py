@@ -7,7 +7,7 @@ import re
 
 from samerun.base.source_edits import last_identifier
 from samerun.lint.random_draws import drawn_generator, is_for_display
-from samerun.lint.seeding import GLOBAL_SEEDS, calls_unknown_seeding
+from samerun.lint.seeding import GLOBAL_SEEDS, calls_unknown_seeding, seeds_repeatably
 from samerun.lint.source_index import FUNCTIONS, SourceIndex, is_constant, keyword_value
 from samerun.lint.value_origins import loads_bound_in, loads_of_assigned_variable, returned_values
 
@@ -43,7 +43,8 @@ def _draws_unseeded(index: SourceIndex, node: ast.AST) -> bool:
     if name.startswith("sklearn.") and isinstance(node, ast.Call) and keyword_value(node, "random_state") is None:
         kind = "numpy"
     seeds = [one for one, what in GLOBAL_SEEDS.items() if what == kind]
-    return bool(seeds) and not index.calls_of(*seeds) and not calls_unknown_seeding(index)
+    seeded = any(seeds_repeatably(index, one) for one in index.calls_of(*seeds))
+    return bool(seeds) and not seeded and not calls_unknown_seeding(index)
 
 
 def is_inference_here(index: SourceIndex, node: ast.AST) -> bool:

@@ -345,8 +345,8 @@ HASH_BUCKET = Rule(
     "def bucket(word):\n    return hash(word) % 97\n",
     "import zlib\n\n\ndef bucket(word):\n    return zlib.crc32(word.encode()) % 97\n",
     "use zlib.crc32 or hashlib, which give fixed numbers",
-    "hash() of numbers, where the text does not say that they are.",
-    find_hash_buckets,
+    "hash() of numbers, where the text does not say that they are; stand-ins for tests. Off by default.",
+    find_hash_buckets, default=False,
 )  # fmt: skip
 ARRIVAL_ORDER = Rule(
     "SR127", "arrival-order", "async-order",
