@@ -64,7 +64,7 @@ MAPPED: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
 FORWARD: dict[str, tuple[Callable[..., Any], Tensor]] = {
     "tanh": (hidden, X), "exp": (torch.exp, X), "softmax": (lambda a: a.softmax(-1), X), "gelu": (F.gelu, X),
     "layer_norm": (lambda a: F.layer_norm(a, (4,)), X), "rms_norm": (lambda a: F.rms_norm(a, (4,)), X),
-    "conv": (conv, IMAGES), "attention": (lambda a: F.scaled_dot_product_attention(a, a, a), SERIES),
+    "conv": (conv, IMAGES), "attention": (lambda a: F.scaled_dot_product_attention(a, a, a), SERIES[0]),
     "cross_entropy": (lambda a: F.cross_entropy(a, CLASSES), X), "var": (torch.var, X), "batch_norm": (norm, X),
 }  # fmt: skip
 OTHERS: dict[str, Callable[[], Any]] = {
