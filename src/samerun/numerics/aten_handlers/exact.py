@@ -31,7 +31,8 @@ MOVES = split_names("""
     unique_dim _unique2 unique_consecutive _assert_async _foreach_copy_ _foreach_zero_
     complex view_as_complex view_as_real _linalg_check_errors _chunk_cat block_diag as_strided_copy
     _unsafe_masked_index _unique hash_tensor
-    _has_compatible_shallow_copy_type _version record_stream result_type can_cast
+    _has_compatible_shallow_copy_type _has_same_storage_numel _new_zeros_with_same_feature_meta
+    _version record_stream result_type can_cast
 """)
 
 ROUND_ONCE = split_names("""

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import peek_interpreter_stack
 from torch._ops import OpOverload
 
 from samerun.numerics.aten_handlers import recurrent
@@ -74,6 +75,10 @@ def _make_portable_or_torch_kernel(
     def kernel(*args: Any, **kwargs: Any) -> Any:
         if get_portable_mode() is None:
             return torch_operator._op_dk(_COMPOSITE, *args, **kwargs)
+        if peek_interpreter_stack() is not None:
+            # torch.func's tensors are wrapped, and torch cannot be asked what it thinks of them here. What a kernel is
+            # written in comes back to the mode, which asks for each of those.
+            return portable_kernel(*args, **kwargs)
         accepted.raise_torch_error_unless_known(torch_operator, args, kwargs)
         try:
             return portable_kernel(*args, **kwargs)
