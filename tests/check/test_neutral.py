@@ -20,7 +20,8 @@ from samerun.record.comparison.rounding import judge_item
 from samerun.record.trace.reader import SourceLocation
 
 PROGRAMS = ROOT / "tests/programs/neutral"
-FEW = ("recompute_rng", "accumulation_denominator", "scheduler_per_part", "mask_dropped", "clip_per_part", "gelu_tanh")
+FEW = ("recompute_rng", "accumulation_denominator", "scheduler_per_part", "mask_dropped", "clip_per_part", "gelu_tanh",
+       "compiled/loses_gradient")  # fmt: skip
 """Programs of which each shows another kind of evidence; the others are run with the slow tests."""
 KEY = ("gradient", "weight")
 
@@ -77,6 +78,7 @@ def test_another_interpreter_rounds_and_portable_takes_it_away(tmp_path: Path) -
     assert "inside samerun.portable() both sides give the same bits" in result["detail"]
 
 
+@pytest.mark.slow
 def test_inside_a_compiled_region_the_node_is_named(tmp_path: Path) -> None:
     text = (PROGRAMS / "compiled/loses_gradient.py").read_text(encoding="utf-8")
     (tmp_path / "train.py").write_text(text, encoding="utf-8")

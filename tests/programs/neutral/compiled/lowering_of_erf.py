@@ -1,5 +1,5 @@
 # {"switches": [["compile"]], "wrong": true, "nodes": ["bad"], "stage": "lowering", "origin": "planted"}
-"""The program registers a lowering of its own that takes another threshold."""
+"""The program registers a lowering of its own that is another function."""
 import os
 
 import torch
