@@ -31,8 +31,9 @@ def run(ranks: int, folder: Path, what: str, *words: str) -> str:
         [sys.executable, str(PROGRAM), str(ranks), str(folder), what, *words],
         env={**kept, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()[-1]
+    said = [line for line in done.stdout.splitlines() if line.startswith(("DIGEST", "REFUSED"))]
+    assert len(said) == 1, done.stderr  # gloo may abort a rank afterwards, when the other one is gone already
+    return said[0]
 
 
 @pytest.mark.slow

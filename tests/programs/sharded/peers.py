@@ -138,6 +138,7 @@ def run(rank, world, folder):
     if rank == 0:
         with open(f"{folder}/told", "w") as file:
             json.dump({"plain": alone, "trials": done}, file)
+    dist.barrier()
     dist.destroy_process_group()
 
 
