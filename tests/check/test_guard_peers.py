@@ -91,6 +91,14 @@ def test_many_faults_are_caught(ranks: int) -> None:
     inject_faults(100, ranks, 2 + ranks)
 
 
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_a_thousand_clean_steps_are_the_same_on_two_ranks(ranks: int) -> None:
+    _, [told] = run_trials(ranks, [(-1, "clean", 1000, 0, "once")])
+    assert all(of_rank["records"] == [] and len(of_rank["said"]) == 1000 for of_rank in told)
+    assert all(isinstance(value, float) for value in told[0]["said"])
+
+
 @pytest.mark.slow
 def test_programs_that_depend_on_the_rank_or_are_sharded_are_refused_and_a_wrong_sum_is_noticed() -> None:
     names = ["reads rank", "draws by rank", "sharded", "hook", "collective"]

@@ -31,8 +31,9 @@ def run(ranks: int, folder: Path, what: str, *words: str) -> str:
         [sys.executable, str(PROGRAM), str(ranks), str(folder), what, *words],
         env={**kept, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()[-1]
+    said = [line for line in done.stdout.splitlines() if line.startswith(("DIGEST", "REFUSED"))]
+    assert len(said) == 1, done.stderr  # gloo may abort a rank afterwards, when the other one is gone already
+    return said[0]
 
 
 @pytest.mark.slow
@@ -108,15 +109,19 @@ def test_a_checkpoint_is_gone_on_from_and_its_predecessor_stays(one_rank: None, 
 
 
 def test_a_checkpoint_in_the_background_holds_the_state_of_the_call(one_rank: None, tmp_path: Path) -> None:
-    parts = make_parts()
+    average = torch.nn.Linear(2, 2)  # its state is an OrderedDict of its own memory
+    kept = average.weight.detach().clone()
+    parts = {**make_parts(), "scaler": average}
     train(parts, 1)
     pending = samerun.checkpoint.save_sharded(tmp_path, wait=False, **parts)
+    average.weight.data.zero_()
     later = train(parts, 3)
     assert pending is not None
     pending.wait()
     assert pending.is_done
-    parts = make_parts()
+    parts = {**make_parts(), "scaler": average}
     samerun.checkpoint.load_sharded(tmp_path, **parts)
+    assert torch.equal(average.weight, kept)
     assert train(parts, 3) == later
 
 

@@ -5,6 +5,7 @@ Both come from torch.distributed.checkpoint.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -87,12 +88,15 @@ def is_sharded(value: Any) -> bool:
 
 
 def detached_copy(value: Any) -> Any:
-    """A copy of tensors, on their devices and in their layout; through dicts and lists."""
+    """A copy of tensors, on their devices and in their layout; through dicts, lists and tuples."""
     if isinstance(value, torch.Tensor):
         return value.detach().clone()
     if isinstance(value, dict):
-        return {key: detached_copy(inner) for key, inner in value.items()} if type(value) is dict else value
-    return [detached_copy(inner) for inner in value] if type(value) is list else value
+        copied = copy.copy(value)  # also the versions that torch keeps beside a module's state
+        for key, inner in value.items():
+            copied[key] = detached_copy(inner)
+        return copied
+    return type(value)(map(detached_copy, value)) if type(value) in (list, tuple) else value
 
 
 def iterate_local_chunks(

@@ -1,7 +1,8 @@
 """Steps guarded by peers. Trials come as JSON, `[rank, kind, at, bit, how often]` each; results go as JSON, by trial.
 
 kind: "result", "gradient", "state", "collective", or "" for no fault; "reads rank", "draws by rank" for a program that
-is another one on each rank; "hook" with samerun's; "sharded". rank: -1 for all. How often: "once" or "always".
+is another one on each rank; "hook" with samerun's; "sharded"; "clean" for `at` steps, each of them checked.
+rank: -1 for all. How often: "once" or "always".
 """
 
 import contextlib
@@ -99,15 +100,16 @@ def train(rank, fault, on_mismatch, folder):
             fault.armed = False
         return loss.detach()
 
+    every, steps = (1, fault.at) if fault and fault.kind == "clean" else (2, STEPS)
     noise = samerun.stream("noise", rank="distinct")
-    guard = samerun.guard(model, opt, schedule, every=2, also="peer", on_mismatch=on_mismatch, folder=folder)
+    guard = samerun.guard(model, opt, schedule, every=every, also="peer", on_mismatch=on_mismatch, folder=folder)
     guard = guard if on_mismatch else None
     data = torch.Generator().manual_seed(20 + rank)
     said = []
     with warnings.catch_warnings(record=True) as caught, fault or contextlib.nullcontext():
         warnings.simplefilter("always")
         try:
-            for _ in range(STEPS):
+            for _ in range(steps):
                 x = torch.randn(5 + rank, 6, generator=data)
                 said.append((guard.step(step, x) if guard else step(x)).item())
         except samerun.SamerunError as error:
@@ -136,6 +138,7 @@ def run(rank, world, folder):
     if rank == 0:
         with open(f"{folder}/told", "w") as file:
             json.dump({"plain": alone, "trials": done}, file)
+    dist.barrier()
     dist.destroy_process_group()
 
 

@@ -76,6 +76,7 @@ def run(rank, world, store, folder, what, words):
     dist.all_gather_object(told, [mine, drawn, optimizer.param_groups[0]["lr"]])
     if rank == 0:
         print("DIGEST", told[:1] if "norm" not in words and "dropout" not in words else told, flush=True)
+    dist.barrier()
     dist.destroy_process_group()
 
 
