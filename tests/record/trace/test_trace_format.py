@@ -16,7 +16,7 @@ from xxhash import xxh3_64_intdigest, xxh3_128_digest
 from samerun.record.digests.digest import digest, digest_on_device, shape_seed
 from samerun.record.trace import format as f
 from samerun.record.trace.reader import Trace, TraceError
-from samerun.record.trace.writer import TraceWriter
+from samerun.record.trace.writer import FLUSH_EVENTS, TraceWriter
 
 # --- a reader that knows the page and nothing else -------------------------------------------------------
 
@@ -115,6 +115,7 @@ def trace(tmp_path: Path) -> Path:
     """A whole trace of two rounds of strings, places and events."""
     path = tmp_path / "main.trace"
     writer = TraceWriter(str(path), "main/loader1.worker0")
+    writer.flush_at = FLUSH_EVENTS  # as later in a trace; the first events have a block each
     writer.intern_string("größer \udc80 path")
     for number in (1, 2):
         write_events(writer, number)

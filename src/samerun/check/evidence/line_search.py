@@ -117,7 +117,7 @@ def count_events_before(events: list[Event], wanted: VariableEvent | None) -> in
 def find_variable_taking_result(differing: list[VariableEvent]) -> tuple[str, int, str] | None:
     """(file, line, name) of the variable that takes what a function returns in the first of these events.
 
-    It is set on the line that the function was called from; None if no variable is, as in `print(name())`.
+    It is set on the line that the function was called from; None if no variable is, as in `show(name())`.
     """
     taking = differing[0]
     for event in differing[1:]:
