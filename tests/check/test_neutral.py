@@ -61,6 +61,7 @@ def test_the_report_of_a_switch_that_is_wrong(tmp_path: Path) -> None:
     assert "Switches that should change nothing" in page and "polyline" in page
 
 
+@pytest.mark.slow
 def test_another_interpreter_rounds_and_portable_takes_it_away(tmp_path: Path) -> None:
     """The other one is a script that starts this one with torch's plain kernels, as another torch may have others."""
     other = tmp_path / "other"
@@ -99,6 +100,7 @@ def test_every_compiled_program() -> None:
     assert told.count("LINE") <= 2
 
 
+@pytest.mark.slow
 def test_a_program_that_differs_by_itself_is_not_called_wrong(tmp_path: Path) -> None:
     text = "import os, torch\nmodel = torch.nn.Linear(40, 1)\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
     text += "for step in range(2):\n    model(torch.randn(8, 40)).square().mean().backward()\n    optimizer.step()\n"
