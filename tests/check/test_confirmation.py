@@ -16,6 +16,7 @@ from samerun.record.config import WatchConfig
 from samerun.record.trace import format as f
 
 PARTED = SimpleNamespace(role="main", thread="main", ordinal=1)
+LATER = SimpleNamespace(role="main", thread="main", ordinal=2)
 NUMBER = itertools.count()
 BEHAVIOURS = {
     "depends": lambda value: f"of {value}" if value is not None else f"chance {next(NUMBER)}",
@@ -85,6 +86,24 @@ def test_where_unpinned_runs_agree_more_pinned_runs_must(results: str, runs: int
     suspect = Suspect("unseeded-python", "train.py", 1, (), 0, ("python",))
     certain = confirmation.confirm_by_experiment(program, situation, plan, suspect, "pinned-1", suspect.pins)  # type: ignore[arg-type]
     assert (certain, program.made) == ("aab" not in results[4:7], runs)
+
+
+@pytest.mark.parametrize(("longer", "certain"), [("b", False), ("aA" + "b", True)])
+def test_where_pinned_runs_differ_later_more_of_them_must_agree_before(longer: str, certain: bool) -> None:
+    class Program(RacingProgram):
+        """Runs that differ from a run of another letter early, and later from one whose letter is a capital."""
+
+        def compare_runs(self, a: Any, b: Any) -> Any:
+            early = a.result.lower() != b.result.lower()
+            return PARTED if early else None if a.result == b.result else LATER
+
+    program = Program("aA" + "b" + longer)
+    a = SimpleNamespace(exit_code=0, traces=SimpleNamespace(traces={}))
+    situation: Any = SimpleNamespace(a=a, b=SimpleNamespace(result="a"), difference=PARTED)
+    plan = Plan(("x",), ("x",), WatchConfig(folder=""))
+    suspect = Suspect("unseeded-python", "train.py", 1, (), 0, ("python",))
+    found = confirmation.confirm_by_experiment(program, situation, plan, suspect, "pinned-1", suspect.pins)  # type: ignore[arg-type]
+    assert found == certain
 
 
 def test_a_race_that_is_lost_later_is_the_same_race() -> None:

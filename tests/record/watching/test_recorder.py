@@ -504,6 +504,12 @@ def test_compiled_graphs_count_as_one_operator(tmp_path: Path) -> None:
     assert not outcome.operators("sin")
 
 
+def test_the_search_for_the_temporary_folder_is_not_recorded(tmp_path: Path) -> None:
+    program = "import random, tempfile\nrandom.seed(0)\ntempfile.gettempdir()\ntempfile.mkdtemp()\n"
+    outcome = run(program, tmp_path, environment={"TMPDIR": str(tmp_path)})
+    assert {event.line for event in outcome.events(f.ENTROPY, f.CREATE, f.DRAW)} == {4}
+
+
 # --- ends ------------------------------------------------------------------------------------------------
 
 

@@ -27,6 +27,8 @@ KINDS_THAT_MAY_AGREE = ("thread-race", "async-order", "nondeterministic-operator
 """Kinds that need not show in every run: more pinned runs are needed before they count as confirmed."""
 TRIALS_WITH_RACE = 5
 """So many pinned runs have to equal the first one where threads or ranks were seen to race: half of them may anyway."""
+TRIALS_IF_LATER = 3
+"""So many pinned runs have to equal the first one up to the difference, if they differ from it further behind."""
 MOST_EXPERIMENTS = 5
 """So many suspects, or lines of one source, are tested."""
 MOST_TRIALS = 20
@@ -126,14 +128,15 @@ class Experiment:
         return False
 
     def _stays_away_when_pinned_longer(self, agreeing_runs: int) -> bool:
-        """Whether more pinned runs are the same too, where unpinned runs were seen to agree by chance.
+        """Whether more pinned runs are the same too, where unpinned runs were seen to agree by chance, or pinned ones
+        differ at a later place: which place comes first may be chance.
 
         Ranks and threads that race give one of few results: a suspect that only shifts the moment at which they meet
         would otherwise be confirmed by two runs that happen to be alike.
         """
-        if not agreeing_runs or self.first is None or self.later is not None:
+        if self.first is None or not (agreeing_runs or self.later):
             return True
-        needed = compute_trials_for_rate(1 / (agreeing_runs + 1))
+        needed = compute_trials_for_rate(1 / (agreeing_runs + 1)) if agreeing_runs else TRIALS_IF_LATER
         return not any(
             self._runs_differ_early(self.first, self.run(self.pinned_plan, f"-longer{number + 1}"))
             for number in range(needed - self.trials)

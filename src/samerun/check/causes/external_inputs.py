@@ -8,6 +8,7 @@ from samerun.check.causes.cause import Cause
 from samerun.check.evidence.situation import Situation, Suspect, relative_event_distance
 from samerun.record import pins
 from samerun.record.trace import format as f
+from samerun.record.trace.run import RunTraces, select_events
 
 # The surroundings decide: locale, timezone, a variable, a folder.
 SURROUNDINGS = ("locale", "timezone", "allocator", "environment_noise", "working_directory", "home", "umask")
@@ -47,6 +48,8 @@ def find_data_changed_suspects(situation: Situation) -> list[Suspect]:
     for clue in situation.select_clues(f.FILE, f.LOAD, f.FACT):
         if clue.kind == f.LOAD and clue.source_location in opened:  # the same file, known there by its whole path
             continue
+        if clue.b is None and all(reads_file(run.traces, clue.kind, clue.a.text) for run in (situation.a, situation.b)):
+            continue  # in another order: the file was there in both runs
         asked = clue.kind == f.FACT
         if asked and (clue.b is None or not clue.a.name.startswith("os.path.") or clue.a.name[8:] not in FILE_QUERIES):
             continue
@@ -65,6 +68,11 @@ def find_data_changed_suspects(situation: Situation) -> list[Suspect]:
                     (pins.FOLDER,) if path else (), without=(path,) if path and (asked or clue.b is None) else ())
         )  # fmt: skip
     return found[:3]
+
+
+def reads_file(traces: RunTraces, kind: int, path: str) -> bool:
+    """Whether any process has an event of this kind about this file."""
+    return any(event.text == path for trace in traces.traces.values() for event in select_events(trace, (kind,)))
 
 
 def relative_path_or_empty_if_outside(path: str) -> str:

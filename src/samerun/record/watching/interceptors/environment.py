@@ -111,6 +111,20 @@ def intercept_temporary_names(recorder: Recorder, tempfile: Any) -> None:
 
     kind.__next__ = __next__
 
+    def wrap_search(original: Any) -> Any:
+        def find_default_folder_unrecorded(*args: Any, **kwargs: Any) -> Any:
+            # It tries folders with files of random names, which it removes: no result depends on them.
+            recorder.thread.inside_samerun += 1
+            try:
+                return original(*args, **kwargs)
+            finally:
+                recorder.thread.inside_samerun -= 1
+
+        return find_default_folder_unrecorded
+
+    if hasattr(tempfile, "_get_default_tempdir"):
+        wrap_attribute(tempfile, "_get_default_tempdir", wrap_search)
+
 
 def remove_leftover_of_earlier_run(path: str, recorder: Recorder) -> None:
     """Remove a file or folder that is older than this run: another process of this run may use one that is not."""
