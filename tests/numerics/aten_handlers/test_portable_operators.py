@@ -186,6 +186,12 @@ def test_transformers_without_gradients_take_the_same_steps() -> None:
         slow = layer.double()(x.double())
         torch.testing.assert_close(fast.double(), slow, rtol=1e-5, atol=1e-5)
         layer.float()
+    encoder = torch.nn.TransformerEncoder(layers[0], 2).eval()
+    padding = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
+    with samerun.portable(), Listening(), torch.no_grad():
+        padded = encoder(x, src_key_padding_mask=padding)
+        alone = encoder(x[1:, :3])
+    assert torch.equal(padded[1, :3], alone[0]), "padding does not leak"
     attention = torch.nn.MultiheadAttention(8, 2, batch_first=True).eval()
     with samerun.portable(), Listening(), torch.no_grad():
         found, weights = attention(x, x, x)
