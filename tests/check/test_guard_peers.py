@@ -75,12 +75,12 @@ def inject_faults(count: int, ranks: int, seed: int) -> None:
     assert not missed
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_faults_of_one_of_two_ranks_are_caught() -> None:
     inject_faults(10, 2, 0)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_faults_of_one_of_three_ranks_are_caught_and_the_rank_is_named() -> None:
     inject_faults(10, 3, 1)
 
@@ -99,7 +99,7 @@ def test_a_thousand_clean_steps_are_the_same_on_two_ranks(ranks: int) -> None:
     assert all(isinstance(value, float) for value in told[0]["said"])
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_programs_that_depend_on_the_rank_or_are_sharded_are_refused_and_a_wrong_sum_is_noticed() -> None:
     names = ["reads rank", "draws by rank", "sharded", "hook", "collective"]
     _, told = run_trials(2, [(-1, name, 2, 22, "once") for name in names])

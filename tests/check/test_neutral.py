@@ -61,7 +61,7 @@ def test_the_report_of_a_switch_that_is_wrong(tmp_path: Path) -> None:
     assert "Switches that should change nothing" in page and "polyline" in page
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_another_interpreter_rounds_and_portable_takes_it_away(tmp_path: Path) -> None:
     """The other one is a script that starts this one with torch's plain kernels, as another torch may have others."""
     other = tmp_path / "other"
@@ -79,7 +79,7 @@ def test_another_interpreter_rounds_and_portable_takes_it_away(tmp_path: Path) -
     assert "inside samerun.portable() both sides give the same bits" in result["detail"]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_inside_a_compiled_region_the_node_is_named(tmp_path: Path) -> None:
     text = (PROGRAMS / "compiled/loses_gradient.py").read_text(encoding="utf-8")
     (tmp_path / "train.py").write_text(text, encoding="utf-8")

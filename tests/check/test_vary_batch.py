@@ -64,20 +64,20 @@ def test_a_scale_of_the_whole_batch(tmp_path: Path) -> None:
     assert (first["variation"], first["operator"], first["module"]) == ("batch", "aten.amax.default", "Model")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_batch_norm_left_in_training_mode(tmp_path: Path) -> None:
     code, report = vary_batch(tmp_path, "portable", "left-in-train")
     assert (code, report["cause"]["line"]) == (1, line_of("self.layers(x)")), report
     assert "native_batch_norm" in report["cause"]["evidence"][0] and "layers.1" in report["cause"]["evidence"][0]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_clean_model_inside_portable(tmp_path: Path) -> None:
     code, report = vary_batch(tmp_path, "portable")
     assert (code, report["verdict"], report["variations"][0]["outcome"]) == (0, "same", "same"), report
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_program_gets_what_it_always_gets(tmp_path: Path) -> None:
     (tmp_path / "p.py").write_text(PROGRAM)
     done = samerun(["check", "--vary", "batch", "--save", "runs", "p.py", "portable", "left-in-train"], tmp_path)
@@ -86,7 +86,7 @@ def test_the_program_gets_what_it_always_gets(tmp_path: Path) -> None:
     assert len(texts) == 1, texts
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_program_that_only_trains_is_skipped(tmp_path: Path) -> None:
     code, report = vary_batch(tmp_path, "train")
     assert (code, report["variations"][0]["outcome"]) == (0, "skipped")

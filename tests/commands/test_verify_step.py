@@ -92,7 +92,7 @@ def test_a_machine_that_computes_something_else_is_found(trained: Path) -> None:
     assert people.returncode == 1 and "Step 5 differs on env" in people.stdout, people.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_trouble_is_trouble(trained: Path, tmp_path: Path) -> None:
     for options, said in (
         (["--step", "2", "train.py"], "step-00000002.pt holds no step"),

@@ -49,7 +49,7 @@ def test_with_portable_kernels_two_and_four_ranks_end_like_one() -> None:
     assert digest(4, "portable") == one != digest(1, "hook"), "torch's own kernels would show nothing"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_with_portable_kernels_two_ranks_end_like_one() -> None:
     assert digest(1, "portable") == digest(2, "portable", "0.01", "resume")
 

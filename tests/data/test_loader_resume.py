@@ -380,7 +380,7 @@ def test_a_training_ends_with_the_same_bits_wherever_it_is_killed(stop: int, tmp
     assert len(ends) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_gloo_ranks_see_the_same_global_batches(tmp_path: Path) -> None:
     found = []
     for world in (1, 2, 4):

@@ -36,7 +36,7 @@ def run(ranks: int, folder: Path, what: str, *words: str) -> str:
     return said[0]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_resumed_training_goes_on_exactly_on_as_many_ranks_and_on_others(tmp_path: Path) -> None:
     saved = run(2, tmp_path, "save", "hook")
     assert saved.startswith("DIGEST")
@@ -158,7 +158,7 @@ for number in range(10**6):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_save_that_is_killed_leaves_a_whole_checkpoint(one_rank: None, tmp_path: Path) -> None:
     draws, numbers = random.Random(0), []
     for _ in range(6):

@@ -37,7 +37,7 @@ def printed(threads: int, **variables: str) -> str:
     ).stdout  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_threads_instructions_and_levels_change_no_bit() -> None:
     found = printed(1)
     assert len(found.splitlines()) > len(CASES)

@@ -89,7 +89,7 @@ def test_other_libraries_stay_preloaded() -> None:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_seed_from_native_code_is_named_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(PROGRAM.replace("USED", "first"))
     code, report = check(["--vary", "rerun", "train.py"], tmp_path)
