@@ -252,7 +252,7 @@ def find_decisive_reading_by_pinning(
     """
     likeliest = readings[0]
     source = likeliest.pins[0]
-    lines = list({(s.file, s.line): s for s in reversed(readings)}.values())[::-1][:MOST_EXPERIMENTS]
+    lines = list_likeliest_by_line(readings)[:MOST_EXPERIMENTS]
     if len(lines) > 1 and not confirm_by_experiment(
         search, situation, plan, likeliest, f"pinned-{source}", likeliest.pins
     ):
@@ -274,7 +274,7 @@ def find_decisive_line_of_several(
     Both ends of a duration are such lines, and generators whose numbers meet in one operator. A line that can be left
     free is left out. `suspects`: lines that read one source, the likeliest first.
     """
-    needed = list({(s.file, s.line): s for s in reversed(suspects)}.values())[::-1]
+    needed = list_likeliest_by_line(suspects)
     name = f"pinned-{suspects[0].pins[0].partition('@')[0]}-lines"
 
     def make_experiment(some: Sequence[Suspect]) -> Experiment:
@@ -292,3 +292,8 @@ def find_decisive_line_of_several(
     lines = ", ".join(f"{os.path.basename(each.file)}:{each.line}" for each in needed[1:])
     why = f"the difference goes only if this line and {lines} are held still together"
     return replace(needed[0], evidence=(*needed[0].evidence, why), certain=True)
+
+
+def list_likeliest_by_line(suspects: Sequence[Suspect]) -> list[Suspect]:
+    """The likeliest suspect at each line, of suspects of which the likeliest come first."""
+    return list({(s.file, s.line): s for s in reversed(suspects)}.values())[::-1]

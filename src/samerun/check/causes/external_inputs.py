@@ -45,10 +45,11 @@ FILE_QUERIES = ("exists", "lexists", "isfile", "isdir", "getsize")
 def find_data_changed_suspects(situation: Situation) -> list[Suspect]:
     found = []
     opened = {clue.source_location for clue in situation.select_clues(f.FILE)}
+    in_both = list_files_read(situation.a.traces) & list_files_read(situation.b.traces)
     for clue in situation.select_clues(f.FILE, f.LOAD, f.FACT):
         if clue.kind == f.LOAD and clue.source_location in opened:  # the same file, known there by its whole path
             continue
-        if clue.b is None and all(reads_file(run.traces, clue.kind, clue.a.text) for run in (situation.a, situation.b)):
+        if clue.b is None and (clue.kind, clue.a.text) in in_both:
             continue  # in another order: the file was there in both runs
         asked = clue.kind == f.FACT
         if asked and (clue.b is None or not clue.a.name.startswith("os.path.") or clue.a.name[8:] not in FILE_QUERIES):
@@ -70,9 +71,10 @@ def find_data_changed_suspects(situation: Situation) -> list[Suspect]:
     return found[:3]
 
 
-def reads_file(traces: RunTraces, kind: int, path: str) -> bool:
-    """Whether any process has an event of this kind about this file."""
-    return any(event.text == path for trace in traces.traces.values() for event in select_events(trace, (kind,)))
+def list_files_read(traces: RunTraces) -> set[tuple[int, str]]:
+    """(kind of event, path) of every file that a process of the run opened, loaded or asked about."""
+    kinds = f.FILE, f.LOAD, f.FACT
+    return {(event.kind, event.text) for trace in traces.traces.values() for event in select_events(trace, kinds)}
 
 
 def relative_path_or_empty_if_outside(path: str) -> str:
