@@ -93,12 +93,19 @@ static watch_status digest_operands(watcher_t *watcher, PyObject *operator, even
     if (determine_phase_and_location_id(watcher, event->tensors, event->count, &phase, &event->location_id) < 0)
         return STATUS_ERROR;
     event->flags = phase;
-    PyObject *joined = PyBytes_FromStringAndSize(NULL, DIGEST_BYTES * event->count);
-    PyObject *written = slot_is_true(operator, operator_at.in_place) ? PyTuple_GET_ITEM(args, 0) : NULL;
-    if (!joined) return STATUS_ERROR;
+    bool overwrites = slot_is_true(operator, operator_at.overwrites);
+    bool writes_first = overwrites || slot_is_true(operator, operator_at.in_place);
+    PyObject *written = writes_first && PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, 0) : NULL;
+    Py_ssize_t used = 0; /* inputs: what is overwritten is none */
     for (Py_ssize_t i = 0; i < event->count; i++) {
+        if (event->tensors[i] == written) event->written_record = event->records[i];
+        used += !overwrites || event->tensors[i] != written;
+    }
+    PyObject *joined = PyBytes_FromStringAndSize(NULL, DIGEST_BYTES * used);
+    if (!joined) return STATUS_ERROR;
+    for (Py_ssize_t i = 0, at = 0; i < event->count; i++) {
         PyObject *record = event->records[i];
-        if (event->tensors[i] == written) event->written_record = record;
+        if (overwrites && event->tensors[i] == written) continue;
         long writer = slot_number(record, storage_at.last_writer);
         if (writer != thread && writer >= 0) event->flags |= host.flag_foreign_write;
         PyObject *digest = digest_input(watcher, event->tensors[i], record);
@@ -108,10 +115,10 @@ static watch_status digest_operands(watcher_t *watcher, PyObject *operator, even
             Py_DECREF(joined);
             return STATUS_ERROR;
         }
-        memcpy(PyBytes_AS_STRING(joined) + DIGEST_BYTES * i, PyBytes_AS_STRING(digest), DIGEST_BYTES);
+        memcpy(PyBytes_AS_STRING(joined) + DIGEST_BYTES * at++, PyBytes_AS_STRING(digest), DIGEST_BYTES);
         Py_DECREF(digest);
     }
-    if (!event->count) event->flags |= host.flag_no_inputs;
+    if (!used) event->flags |= host.flag_no_inputs;
     watch_status status = xxh3_64(joined, &event->inputs);
     Py_DECREF(joined);
     if (status < 0) return status;
@@ -246,8 +253,7 @@ static watch_status digest_results_and_append_event(watcher_t *watcher, PyObject
             digest = try_digest_fresh_sequence(watcher, out);
             if (!digest && PyErr_Occurred()) return STATUS_ERROR;
         }
-    } else if (slot_is_true(operator, operator_at.in_place) && out == PyTuple_GET_ITEM(args, 0) &&
-               event->written_record) {
+    } else if (event->written_record && out == PyTuple_GET_ITEM(args, 0)) {
         if (!(digest = digest_written(watcher, out, event->written_record))) return STATUS_ERROR;
     }
     if (!digest) return record_results_in_python(watcher, operator, event, args, kwargs, out);
@@ -288,9 +294,8 @@ static PyObject *find_fast_path_operator(watcher_t *watcher, PyObject *func) {
     PyObject *key = PyLong_FromVoidPtr(func), *found = NULL;
     if (key) found = PyDict_GetItemWithError(watcher->operators, key);
     Py_XDECREF(key);
-    if (!found || slot_is_true(found, operator_at.allocates) || slot_is_true(found, operator_at.overwrites) ||
-        slot_is_true(found, operator_at.random))
-        return NULL;
+    if (!found || slot_is_true(found, operator_at.allocates) || slot_is_true(found, operator_at.random)) return NULL;
+    if (slot_is_true(found, operator_at.overwrites) && !slot_is_true(found, operator_at.overwrites_first)) return NULL;
     if (slot_number(watcher->state, state_at.inside_samerun)) return NULL;
     PyObject *watched = PyObject_CallNoArgs(host.function_mode); /* a mode that would see us read attributes */
     Py_XDECREF(watched);                                         /* True and False are never freed */

@@ -36,6 +36,7 @@ watch_status resolve_slot_offsets(void) {
     FIND(operator_at, host.WatchedOperator, allocates);
     FIND(operator_at, host.WatchedOperator, random);
     FIND(operator_at, host.WatchedOperator, overwrites);
+    FIND(operator_at, host.WatchedOperator, overwrites_first);
     FIND(operator_at, host.WatchedOperator, writes_nothing);
     FIND(operator_at, host.WatchedOperator, in_place);
     FIND(operator_at, host.WatchedOperator, name_id);

@@ -54,7 +54,7 @@ typedef struct {
     Py_ssize_t step_location_id; /* of ThreadState */
 } state_slots_t;
 typedef struct {
-    Py_ssize_t silent, allocates, random, overwrites, writes_nothing, in_place, name_id, name;
+    Py_ssize_t silent, allocates, random, overwrites, overwrites_first, writes_nothing, in_place, name_id, name;
     Py_ssize_t call; /* of WatchedOperator */
 } operator_slots_t;
 typedef struct {

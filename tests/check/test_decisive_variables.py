@@ -170,7 +170,7 @@ def find(folder: Path, monkeypatch: pytest.MonkeyPatch, differing: str, causes: 
     def first(a: Any, b: Any, passed_over: Any = ()) -> DifferingVariable | None:
         left = [name for name in differing if name not in b.held and name not in {v.variable for v in passed_over}]
         line = differing.index(left[0]) + 1 if left else 0
-        return DifferingVariable("train.py", line, left[0], ("train.py", line, left[0])) if left else None
+        return DifferingVariable("train.py", line, left[0], (("train.py", line, left[0]),)) if left else None
 
     monkeypatch.setattr(variable_experiments, "find_first_differing_variable", first)
     monkeypatch.setattr(variable_experiments, "variable_may_affect_results", lambda *_: True)

@@ -101,7 +101,7 @@ def test_a_result_is_held_in_the_variable_that_takes_it(tmp_path: Path) -> None:
     )
     found = find_first_differing_variable(saved, held)
     assert found is not None and (found.variable, found.line) == ("bucket()", saved.line("bucket"))
-    assert found.taken_by == (str(saved.script), saved.line("place"), "place")
+    assert found.holders == ((str(saved.script), saved.line("place"), "place"),)
 
 
 class Box:

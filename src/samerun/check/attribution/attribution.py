@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from samerun.base.records import Fix, FoundCause
 from samerun.base.source_edits import make_source_patch
-from samerun.check.attribution import confirmation, native_entropy
+from samerun.check.attribution import native_entropy
 from samerun.check.attribution.confirmation import (
     MOST_EXPERIMENTS,
     confirm_by_experiment,
@@ -19,6 +18,13 @@ from samerun.check.attribution.confirmation import (
     with_suspect_sources_pinned,
 )
 from samerun.check.attribution.draw_experiments import find_decisive_draw
+from samerun.check.attribution.value_measurement import (
+    AttributionSearch,
+    get_kept_value_paths,
+    make_plans_keeping_values,
+    measure_kept_values,
+    rerun_and_measure_difference,
+)
 from samerun.check.attribution.variable_experiments import (
     DecisiveVariable,
     VariableExperiments,
@@ -41,15 +47,11 @@ from samerun.check.evidence.trace_signs import (
 )
 from samerun.check.evidence.value_differences import (
     ElementDifference,
-    choose_snapshot_steps,
-    compare_saved_tensors,
-    measure_step_differences,
 )
 from samerun.check.execution.runner import Run
 from samerun.check.plan import Plan, Variation
 from samerun.check.variations.memory import why_aslr_cannot_be_disabled
 from samerun.record import pins
-from samerun.record.config import TensorCapture
 from samerun.record.trace import format as f
 
 MOST_LINE_TRACES = 3
@@ -82,14 +84,6 @@ class AttributedCause:
     suspect: Suspect | None = None
     variation: str = ""
     """The variation that makes the difference, several joined by +; "" where the program differs by itself."""
-
-
-class AttributionSearch(confirmation.ExperimentRunner, Protocol):
-    """The part of `Search` that attribution uses."""
-
-    def measure_and_record_growth(self, steps: tuple[int, ...], a: Run, b: Run) -> None: ...
-    @property
-    def skip_values(self) -> bool: ...
 
 
 def attribute_rerun_difference_by_experiments(
@@ -165,9 +159,11 @@ def attribute_by_line_trace(
         certain = not why_aslr_cannot_be_disabled() and confirm_by_experiment(
             search, situation, plan, suspect, "pinned-addresses", suspect.pins
         )
-        found = find_decisive_variable_in_followed_runs(search, situation, (plan, plan), True) if certain else None
+        found = (
+            find_decisive_variable_in_followed_runs(search, situation, (plan, plan), True, True) if certain else None
+        )
         if found is not None:
-            line, why, certain = found.variable, found.evidence, found.certain
+            line, why, certain = found[0].variable, found[0].evidence, found[0].certain
         suspect = replace(suspect, file=line.file, line=line.line, evidence=why, certain=certain and found is not None)
         return make_attributed_cause(suspect, elements)
     drawn = native_entropy.find_last_native_draw_suspect(run, line)
@@ -188,17 +184,21 @@ def attribute_variation_difference(
     # only thing that differs between them. What remains open is the line, which is why suspects are varied one by one.
     plan, varied = situation.a.plan, situation.b.plan
     kind = variation.cause if variation is not None else "unknown"
-    elements = rerun_and_measure_difference(search, situation, plan, varied)
-    user_variable = (
-        attribute_vary_env_difference(search, situation, elements)
-        if variation is not None and variation.group == "own"
-        else None
-    )
-    if user_variable is not None:
-        return user_variable
+
+    is_own = variation is not None and variation.group == "own"
+    measured = rerun_and_measure_difference(search, situation, plan, varied) if is_own else None
+
+    def attribute_to(suspect: Suspect, others: Sequence[Suspect] = ()) -> AttributedCause:
+        elements = measured if is_own else rerun_and_measure_difference(search, situation, plan, varied)
+        return make_attributed_cause(suspect, elements, others)
+
+    if is_own:
+        user_variable = attribute_vary_env_difference(search, situation, measured)
+        if user_variable is not None:
+            return user_variable
     branch = find_last_bits_branch_suspect(situation) if kind in ROUNDING_CAUSES else None
     if branch is not None:
-        return make_attributed_cause(branch, elements, [s for s in find_suspects(situation) if s.kind == kind])
+        return attribute_to(branch, [s for s in find_suspects(situation) if s.kind == kind])
     kinds = KINDS_OF_VARIATION_CAUSE.get(kind, (kind,))
     if any(s.kind == "environment-variable" for s in find_suspects(situation)):
         kinds = ("environment-variable",)
@@ -215,43 +215,48 @@ def attribute_variation_difference(
         decisive_seed = find_decisive_seed(search, situation, matching)
         matching, certain = [decisive_seed] if decisive_seed is not None else [], True
     if matching and (certain or source):
-        return make_attributed_cause(replace(matching[0], certain=certain), elements, matching[1:])
+        return attribute_to(replace(matching[0], certain=certain), matching[1:])
     # Names of temporary files, and moments that are only logged, would differ first.
     pinned = (pins.ENTROPY,) if variation is not None and variation.name == "clock" else (pins.ENTROPY, pins.CLOCK)
     named = plan.with_added_pins(*pinned), varied.with_added_pins(*pinned)
-    decisive = find_decisive_variable_in_followed_runs(search, situation, named, kind == "object-id")
-    if decisive is not None:
+    followed = find_decisive_variable_in_followed_runs(search, situation, named, kind == "object-id", is_own)
+    if followed is not None:
+        decisive, elements = followed
         line, why = decisive.variable, decisive.evidence
         rivals = [Suspect(kind, each.file, each.line, (each.evidence,), 0) for each in decisive.rivals]
         kind = matching[0].kind if matching else kind
         suspect = Suspect(kind, line.file, line.line, why, 0, certain=decisive.certain)
-        return make_attributed_cause(suspect, elements, rivals)
+        return make_attributed_cause(suspect, measured if is_own else elements, rivals)
     if matching:
-        return make_attributed_cause(replace(matching[0], certain=False), elements, matching[1:])
+        return attribute_to(replace(matching[0], certain=False), matching[1:])
     event = situation.difference.event
     file, line_number = (event.file, event.line) if event is not None else ("", 0)
     why = ("the line is where the difference first shows",)
     if kind == "object-id" and (by_id := first_line_using_id_or_zero(file)):
         line_number, why = by_id, ("the first line that uses id()",)
     certain = variation is not None and kind not in KINDS_SHOWING_ELSEWHERE
-    return make_attributed_cause(Suspect(kind, file, line_number, why, 0, certain=certain), elements)
+    return attribute_to(Suspect(kind, file, line_number, why, 0, certain=certain))
 
 
 def find_decisive_variable_in_followed_runs(
-    search: AttributionSearch, situation: Situation, plans: tuple[Plan, Plan], by_chance: bool
-) -> DecisiveVariable | None:
-    """The variable that makes the difference between runs of two plans, if one does.
+    search: AttributionSearch, situation: Situation, plans: tuple[Plan, Plan], by_chance: bool, measured: bool = False
+) -> tuple[DecisiveVariable, ElementDifference | None] | None:
+    """The variable that makes the difference between runs of two plans, if one does; and how far apart the values are.
 
-    `by_chance`: some runs of both agree, as addresses are not always in another order.
+    `by_chance`: some runs of both agree, as addresses are not always in another order. `measured`: the values were
+    compared before.
     """
+    followed: tuple[Plan, ...] = tuple(plan.with_watch(trace_lines=True) for plan in plans)
+    keeping = None if measured else make_plans_keeping_values(search, situation, followed)
     for _ in range(MOST_LINE_TRACES if by_chance else 1):
         a, b = (
-            search.run_and_record(plan.with_watch(trace_lines=True), f"followed-{letter}", ("lines",))
-            for letter, plan in zip("ab", plans, strict=True)
+            search.run_and_record(plan, f"followed-{letter}", ("lines",))
+            for letter, plan in zip("ab", keeping or followed, strict=True)
         )
         if search.compare_runs(a, b) is not None and find_first_differing_variable(a, b) is not None:
-            experiments = VariableExperiments(search, situation, plans, by_chance)
-            return experiments.find_decisive_variable((a, b))
+            found = VariableExperiments(search, situation, plans, by_chance).find_decisive_variable((a, b))
+            elements = measure_kept_values(search, situation, (a, b)) if found is not None and keeping else None
+            return (found, elements) if found is not None else None
     return None
 
 
@@ -259,8 +264,7 @@ def attribute_vary_env_difference(
     search: AttributionSearch, situation: Situation, elements: ElementDifference | None
 ) -> AttributedCause | None:
     """What a variable given with --vary-env changes: the batch size or the number of draws; None if neither."""
-    folder = situation.a.folder.parent
-    batch = find_row_count_suspect(situation, (folder / "kept-a.bin", folder / "kept-b.bin"))
+    batch = find_row_count_suspect(situation, get_kept_value_paths(situation))
     if batch is not None:
         return make_attributed_cause(batch, elements)
     compiled = find_compiled_draws_suspect(situation)
@@ -303,41 +307,6 @@ def find_suspects_that_differ_when_varied_alone(
         if search.compare_runs(situation.a, run) is not None:
             hits.append(suspect)
     return hits
-
-
-def rerun_and_measure_difference(
-    search: AttributionSearch, situation: Situation, plan_a: Plan, plan_b: Plan
-) -> ElementDifference | None:
-    """How far apart the results of the first differing operator are: both plans run again and save them.
-
-    The same runs save parameters after some steps, so that the report can say how the difference grows.
-    """
-    if search.skip_values:
-        return None
-    difference = situation.difference
-    event = difference.a
-    same_operator = (
-        event is not None and difference.b is not None and difference.ordinal and difference.what != "operator"
-    )
-    steps = choose_snapshot_steps(measure_step_differences(situation.a, situation.b))
-    if not same_operator and not steps:
-        return None
-    kept = []
-    ordinal_b = difference.ordinal_b or difference.ordinal
-    for name, plan, ordinal in (("kept-a", plan_a, difference.ordinal), ("kept-b", plan_b, ordinal_b)):
-        plan = plan.with_watch(snapshot_steps=steps)
-        if not same_operator:
-            plan = plan.with_watch(depth="steps", operator_window=None)
-        if same_operator and event is not None:
-            path = situation.a.folder.parent / f"{name}.bin"
-            path.unlink(missing_ok=True)  # of another search of this check
-            plan = plan.with_watch(capture=TensorCapture(difference.role, event.thread, ordinal, str(path)))
-        kept.append(search.run_and_record(plan, name, ("values",)))
-    search.measure_and_record_growth(steps, kept[0], kept[1])
-    if not same_operator or event is None:
-        return None
-    folder = situation.a.folder.parent
-    return compare_saved_tensors(folder / "kept-a.bin", folder / "kept-b.bin", event.line)
 
 
 def rerun_and_find_differing_variable(

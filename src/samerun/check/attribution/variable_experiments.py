@@ -69,6 +69,8 @@ class VariableExperiments:
     """Held in vain: the difference stayed."""
     unheld: list[DifferingVariable] = field(default_factory=list)
     """They could not be held, and may be the cause."""
+    pairs: int = 0
+    """How many pairs of runs were made."""
 
     def find_decisive_variable(self, runs: tuple[Run, Run]) -> DecisiveVariable | None:
         """`runs`: of both plans, with their lines followed. None if no variable that differs makes the difference."""
@@ -81,20 +83,33 @@ class VariableExperiments:
                 if self.unheld:
                     break
                 return self._make_decisive_variable(found, "the first operator that differs is on this line")
-            names = [*held, found.taken_by] if found.taken_by is not None else []
-            pair = self._run_held(names, len(self.innocent) + len(self.unheld) + 1) if names else None
+            pair, holders = self._run_with_line_held(held, found.holders)
             if pair is None:
                 if variable_may_affect_results(list_user_files(runs[0].traces), found.file, found.line, found.variable):
                     self.unheld.append(found)
                 else:
                     self.innocent.append(found)
-            elif self._difference_disappears(pair, names):
-                decisive = self._make_decisive_variable(found, "", pair, names[-1:])
+            elif self._difference_disappears(pair):
+                decisive = self._make_decisive_variable(found, "", pair, holders)
                 return put_at_writing_line(decisive, find_writing_line(*runs, found.index))
             else:
                 self.innocent.append(found)
-                held, runs = names, pair
+                held, runs = [*held, *holders], pair
         return self._make_decisive_variable(self.unheld[0]) if self.unheld else None
+
+    def _run_with_line_held(
+        self, held: Sequence[Variable], holders: Sequence[Variable]
+    ) -> tuple[tuple[Run, Run] | None, Sequence[Variable]]:
+        """Runs with all that differs from a line on held, or the first of it if all cannot be; and what was held.
+
+        It is the line that matters: the loop variable of a comprehension, for one, is used up before it can be held.
+        """
+        for some in dict.fromkeys((tuple(holders), tuple(holders[:1]))) if holders else ():
+            self.pairs += 1
+            pair = self._run_held([*held, *some], self.pairs)
+            if pair is not None:
+                return pair, some
+        return None, ()
 
     def _run_held(self, variables: Sequence[Variable], number: int) -> tuple[Run, Run] | None:
         """The first plan with these variables saved and the second with them held; None if they could not be."""
@@ -109,8 +124,8 @@ class VariableExperiments:
         is_held = held.exit_code == saved.exit_code and not (folder / NOT_HELD).exists()
         return (saved, held) if is_held else None
 
-    def _difference_disappears(self, pair: tuple[Run, Run], variables: Sequence[Variable]) -> bool:
-        """Whether runs with these variables held are the same up to where the difference was."""
+    def _difference_disappears(self, pair: tuple[Run, Run]) -> bool:
+        """Whether runs with some variables held are the same up to where the difference was."""
         if self._differs_early(pair):
             return False
         for _ in range(TRIALS_BY_CHANCE - 1 if self.by_chance else 0):
@@ -138,7 +153,9 @@ class VariableExperiments:
         if why:
             evidence.append(why)
         if pair is not None:
-            evidence.append(f"with `{names[0][2]}` held at its values in the other run, the difference goes")
+            whose = "its" if len(names) == 1 else "their"
+            listed = " and ".join(f"`{name}`" for _, _, name in names)
+            evidence.append(f"with {listed} held at {whose} values in the other run, the difference goes")
             if self.innocent and not self._suffices_alone(pair, names):
                 evidence[-1] += ", once the variables before it are held as well"
                 return DecisiveVariable(variable, False, tuple(evidence), (*self.unheld, *self.innocent))

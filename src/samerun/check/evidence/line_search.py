@@ -23,8 +23,9 @@ class DifferingVariable:
     file: str
     line: int
     variable: str
-    taken_by: tuple[str, int, str] | None = field(default=None, compare=False)
-    """(file, line, name) of the variable that holds the value: this one, or the one that takes what is returned."""
+    holders: tuple[tuple[str, int, str], ...] = field(default=(), compare=False)
+    """(file, line, name) of the variables that hold what differs from this line on: this one and others that the line
+    sets. What is returned is held by the variable that takes it."""
     index: int = field(default=0, compare=False)
     """Of the event in the first run's trace."""
 
@@ -73,8 +74,13 @@ def find_first_differing_variable(
     differing = list_differing_variable_events(one, other)
     for at, (event, end_event) in enumerate(differing):
         if not any(DifferingVariable(event.file, n, event.name) in passed_over for n in (event.line, 0)):
-            taken_by = find_variable_taking_result([each for each, _ in differing[at:]])
-            return DifferingVariable(event.file, event.line, event.name, taken_by, end_event)
+            rest = [each for each, _ in differing[at:]]
+            taking = [
+                find_variable_taking_result(rest[n:])
+                for n, each in enumerate(rest) if (each.file, each.line) == (event.file, event.line)
+            ]  # fmt: skip
+            holders = tuple(dict.fromkeys(one for one in taking if one is not None))
+            return DifferingVariable(event.file, event.line, event.name, holders, end_event)
     return None
 
 

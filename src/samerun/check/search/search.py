@@ -17,6 +17,7 @@ from samerun.base.records import (
     Verdict,
 )
 from samerun.check.attribution import attribution
+from samerun.check.attribution.value_measurement import rerun_and_measure_difference
 from samerun.check.evidence.results import results_agree
 from samerun.check.evidence.situation import Situation
 from samerun.check.evidence.trace_signs import has_no_sign_of_race
@@ -283,7 +284,7 @@ class Search:
                 return self.finish_and_make_report(DIFFERENT, *hidden)
             plan = situation.a.plan
             found = attribution.attribute_by_line_trace(
-                self, situation, attribution.rerun_and_measure_difference(self, situation, plan, plan)
+                self, situation, rerun_and_measure_difference(self, situation, plan, plan)
             )
         return self.finish_and_make_report(DIFFERENT, situation, found)
 

@@ -55,7 +55,7 @@ class WatchedOperator:
 
     __slots__ = (
         "allocates", "async_argument", "asynchronous", "call", "func", "in_place", "name", "name_id", "only_moves",
-        "overwrites", "random", "scratch_output", "silent", "writes_nothing", "written_arguments",
+        "overwrites", "overwrites_first", "random", "scratch_output", "silent", "writes_nothing", "written_arguments",
     )  # fmt: skip
 
     def __init__(self, func: Any, random_tag: Any, plain_call: Any) -> None:
@@ -90,6 +90,10 @@ class WatchedOperator:
         first_alone = [at for at, _ in self.written_arguments] == [0]
         self.in_place = first_alone and not self.asynchronous and not self.overwrites
         """Writes into its first argument only, and returns it."""
+        self.overwrites_first = (
+            first_alone and not self.asynchronous and self.overwrites and str(schema.arguments[0].type) == "Tensor"
+        )
+        """Writes into its first argument only, one tensor, and what that held before does not matter."""
         if self.asynchronous:
             self._set_collective_writes(schema)
 
