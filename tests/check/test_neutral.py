@@ -46,6 +46,7 @@ def test_every_program() -> None:
     assert told.count("LINE") <= 3
 
 
+@pytest.mark.slow
 def test_the_report_of_a_switch_that_is_wrong(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text((PROGRAMS / "label_smoothing.py").read_text(encoding="utf-8"), encoding="utf-8")
     done = samerun(["check", "--neutral-env", "SIDE=a,b", "--json", "r.json", "--html", "r.html", "train.py"], tmp_path)

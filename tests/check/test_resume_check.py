@@ -102,6 +102,7 @@ def test_bad_interruptions(tmp_path: Path, options: list[str], words: str) -> No
     assert done.returncode == 2 and words in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_program_that_fails_when_taken_up(tmp_path: Path) -> None:
     done = samerun(["check", "--vary", "none", "--kill", "5", PROGRAM, "--fail-on-resume"], tmp_path)
     assert (

@@ -56,7 +56,7 @@ def test_a_clean_program_is_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=() if name in ("hash_seed", "memory") else pytest.mark.exhaustive)
+        pytest.param(name, marks={"memory": pytest.mark.slow, "hash_seed": ()}.get(name, pytest.mark.exhaustive))
         for name in sorted(LEAKS)
     ],
 )
@@ -118,6 +118,7 @@ def test_own_variable(tmp_path: Path) -> None:
     assert report["cause"]["line"] == 2
 
 
+@pytest.mark.slow
 def test_a_varied_run_that_fails_is_a_difference(tmp_path: Path) -> None:
     program = "import torch\nx = torch.ones(2)\nassert hash('a') != 0 and hash('name') % 2 == hash('name') % 2\n"
     program += "import sys, os\nsys.exit(0 if os.environ['PYTHONHASHSEED'] == '1' else 4)\n"

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 from portable_ranks import digest, part
 from repository_paths import SUPPORT
@@ -16,6 +17,7 @@ PROGRAM = SUPPORT / "portable_ranks.py"
 WORLD = 3
 
 
+@pytest.mark.slow
 def test_sums_over_ranks_are_in_ascending_rank(tmp_path: Path) -> None:
     running = [
         subprocess.Popen(
