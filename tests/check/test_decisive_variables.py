@@ -122,13 +122,36 @@ def test_what_another_module_reads_or_draws_is_named_there(name: str, tmp_path: 
     assert (cause["kind"], cause["file"], cause["line"], cause["certain"]) == (kind, "seeding.py", wrong, True), cause
 
 
-def line_of_cause(program: str, folder: Path) -> tuple[int, dict[str, Any]]:
+ZONE = """
+import datetime
+print("zone", os.environ.get("TZ", "none"))
+numbers = [datetime.datetime.fromtimestamp(10_000 * n).hour for n in range(7)]  # WRONG
+"""
+TERMINAL = """
+print("user", os.environ["USER"])
+torch.manual_seed(len(os.environ["TERM"]))  # WRONG
+numbers = torch.rand(7).tolist()
+"""
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("program", "variation"), [(ZONE, "timezone"), (TERMINAL, "environment_noise")])
+def test_a_variable_of_the_environment_that_is_only_printed_is_not_named(
+    program: str, variation: str, tmp_path: Path
+) -> None:
+    distance, cause = line_of_cause(program, tmp_path, "environment-variable", f"rerun,{variation}")
+    assert (distance, cause["certain"]) == (0, True), cause
+
+
+def line_of_cause(
+    program: str, folder: Path, kind: str = "hash-order", varied: str = "rerun,hash_seed"
+) -> tuple[int, dict[str, Any]]:
     """How far from the line with the hazard the report names one, and the cause."""
     text = BEGIN + program + END
     (folder / "train.py").write_text(text.replace("  # WRONG", ""))
     wrong = next(n for n, line in enumerate(text.splitlines(), 1) if "# WRONG" in line)
-    _, report = check(["--vary", "rerun,hash_seed", "train.py"], folder, OMP_NUM_THREADS="1")
-    assert report["cause"]["kind"] == "hash-order", report
+    _, report = check(["--vary", varied, "train.py"], folder, OMP_NUM_THREADS="1")
+    assert report["cause"]["kind"] == kind, report
     return abs(report["cause"]["line"] - wrong), report["cause"]
 
 

@@ -55,6 +55,15 @@ class DataReplay:
 
 
 @dataclass(frozen=True)
+class HeldEnvironment:
+    """Variables of the environment that are read at one line with other values than they have; None: as if not set."""
+
+    file: str
+    line: int
+    values: dict[str, str | None]
+
+
+@dataclass(frozen=True)
 class HeldVariables:
     """Save the values of variables (`keep`), or give them those of another run: see record.watching.held_variables.
 
@@ -114,6 +123,7 @@ class WatchConfig:
     """Seconds from one reading of a pinned clock to the next."""
     varied_line: tuple[str, str, int] | None = None
     """(variation, file, line): this variation (listing, memory, clock) acts only at this line."""
+    held_environment: HeldEnvironment | None = None
     unvaried_lines: tuple[tuple[str, str, int], ...] = ()
     """(variation, file, line): lines at which that variation does not act."""
     hash_rows: bool = False
@@ -180,6 +190,8 @@ class WatchConfig:
             held = raw["held_variables"]
             names = tuple((file, line, name) for file, line, name in held["variables"])
             raw["held_variables"] = HeldVariables(held["folder"], held["keep"], names)
+        if raw.get("held_environment"):
+            raw["held_environment"] = HeldEnvironment(**raw["held_environment"])
         if raw.get("numbers"):
             asked = raw["numbers"]
             raw["numbers"] = NumbersRequest(

@@ -13,7 +13,7 @@ import torch
 from watched_program import run
 
 from samerun.check.evidence.line_search import find_first_differing_variable
-from samerun.record.config import HeldVariables
+from samerun.record.config import HeldEnvironment, HeldVariables
 from samerun.record.digests.variable_digests import digest_variable
 from samerun.record.watching.held_variables import NOT_HELD, CannotHold, ObjectPool, describe, rebuild
 
@@ -102,6 +102,21 @@ def test_a_result_is_held_in_the_variable_that_takes_it(tmp_path: Path) -> None:
     found = find_first_differing_variable(saved, held)
     assert found is not None and (found.variable, found.line) == ("bucket()", saved.line("bucket"))
     assert found.holders == ((str(saved.script), saved.line("place"), "place"),)
+
+
+READS = """
+import os
+print(os.environ.get("COLOUR", "none"), os.getenv("LOST", "none"))  # held
+print(os.environ.get("COLOUR", "none"))
+"""
+
+
+def test_the_environment_is_held_at_one_line(tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(READS)
+    held = HeldEnvironment(str(script), 3, {"COLOUR": "red", "LOST": None})
+    done = run(script, tmp_path / "held", environment={"COLOUR": "blue", "LOST": "found"}, held_environment=held)
+    assert done.stdout.decode().split("\n")[:2] == ["red none", "blue"]
 
 
 class Box:

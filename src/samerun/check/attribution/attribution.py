@@ -28,6 +28,7 @@ from samerun.check.attribution.value_measurement import (
 from samerun.check.attribution.variable_experiments import (
     DecisiveVariable,
     VariableExperiments,
+    find_decisive_environment_read,
     find_decisive_seed,
     is_seed_suspect,
 )
@@ -204,13 +205,15 @@ def attribute_variation_difference(
         kinds = ("environment-variable",)
     matching = [s for s in find_suspects(situation) if s.kind in kinds]
     source = VARIED_AT_LINE.get(variation.name, "") if variation is not None else ""
-    # one of several variables that were read: which one matters is open
-    certain = len(matching) == 1 or all(s.kind != "environment-variable" for s in matching)
+    certain = True
     if source and len(matching) > 1:
         alone = find_suspects_that_differ_when_varied_alone(
             search, situation, varied, matching[:MOST_LINES_VARIED], source
         )
         matching, certain = alone or matching, bool(alone)
+    elif kinds == ("environment-variable",):
+        decisive_read = find_decisive_environment_read(search, situation, matching)
+        matching, certain = [decisive_read] if decisive_read is not None else matching, decisive_read is not None
     if matching and is_seed_suspect(matching[0]):
         decisive_seed = find_decisive_seed(search, situation, matching)
         matching, certain = [decisive_seed] if decisive_seed is not None else [], True

@@ -25,7 +25,7 @@ from samerun.check.execution.runner import Run
 from samerun.check.plan import Plan
 from samerun.record import pins
 from samerun.record.comparison.compare import Difference
-from samerun.record.config import HeldVariables
+from samerun.record.config import HeldEnvironment, HeldVariables
 from samerun.record.watching.held_variables import NOT_HELD
 
 MOST_VARIABLES = 6
@@ -33,6 +33,7 @@ MOST_VARIABLES = 6
 TRIALS_BY_CHANCE = 4
 """How many runs with the variable held must be the same, where those without would be by chance."""
 MOST_SEEDS = 4
+"""So many lines that seed, or that read the environment, are tested."""
 Variable = tuple[str, int, str]
 
 
@@ -206,6 +207,23 @@ def find_decisive_seed(search: VariableRunner, situation: Situation, suspects: S
         )
         if not any(is_early_difference(search.compare_runs(first, other), situation) for other in others):
             return suspect
+    return None
+
+
+def find_decisive_environment_read(
+    search: VariableRunner, situation: Situation, suspects: Sequence[Suspect]
+) -> Suspect | None:
+    """The first line that reads variables of the environment such that the difference goes if it reads those of the
+    other run; None if none does: libraries read them too."""
+    control, varied = situation.a.plan, situation.b.plan
+    names = {name for plan in (control, varied) for name in plan.environment}
+    values = {name: control.environment.get(name, os.environ.get(name)) for name in (*sorted(names), "HOME", "PWD")}
+    for number, suspect in enumerate(suspects[:MOST_SEEDS], 1):
+        held = HeldEnvironment(suspect.file, suspect.line, values)
+        run = search.run_and_record(varied.with_watch(held_environment=held), f"read-{number}", ("environment",))
+        if not is_early_difference(search.compare_runs(situation.a, run), situation):
+            why = "if this line reads what it reads in the other run, the difference goes"
+            return replace(suspect, evidence=(*suspect.evidence, why), certain=True)
     return None
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from samerun.record import pins
-from samerun.record.config import CONFIG_VARIABLE
+from samerun.record.config import CONFIG_VARIABLE, to_original_path
 from samerun.record.trace import format as f
 from samerun.record.watching import stack_frames
 from samerun.record.watching.interceptor import Interceptor, wrap_attribute
@@ -23,10 +23,23 @@ def intercept_environment_reads(recorder: Recorder, os: Any) -> None:
     """Wrap the one method that `environ[...]`, `environ.get` and `getenv` all come to."""
     kind = type(os.environ)
     original = kind.__getitem__
+    held = recorder.config.held_environment
+
+    def read_or_hold(self: Any, key: Any) -> Any:
+        if held is None or key not in held.values or recorder.thread.inside_samerun:
+            return original(self, key)
+        user_line = stack_frames.find_user_line()
+        file = to_original_path(user_line.file, recorder.config.copied_folder)
+        if (file, user_line.line) != (held.file, held.line):
+            return original(self, key)
+        value = held.values[key]
+        if value is None:
+            raise KeyError(key)
+        return value
 
     def getitem(self: Any, key: Any) -> Any:
         try:
-            value = original(self, key)
+            value = read_or_hold(self, key)
         except KeyError:
             record_read(key, b"")
             raise
