@@ -125,6 +125,8 @@ class Launcher:
     package: str = "torch"
 
 
+LONGEST = 1800.0
+"""Seconds that a check may take: Ray starts a dozen processes for each of its runs."""
 PYTHON = ("--", sys.executable, "-m")
 LAUNCHERS = {
     "torchrun": Launcher(
@@ -157,9 +159,10 @@ def test_a_launched_program_is_checked(name: str, tmp_path: Path) -> None:
     (tmp_path / "srun.py").write_text(SRUN)
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf/config.yaml").write_text("seed: 0\nsteps: 2\nmodel:\n  width: 3\n")
-    code, report = check(["--vary", "rerun,hash_seed", *launcher.words], tmp_path, **QUIET)
+    arguments = ["--vary", "rerun,hash_seed", *launcher.words]
+    code, report = check(arguments, tmp_path, LONGEST, **QUIET)
     assert (code, report["verdict"]) == (0, "same"), report
-    code, report = check(["--vary", "rerun,hash_seed", *launcher.words], tmp_path, HAZARD="1", **QUIET)
+    code, report = check(arguments, tmp_path, LONGEST, HAZARD="1", **QUIET)
     assert code == 1, report
     cause = report["cause"]
     line = launcher.program.splitlines().index("        return float(np.random.default_rng().random())  # WRONG") + 1

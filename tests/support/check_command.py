@@ -15,17 +15,19 @@ LINE_TOLERANCE = 2
 """So many lines a cause may be off: a statement's condition, or the head of its loop."""
 
 
-def samerun(arguments: list[str], cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def samerun(
+    arguments: list[str], cwd: Path, timeout: float = 600, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """Run the command line; output is captured as text."""
     return subprocess.run(
         [sys.executable, "-m", "samerun", *arguments],
-        cwd=cwd, capture_output=True, text=True, env={**os.environ, **environment}, timeout=600, check=False,
+        cwd=cwd, capture_output=True, text=True, env={**os.environ, **environment}, timeout=timeout, check=False,
     )  # fmt: skip
 
 
-def check(arguments: list[str], cwd: Path, **environment: str) -> tuple[int, dict[str, Any]]:
+def check(arguments: list[str], cwd: Path, timeout: float = 600, **environment: str) -> tuple[int, dict[str, Any]]:
     """(exit code, report) of `samerun check`. Fails with the program's words when there is no report."""
-    done = samerun(["check", "--quiet", "--json", "-", *arguments], cwd, **environment)
+    done = samerun(["check", "--quiet", "--json", "-", *arguments], cwd, timeout, **environment)
     try:
         return done.returncode, json.loads(done.stdout)
     except ValueError:
