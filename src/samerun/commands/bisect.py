@@ -269,7 +269,10 @@ def bisect_packages(program: ProgramRuns, good: str, bad: str, ignored: Sequence
     if kept and not program.quiet:
         echo_escaped(f"samerun: installed here, so they stay in all runs: {', '.join(kept)}", err=True)
     if not changes:
-        raise SamerunError("Both receipts have the same packages.", hint="Try --over settings, or --over commits.")
+        what = "Both receipts have the same packages"
+        if kept:
+            what = f"The packages of the receipts differ only where this environment decides: {', '.join(kept)}"
+        raise SamerunError(f"{what}.", hint="Try --over settings, or --over commits.")
 
     def run_state(count: int) -> ComparedRun | None:
         folders = []
