@@ -653,6 +653,7 @@ COLLECTIVES = """
     gathered.tan()
     names = [str(os.getpid())]
     dist.broadcast_object_list(names)
+    dist.barrier()
     dist.destroy_process_group()
 """
 
@@ -665,3 +666,35 @@ def test_reads_before_a_collective_was_waited_for_are_known(tmp_path: Path) -> N
     assert undefined["aten.exp.default"] is False  # the last one: `other` is only read by its collective
     assert not undefined["aten.cos.default"] and not undefined["aten.tan.default"]
     assert [event.name for event in outcome.events(f.OPERATOR) if "broadcast" in event.name] == []
+
+
+STARTED_RANKS = """
+import os, subprocess, sys
+rank = sys.argv[1] if len(sys.argv) > 1 else ""
+if not rank:  # rank 1 computes first
+    started = [subprocess.Popen([sys.executable, __file__, one]) for one in "01"]
+    assert [process.wait() for process in started] == [0, 0]
+else:
+    import torch
+    import torch.distributed as dist
+    if rank == "1":
+        torch.ones(1).exp()
+        open("first", "w").close()
+    while not os.path.exists("first"):
+        pass
+    if rank == "0":
+        torch.ones(1).sin()
+    dist.init_process_group("gloo", init_method=f"file://{os.getcwd()}/store", rank=int(rank), world_size=2)
+    dist.barrier()
+    dist.destroy_process_group()
+"""
+
+
+@pytest.mark.slow
+def test_processes_that_are_started_at_once_are_known_by_their_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ranks = run(STARTED_RANKS, tmp_path / "traces")
+    assert set(ranks.traces.traces) == {"rank0", "rank1"}
+    assert ranks.operators("sin", role="rank0") and ranks.operators("exp", role="rank1")

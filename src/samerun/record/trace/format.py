@@ -71,6 +71,8 @@ KIND_NAMES = {
     SKIPPED: "skipped", MEMORY: "memory", DOUBLE: "double",
 }  # fmt: skip
 
+RANK_OF_PROCESS = "torch.distributed rank"
+"""Name of the fact that tells a process's rank in the default group, as text."""
 POOL_THREAD = "pool"
 """Role of pool threads. Which one runs a task is a race, so their events are compared as a set."""
 

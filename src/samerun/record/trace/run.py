@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,8 +47,15 @@ class Event:
         return bool(self.flags & f.UNSEEDED)
 
 
+NUMBERED_BY_ARRIVAL = re.compile(r"(.*/)?(sub|main)(~\d+)?", re.DOTALL)
+"""Roles of processes that were started as commands: the number says which of them was the first to compute."""
+
+
 class RunTraces:
     """All traces in one folder, by the role of their process.
+
+    A process that would be numbered by arrival is known by its rank if it told one, as a launcher starts its workers
+    at once.
 
     The traces of killed processes are read as far as they go. `failures`: what could not be recorded, for people.
     Raises TraceError for a damaged trace.
@@ -63,8 +71,26 @@ class RunTraces:
                 continue
             trace = Trace(path)
             self.traces[trace.role] = trace
-            if trace.failure:
-                self.failures.append(f"{trace.role}: {trace.failure}")
+        self._name_processes_by_rank()
+        self.failures += [f"{role}: {trace.failure}" for role, trace in self.traces.items() if trace.failure]
+
+    def _name_processes_by_rank(self) -> None:
+        """Give a process that is numbered by arrival, and its children, a role by the rank that it told."""
+        traces = dict(self.traces)
+        for numbered, trace in traces.items():
+            match = NUMBERED_BY_ARRIVAL.fullmatch(numbered)
+            alone = numbered == "main" and "main~1" not in traces
+            if match is None or alone or f.RANK_OF_PROCESS not in trace.strings:
+                continue
+            facts = [event for event in select_events(trace, (f.FACT,)) if event.name == f.RANK_OF_PROCESS]
+            named = f"{match[1] or ''}rank{facts[0].text}" if facts and facts[0].text.isdecimal() else numbered
+            if named in self.traces:
+                continue
+            for role in [role for role in self.traces if role == numbered or role.startswith(f"{numbered}/")]:
+                moved = self.traces.pop(role)
+                moved.role = named + role[len(numbered) :]
+                self.traces[moved.role] = moved
+        self.traces = dict(sorted(self.traces.items(), key=lambda item: (item[0] != "main", item[0])))
 
     @property
     def main(self) -> Trace | None:

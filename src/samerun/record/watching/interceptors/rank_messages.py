@@ -59,8 +59,16 @@ def watch_rank_messages(recorder: Recorder, module: Any) -> None:
 
         return look
 
+    def wrap_init(original: Any) -> Any:
+        def init_process_group(*args: Any, **kwargs: Any) -> None:
+            original(*args, **kwargs)
+            recorder.emit_host_event(f.FACT, f.RANK_OF_PROCESS, aux=str(module.get_rank()))
+
+        return init_process_group
+
     package = sys.modules.get("torch.distributed")
-    for name, wrap in (*((name, wrap_collective) for name in _OF_OBJECTS), ("recv", wrap_recv)):
+    wrapping = [*((name, wrap_collective) for name in _OF_OBJECTS), ("recv", wrap_recv)]
+    for name, wrap in (*wrapping, ("init_process_group", wrap_init)):
         original = getattr(module, name, None)
         wrap_attribute(module, name, wrap)
         if original is not None and getattr(package, name, None) is original:  # loaded before recording began
