@@ -127,6 +127,15 @@ import datetime
 print("zone", os.environ.get("TZ", "none"))
 numbers = [datetime.datetime.fromtimestamp(10_000 * n).hour for n in range(7)]  # WRONG
 """
+THREADS = """
+count = torch.get_num_threads()  # WRONG
+torch.manual_seed(count)
+numbers = torch.rand(7).tolist()
+"""
+PARTS = """
+parts = torch.get_num_threads()  # WRONG
+numbers = [float(part.sum() * (n + 1)) for n, part in enumerate(torch.arange(12.0).chunk(parts))]
+"""
 TERMINAL = """
 print("user", os.environ["USER"])
 torch.manual_seed(len(os.environ["TERM"]))  # WRONG
@@ -135,11 +144,19 @@ numbers = torch.rand(7).tolist()
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(("program", "variation"), [(ZONE, "timezone"), (TERMINAL, "environment_noise")])
-def test_a_variable_of_the_environment_that_is_only_printed_is_not_named(
-    program: str, variation: str, tmp_path: Path
+@pytest.mark.parametrize(
+    ("program", "variation", "kind"),
+    [
+        (ZONE, "timezone", "environment-variable"),  # it is printed before
+        (TERMINAL, "environment_noise", "environment-variable"),
+        (THREADS, "threads", "thread-count"),  # no operator rounds otherwise
+        (PARTS, "threads", "thread-count"),
+    ],
+)
+def test_settings_of_the_machine_are_named_where_results_depend_on_them(
+    program: str, variation: str, kind: str, tmp_path: Path
 ) -> None:
-    distance, cause = line_of_cause(program, tmp_path, "environment-variable", f"rerun,{variation}")
+    distance, cause = line_of_cause(program, tmp_path, kind, f"rerun,{variation}")
     assert (distance, cause["certain"]) == (0, True), cause
 
 
@@ -150,7 +167,7 @@ def line_of_cause(
     text = BEGIN + program + END
     (folder / "train.py").write_text(text.replace("  # WRONG", ""))
     wrong = next(n for n, line in enumerate(text.splitlines(), 1) if "# WRONG" in line)
-    _, report = check(["--vary", varied, "train.py"], folder, OMP_NUM_THREADS="1")
+    _, report = check(["--vary", varied, "train.py"], folder, OMP_NUM_THREADS="2")
     assert report["cause"]["kind"] == kind, report
     return abs(report["cause"]["line"] - wrong), report["cause"]
 

@@ -53,7 +53,6 @@ from samerun.check.execution.runner import Run
 from samerun.check.plan import Plan, Variation
 from samerun.check.variations.memory import why_aslr_cannot_be_disabled
 from samerun.record import pins
-from samerun.record.trace import format as f
 
 MOST_LINE_TRACES = 3
 """How often two runs are traced line by line to find where they part."""
@@ -70,7 +69,9 @@ KINDS_OF_VARIATION_CAUSE = {"worker-count": ("worker-seed", "worker-count")}
 VARIED_AT_LINE = {"listing_order": "listing", "clock": "clock", "memory": "memory"}
 """Variations that can act at one line alone or leave it out, and their names inside the recorded process."""
 MOST_LINES_VARIED = 6
-KINDS_SHOWING_ELSEWHERE = ("hash-order", "object-id", "listing-order", "environment-variable", "time")
+KINDS_SHOWING_ELSEWHERE = (
+    "hash-order", "object-id", "listing-order", "environment-variable", "time", "thread-count", "cpu-capability",
+)  # fmt: skip
 """Kinds whose hazard usually stands before the line where the difference first shows."""
 
 
@@ -137,7 +138,7 @@ def attribute_rerun_difference_by_experiments(
         if found is not None:
             return make_attributed_cause(found, rerun_and_measure_difference(search, situation, plan, plan), others)
     pinned_environment = {"address_layout", "hash_seed", "listing_order", "memory"}
-    if not pinned_environment <= pinned_variation_names and not has_same_inputs_but_other_outputs(situation):
+    if not pinned_environment <= pinned_variation_names and not situation.has_same_inputs_but_other_outputs:
         return None
     return attribute_by_line_trace(search, situation, rerun_and_measure_difference(search, situation, plan, plan))
 
@@ -197,7 +198,8 @@ def attribute_variation_difference(
         user_variable = attribute_vary_env_difference(search, situation, measured)
         if user_variable is not None:
             return user_variable
-    branch = find_last_bits_branch_suspect(situation) if kind in ROUNDING_CAUSES else None
+    may_round = kind == "batch-size" or situation.has_same_inputs_but_other_outputs
+    branch = find_last_bits_branch_suspect(situation) if kind in ROUNDING_CAUSES and may_round else None
     if branch is not None:
         return attribute_to(branch, [s for s in find_suspects(situation) if s.kind == kind])
     kinds = KINDS_OF_VARIATION_CAUSE.get(kind, (kind,))
@@ -206,7 +208,7 @@ def attribute_variation_difference(
     matching = [s for s in find_suspects(situation) if s.kind in kinds]
     source = VARIED_AT_LINE.get(variation.name, "") if variation is not None else ""
     certain = True
-    if source and len(matching) > 1:
+    if source:
         alone = find_suspects_that_differ_when_varied_alone(
             search, situation, varied, matching[:MOST_LINES_VARIED], source
         )
@@ -217,7 +219,7 @@ def attribute_variation_difference(
     if matching and is_seed_suspect(matching[0]):
         decisive_seed = find_decisive_seed(search, situation, matching)
         matching, certain = [decisive_seed] if decisive_seed is not None else [], True
-    if matching and (certain or source):
+    if matching and certain:
         return attribute_to(replace(matching[0], certain=certain), matching[1:])
     # Names of temporary files, and moments that are only logged, would differ first.
     pinned = (pins.ENTROPY,) if variation is not None and variation.name == "clock" else (pins.ENTROPY, pins.CLOCK)
@@ -321,18 +323,6 @@ def rerun_and_find_differing_variable(
         for letter, plan in (("a", plan_a), ("b", plan_b))
     )
     return find_first_differing_variable(run_a, run_b), run_b
-
-
-def has_same_inputs_but_other_outputs(situation: Situation) -> bool:
-    """Whether an operator gave other outputs for the same inputs, so that the environment has no part in it.
-
-    An operator without tensor inputs wrote to a tensor of another shape, and the environment may be why.
-    """
-    event = situation.difference.a
-    undefined = f.NO_INPUTS | f.UNINITIALISED | f.INEXACT  # not all inputs are compared
-    if situation.difference.what != "outputs" or event is None or event.flags & undefined:
-        return False
-    return event.kind == f.OPERATOR
 
 
 def make_attributed_cause(

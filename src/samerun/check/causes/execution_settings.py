@@ -14,8 +14,8 @@ from samerun.record.watching.batch_invariance.report import BatchDependence
 # The number of threads decides the last bits.
 def find_thread_count_suspects(situation: Situation) -> list[Suspect]:
     event = situation.difference.a
-    if situation.variation != "threads" or event is None:
-        return []
+    if situation.variation != "threads" or event is None or not situation.has_same_inputs_but_other_outputs:
+        return []  # torch.get_num_threads() may also be a seed, or the number of parts of something
     why = f"{event.name} at line {event.line} gives other bits with one thread"
     return [Suspect("thread-count", event.file, event.line, (why,), 0.0, certain=True)]
 
@@ -32,7 +32,7 @@ THREAD_COUNT = Cause(
 # The instructions a kernel is made of decide the last bits.
 def find_cpu_capability_suspects(situation: Situation) -> list[Suspect]:
     event = situation.difference.a
-    if situation.variation != "cpu_capability" or event is None:
+    if situation.variation != "cpu_capability" or event is None or not situation.has_same_inputs_but_other_outputs:
         return []
     why = f"{event.name} at line {event.line} gives other bits with other instructions"
     return [Suspect("cpu-capability", event.file, event.line, (why,), 0.0, certain=True)]

@@ -51,6 +51,18 @@ class Situation:
     resume_difference: ResumeDifference | None = None
     """With the variation `resume`: the steps in which the two part."""
 
+    @property
+    def has_same_inputs_but_other_outputs(self) -> bool:
+        """Whether an operator gave other outputs for the same inputs, so that the cause lies in how it computes.
+
+        An operator without tensor inputs wrote to a tensor of another shape, and the environment may be why.
+        """
+        event = self.difference.a
+        undefined = f.NO_INPUTS | f.UNINITIALISED | f.INEXACT  # not all inputs are compared
+        if self.difference.what != "outputs" or event is None or event.flags & undefined:
+            return False
+        return event.kind == f.OPERATOR
+
     def find_checkpoint_line(self) -> tuple[str, int]:
         """Where the checkpoint was last saved, else where it is loaded; ("", 0) if torch does neither."""
         role = self.difference.role
