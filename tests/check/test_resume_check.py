@@ -68,7 +68,7 @@ def test_settings_of_ones_own(tmp_path: Path) -> None:
     assert code == 0 and "interrupted after step 4" in of_resume(report)["detail"]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_program_that_takes_nothing_up(tmp_path: Path) -> None:
     (tmp_path / "p.py").write_text(
         "import torch\nw = torch.ones(2, requires_grad=True)\no = torch.optim.SGD([w], 0.1)\n"

@@ -76,8 +76,9 @@ def test_planted_hazards_are_named(hazard: Hazard, tmp_path: Path) -> None:
     assert abs(cause["line"] - line) <= LINE_TOLERANCE, cause
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("how", ["ddp", "fsdp"])
+@pytest.mark.parametrize(
+    "how", [pytest.param("ddp", marks=pytest.mark.exhaustive), pytest.param("fsdp", marks=pytest.mark.slow)]
+)
 def test_a_rank_that_computes_wrong_is_named_on_all(how: str, tmp_path: Path) -> None:
     results = []
     for words in ([how], [how, "1"]):

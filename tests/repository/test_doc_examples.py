@@ -59,8 +59,11 @@ def test_an_example_runs(example: str, tmp_path: Path) -> None:
     run(["-c", example], tmp_path)
 
 
+IN_NOTEBOOKS = {"README.md": (), "docs/deterministic.md": pytest.mark.slow, "docs/receipts.md": pytest.mark.slow}
+
+
 @pytest.mark.parametrize(
-    "page", [pytest.param(page, marks=() if page == "README.md" else pytest.mark.slow) for page in PAGES]
+    "page", [pytest.param(page, marks=IN_NOTEBOOKS.get(page, pytest.mark.exhaustive)) for page in PAGES]
 )
 def test_the_examples_of_a_page_are_cells_of_a_notebook(page: str, tmp_path: Path) -> None:
     cells = tmp_path / "cells"

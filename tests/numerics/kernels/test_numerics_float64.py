@@ -218,9 +218,10 @@ def odd_and_random_values(count: int) -> np.ndarray[Any, Any]:
     return np.concatenate([ends, any_bits, few_bits(generator, count), generator.uniform(-40, 40, count)])
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not library.is_available(), reason="the C library was not built")
-@pytest.mark.parametrize("flags", ["", "-O0"])
+@pytest.mark.parametrize(
+    "flags", [pytest.param("", marks=pytest.mark.exhaustive), pytest.param("-O0", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("compiler", COMPILERS)
 def test_every_compiler_gives_the_same_bits(compiler: str, flags: str, tmp_path: Path) -> None:
     built, ours = build_library(tmp_path, compiler, *flags.split()), library.load_library_or_none()

@@ -219,7 +219,9 @@ def attribute_variation_difference(
     if matching and is_seed_suspect(matching[0]):
         decisive_seed = find_decisive_seed(search, situation, matching)
         matching, certain = [decisive_seed] if decisive_seed is not None else [], True
-    if matching and certain:
+    if kind in KINDS_OF_VARIATION_CAUSE:  # the lines are those of workers, of which no experiment tests one alone
+        certain = len({(suspect.file, suspect.line) for suspect in matching}) == 1
+    if matching and (certain or kind in KINDS_OF_VARIATION_CAUSE):
         return attribute_to(replace(matching[0], certain=certain), matching[1:])
     # Names of temporary files, and moments that are only logged, would differ first.
     pinned = (pins.ENTROPY,) if variation is not None and variation.name == "clock" else (pins.ENTROPY, pins.CLOCK)
