@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import math
 import re
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from samerun.record.comparison.streams import Array
 from samerun.record.trace import format as f
-from samerun.record.trace.reader import Trace
+from samerun.record.trace.reader import EVENT_DTYPE, Trace
 from samerun.record.trace.run import select_events
 
 PROCESS_STARTED = "Process.start"
@@ -29,25 +31,33 @@ class Exchanges:
     That is the operator which carries it, right behind its event.
     """
 
-    sent: dict[str, list[int]] = field(default_factory=dict)
-    received: dict[str, list[int]] = field(default_factory=dict)
+    sent: dict[str, Array] = field(default_factory=dict)
+    received: dict[str, Array] = field(default_factory=dict)
 
     def count_before(self, index: int) -> int:
         """How many there were before an event."""
         both = {id(ends): ends for ends in (*self.sent.values(), *self.received.values())}
-        return sum(bisect_left(ends, index) for ends in both.values())
+        return sum(int(np.searchsorted(ends, index)) for ends in both.values())
 
 
 def read_exchanges(trace: Trace) -> Exchanges:
+    """The collectives and messages of a process. Ranks may be many, and each may have a great number of them."""
+    at, parts, ends = 0, [np.empty(0, EVENT_DTYPE)], [np.empty(0, np.int64)]
+    for chunk in trace.iter_event_chunks():
+        where = np.flatnonzero(chunk["kind"] == f.COLLECTIVE)
+        parts.append(chunk[where])
+        ends.append(where + at + np.minimum(chunk["inputs"][where], MOST_EVENTS_BEHIND).astype(np.int64))
+        at += len(chunk)
+    events, last = np.concatenate(parts), np.concatenate(ends)
     found = Exchanges()
-    for event in select_events(trace, (f.COLLECTIVE,)):
-        end = event.index + min(event.inputs, MOST_EVENTS_BEHIND)
-        if event.name != f.RECEIVES:
-            found.sent.setdefault(event.text, []).append(end)
-        if event.name == f.RECEIVES:
-            found.received.setdefault(event.text, []).append(end)
-        elif event.name != f.SENDS:  # in a collective everybody sends and receives
-            found.received[event.text] = found.sent[event.text]
+    kinds = np.stack([events["name"], events["aux"]], axis=1)
+    for name_id, text_id in np.unique(kinds, axis=0).tolist():
+        name, text = trace.string_or_empty(name_id), trace.string_or_empty(text_id)
+        own = np.sort(last[(kinds[:, 0] == name_id) & (kinds[:, 1] == text_id)])
+        if name != f.RECEIVES:
+            found.sent[text] = own
+        if name != f.SENDS:  # in a collective everybody sends and receives
+            found.received[text] = own
     return found
 
 
@@ -70,7 +80,7 @@ def _spread(differences: Mapping[str, int], exchanges: Mapping[str, Exchanges]) 
         role = waiting.popleft()
         begin = min(differences.get(role, math.inf), reached.get(role, math.inf) + 1)
         for who, ends in exchanges[role].sent.items() if role in exchanges else ():
-            number = bisect_left(ends, begin)
+            number = int(np.searchsorted(ends, begin))
             if number >= min(len(ends), first_sent.get(who, len(ends))):
                 continue
             first_sent[who] = number
