@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from samerun.record.trace import format as f
-from samerun.record.watching import collectives
+from samerun.record.watching import collectives, stack_frames
 from samerun.record.watching.interceptor import Interceptor, wrap_attribute
 from samerun.record.watching.recorder import Recorder
 
@@ -25,6 +25,9 @@ OBJECTS = -1
 """In place of a tag, for objects sent to one rank."""
 ANY_SOURCE = "torch.distributed.recv"
 """Name of the event that a message came from a rank which the program did not name."""
+STORE = "torch.distributed.Store."
+"""What the names of events begin with where a store answers by which rank asked first."""
+_OF_STORES = ("add", "compare_set", "queue_pop")
 
 
 def watch_rank_messages(recorder: Recorder, module: Any) -> None:
@@ -58,6 +61,15 @@ def watch_rank_messages(recorder: Recorder, module: Any) -> None:
 
         return recv
 
+    def wrap_store(original: Any) -> Any:
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            value = original(self, *args, **kwargs)
+            if stack_frames.is_called_by_user():
+                recorder.emit_host_event(f.COMPLETION, STORE + original.__name__, value=repr(value).encode())
+            return value
+
+        return call
+
     def wrap_wait(original: Any) -> Any:
         def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
             result = original(self, *args, **kwargs)
@@ -79,6 +91,9 @@ def watch_rank_messages(recorder: Recorder, module: Any) -> None:
         wrap_attribute(module, name, wrap)
         if original is not None and getattr(package, name, None) is original:  # loaded before recording began
             setattr(package, name, getattr(module, name))
+    store = getattr(module, "Store", None)
+    for name in _OF_STORES if store is not None else ():
+        wrap_attribute(store, name, wrap_store)
     work = getattr(module, "Work", None)
     if work is not None:
         wrap_attribute(work, "wait", wrap_wait)
