@@ -665,3 +665,22 @@ def test_reads_before_a_collective_was_waited_for_are_known(tmp_path: Path) -> N
     assert undefined["aten.exp.default"] is False  # the last one: `other` is only read by its collective
     assert not undefined["aten.cos.default"] and not undefined["aten.tan.default"]
     assert [event.name for event in outcome.events(f.OPERATOR) if "broadcast" in event.name] == []
+
+
+CHECKPOINTED = """
+import torch
+from torch.distributed.checkpoint.state_dict import get_state_dict
+
+model = torch.nn.Linear(3, 2)
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+before = get_state_dict(model, optimizer)
+for _ in range(2):
+    optimizer.zero_grad()
+    model(torch.ones(4, 3)).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_steps_that_only_make_an_optimizer_state_are_none(tmp_path: Path) -> None:
+    """torch.distributed.checkpoint steps with zeros before it loads: a resumed training would have one step more."""
+    assert [event.inputs for event in run(CHECKPOINTED, tmp_path).events(f.STEP)] == [1, 2]
