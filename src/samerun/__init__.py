@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from samerun.control.rng.seeding import register_rng, seed_everything, unregister_rng
     from samerun.control.rng.state import get_rng_state, load_state_dict, set_rng_state, state_dict
     from samerun.control.streams.stream import stream
+    from samerun.control.tensor_parallel import tp_comm_hook
     from samerun.data.checkpoint import checkpoint
     from samerun.numerics.dispatch.portable import portable
     from samerun.numerics.verification.portable_equal import portable_equal
@@ -82,6 +83,7 @@ _WHERE = {
     "set_rng_state": "samerun.control.rng.state",
     "state_dict": "samerun.control.rng.state",
     "stream": "samerun.control.streams.stream",
+    "tp_comm_hook": "samerun.control.tensor_parallel",
     "unregister_rng": "samerun.control.rng.seeding",
 }
 
@@ -124,6 +126,7 @@ __all__ = [
     "set_rng_state",
     "state_dict",
     "stream",
+    "tp_comm_hook",
     "unregister_rng",
 ]
 

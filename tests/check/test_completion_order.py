@@ -11,6 +11,7 @@ from check_command import check
 from watched_program import run
 
 from samerun.check.evidence.trace_signs import has_no_sign_of_race
+from samerun.record.trace import format as f
 
 WAYS = """\
 import asyncio, time
@@ -164,3 +165,21 @@ def test_a_loader_that_hands_over_what_is_ready_is_a_sign_of_a_race(
         tmp_path,
     )
     assert has_no_sign_of_race(done.traces) is clean
+
+
+STORES = """\
+import torch.distributed as dist
+store = dist.HashStore()
+dist.init_process_group("gloo", store=dist.PrefixStore("of torch", store), rank=0, world_size=1)  # it counts, too
+print(store.add("next", 2), dist.PrefixStore("mine", store).add("next", 1), store.compare_set("first", "", "me"))
+print(store.get("first"))
+dist.destroy_process_group()
+"""
+
+
+def test_what_a_store_answers_to_whoever_is_first_is_recorded(tmp_path: Path) -> None:
+    found = run(STORES, tmp_path)
+    assert found.stdout == run(STORES, tmp_path / "plain", watched=False).stdout == b"2 1 b'me'\nb'me'\n"
+    events = [event for event in found.events(f.COMPLETION) if event.name.startswith("torch.distributed.Store.")]
+    assert [event.name.rsplit(".")[-1] for event in events] == ["add", "add", "compare_set"]
+    assert all(event.line == 4 and event.direct for event in events)

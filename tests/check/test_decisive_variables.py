@@ -207,7 +207,7 @@ def find(folder: Path, monkeypatch: pytest.MonkeyPatch, differing: str, causes: 
     """(name, certain, rivals) of the decisive variable; None if there is none."""
     program = Variables(differing, causes, cannot_be_held)
 
-    def first(a: Any, b: Any, passed_over: Any = ()) -> DifferingVariable | None:
+    def first(a: Any, b: Any, passed_over: Any = (), role: str = "main") -> DifferingVariable | None:
         left = [name for name in differing if name not in b.held and name not in {v.variable for v in passed_over}]
         line = differing.index(left[0]) + 1 if left else 0
         return DifferingVariable("train.py", line, left[0], (("train.py", line, left[0]),)) if left else None

@@ -17,7 +17,7 @@ from check_command import LINE_TOLERANCE, check
 from repository_paths import PROGRAMS
 
 FOLDER = PROGRAMS / "sharded"
-RANKS = {"mesh": 4, "async_collectives": 0}
+RANKS = {"mesh": 4, "async_collectives": 0, "seed_by_name": 3, "receive_in_threads": 3}
 """How many ranks torchrun starts; 0: the program starts its own."""
 
 
@@ -43,6 +43,10 @@ HAZARDS = (
     Hazard("sharded_checkpoint", "seed", ("os-entropy",)),
     Hazard("ddp_accumulate", "time", ("time",)),
     Hazard("mesh", "entropy", ("os-entropy",)),
+    Hazard("tensor_parallel_by_hand", "dropout", ("unseeded-torch",)),
+    Hazard("shard_queue", "queue", ("async-order",), is_certain=False),
+    Hazard("seed_by_name", "hash", ("hash-order",)),
+    Hazard("receive_in_threads", "arrival", ("async-order",)),
 )
 CLEAN = sorted({hazard.program for hazard in HAZARDS})
 
@@ -74,6 +78,28 @@ def test_planted_hazards_are_named(hazard: Hazard, tmp_path: Path) -> None:
     assert (code, cause["certain"]) == (1, hazard.is_certain), cause
     assert cause["kind"] in hazard.kinds and Path(cause["file"]).name == f"{hazard.program}.py", cause
     assert abs(cause["line"] - line) <= LINE_TOLERANCE, cause
+
+
+def run_resumed_check(tmp_path: Path, *words: str) -> tuple[int, dict[str, Any]]:
+    options = ["--vary", "resume", "--interrupt", "STOP_AT=3 CKPT={folder}", "--resume", "CKPT={folder}"]
+    return check([*options, "--", *launch("dcp_resume", *words)], tmp_path, OMP_NUM_THREADS="1")
+
+
+@pytest.mark.exhaustive
+def test_a_training_goes_on_from_a_distributed_checkpoint_as_if_in_one_go(tmp_path: Path) -> None:
+    code, report = run_resumed_check(tmp_path)
+    assert (code, report["verdict"]) == (0, "same"), (report["first_difference"], report["cause"])
+
+
+@pytest.mark.exhaustive
+def test_the_generator_of_rank_0_for_all_is_named_where_it_is_put_back(tmp_path: Path) -> None:
+    code, report = run_resumed_check(tmp_path, "rng")
+    lines = (FOLDER / "dcp_resume.py").read_text(encoding="utf-8").splitlines()
+    line = next(number for number, text in enumerate(lines, 1) if text.endswith("# WRONG rng"))
+    cause = report["cause"]
+    assert (code, cause["kind"]) == (1, "resume-rng"), cause
+    assert abs(cause["line"] - line) <= LINE_TOLERANCE, cause
+    assert report["first_difference"]["process"] == "rank1"
 
 
 @pytest.mark.parametrize(

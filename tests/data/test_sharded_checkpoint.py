@@ -70,6 +70,15 @@ def test_what_each_rank_has_for_itself_is_not_given_to_others(word: str, tmp_pat
         assert [each[1] for each in json.loads(again.removeprefix("DIGEST ").replace("'", '"'))] == drawn
 
 
+@pytest.mark.slow
+def test_the_generators_of_a_single_rank_are_not_given_to_several(tmp_path: Path) -> None:
+    assert run(1, tmp_path, "save", "dropout").startswith("DIGEST")
+    refused = run(2, tmp_path, "load", "dropout")
+    assert "saved on 1 rank, which had its own" in refused and "state of the generator of torch" in refused
+    drawn = json.loads(run(2, tmp_path, "load", "dropout", "reseed").removeprefix("DIGEST ").replace("'", '"'))
+    assert len({each[1] for each in drawn}) == 2
+
+
 @pytest.fixture(scope="module")
 def one_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     store = dist.FileStore(str(tmp_path_factory.mktemp("store") / "store"), 1)

@@ -15,13 +15,14 @@ import numpy as np
 import pytest
 import torch
 from loader_datasets import Drawing
+from repository_paths import PROGRAMS
 
 import samerun
 from samerun.base.errors import CheckpointError, DataError
 from samerun.control.rng.isolation import isolate_rng
 from samerun.control.rng.seeding import seed_everything
 from samerun.control.streams.stream import stream
-from samerun.data import DataLoader
+from samerun.data import DataLoader, training_checkpoint
 from samerun.data.checkpoint_file import digest_plain_value
 
 
@@ -342,3 +343,64 @@ def test_digests_see_every_change() -> None:
         {"a": [[], 1]}, {"a": [[1]]}, {"a": {1}}, {"a": 0.0}, {"a": -0.0},
     ]  # fmt: skip
     assert len({digest_plain_value(value) for value in values}) == len(values)
+
+
+def save_as_ranks(path: Path, monkeypatch: pytest.MonkeyPatch, seeds: list[int]) -> None:
+    """A checkpoint of as many ranks as there are seeds, each with its own."""
+    states = []
+    for rank, seed in enumerate(seeds):
+        monkeypatch.setenv("RANK", str(rank))
+        seed_everything(seed)
+        states.append(samerun.state_dict())
+    monkeypatch.setattr(training_checkpoint, "_gather_from_ranks", lambda state: states)
+    samerun.checkpoint.save(path)
+
+
+def draw_as_rank(rank: int, path: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> list[float]:
+    monkeypatch.setenv("RANK", str(rank))
+    seed_everything(99)
+    samerun.checkpoint.load(path, **options)
+    return [torch.rand(1).item(), random.random(), np.random.rand()]
+
+
+@pytest.mark.parametrize("seeds", [[3], [3, 4]])
+def test_no_rank_gets_the_generators_of_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seeds: list[int]
+) -> None:
+    path = tmp_path / "c.pt"
+    save_as_ranks(path, monkeypatch, seeds)
+    new = len(seeds)
+    monkeypatch.setenv("RANK", str(new))
+    before = samerun.state_dict()["rng"]
+    with pytest.raises(CheckpointError, match="would draw alike") as caught:
+        samerun.checkpoint.load(path)
+    assert 'rng="reseed"' in str(caught.value.hint)
+    assert digest_plain_value(samerun.state_dict()["rng"]) == digest_plain_value(before), "nothing was changed"
+    ranks = [draw_as_rank(rank, path, monkeypatch, rng="reseed") for rank in range(new + 2)]
+    for rank, seed in enumerate(seeds):
+        seed_everything(seed)
+        assert ranks[rank] == [torch.rand(1).item(), random.random(), np.random.rand()], "its own goes on"
+    assert len({number for drawn in ranks for number in drawn}) == 3 * (new + 2)
+    assert draw_as_rank(new, path, monkeypatch, rng="reseed") == ranks[new], "the same each time"
+    assert samerun.checkpoint.load(path, rng=False) is None
+
+
+def test_what_all_ranks_had_alike_goes_on_on_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_as_ranks(tmp_path / "c.pt", monkeypatch, [3, 3])
+    assert draw_as_rank(2, tmp_path / "c.pt", monkeypatch) == draw_as_rank(0, tmp_path / "c.pt", monkeypatch)
+
+
+@pytest.mark.slow
+def test_ranks_of_gloo_that_are_more_than_were_saved(tmp_path: Path) -> None:
+    def run(ranks: int, *words: str) -> list[str]:
+        program = [str(PROGRAMS / "sharded" / "plain_resume.py"), str(ranks), str(tmp_path / "c.pt"), *words]
+        done = subprocess.run([sys.executable, *program], capture_output=True, text=True, timeout=300, check=True)
+        return done.stdout.splitlines()
+
+    saved = run(2, "save")
+    refused = run(3, "load")
+    assert len(refused) == 3 and all(line.startswith("REFUSED") for line in refused), "all ranks say so"
+    drawn = run(3, "load", "reseed")
+    assert drawn[:2] == saved
+    (of_torch, of_stream), others = drawn[2].split(), [line.split() for line in saved]
+    assert of_torch not in [other[0] for other in others] and of_stream == others[0][1], "a stream that all have alike"

@@ -55,6 +55,10 @@ class FirstDifference:
     elements: int | None = None
     max_abs: float | None = None
     max_ulp: int | None = None
+    process: str = ""
+    """The process in which they part first; "" where that has no meaning."""
+    also_in: tuple[str, ...] = ()
+    """Other ranks that part as early: no collective between them tells which was first."""
 
 
 @dataclass(frozen=True)

@@ -94,6 +94,19 @@ def tree_all_reduce_mean_in_place(
     buffer: torch.Tensor, group: ProcessGroup, world_size: int, scratch: ScratchBuffer
 ) -> torch.Tensor:
     """Return the mean of a flat tensor over ranks, in place: summed as a balanced binary tree, in rank order."""
+    return _tree_all_reduce_in_place(buffer, group, world_size, scratch, world_size)
+
+
+def tree_all_reduce_sum_in_place(
+    buffer: torch.Tensor, group: ProcessGroup, world_size: int, scratch: ScratchBuffer
+) -> torch.Tensor:
+    """Return the sum of a flat tensor over ranks, in place: a balanced binary tree, in rank order."""
+    return _tree_all_reduce_in_place(buffer, group, world_size, scratch, 1)
+
+
+def _tree_all_reduce_in_place(
+    buffer: torch.Tensor, group: ProcessGroup, world_size: int, scratch: ScratchBuffer, divisor: int
+) -> torch.Tensor:
     import torch
     import torch.distributed as dist
 
@@ -105,7 +118,9 @@ def tree_all_reduce_mean_in_place(
     sent = torch.nn.functional.pad(buffer, (0, padding)) if padding else buffer
     parts = scratch.flat_empty_like(sent)
     dist.all_to_all_single(parts, sent, group=group)
-    mine = tree_sum_in_place(list(parts.view(world_size, -1))).div_(world_size)
+    mine = tree_sum_in_place(list(parts.view(world_size, -1)))
+    if divisor > 1:
+        mine.div_(divisor)
     if padding:
         gather(parts, mine.contiguous(), group=group)
         buffer.copy_(parts[:length])

@@ -60,12 +60,23 @@ class Checkpoint:
 
         save_checkpoint(path, _drop_absent_parts(parts, "save"), extra)
 
-    def load(self, path: str | os.PathLike[str], *, rng: bool = True, **parts: Unpack[CheckpointParts]) -> Any:
+    def load(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        rng: bool | Literal["reseed"] = True,
+        **parts: Unpack[CheckpointParts],
+    ) -> Any:
         """Restore what `save` wrote, the random generators last; return its `extra`.
 
         Call it right before the next step: objects created after it may draw random numbers. Parts that are not
         passed are not restored, for example to load a model alone for evaluation (with rng=False the generators
         stay as they are).
+
+        Each rank gets the generators that it had. On more ranks than the checkpoint is of, the new ones get those that
+        all ranks had alike; if ranks had different ones, or there was only one, nobody can tell what the new ones would
+        draw, and CheckpointError says so on all ranks. rng="reseed" then starts theirs anew, on each rank another one,
+        derived from the checkpoint and the rank.
 
         Raises CheckpointError, and changes nothing, if there is no file, if it is damaged (a digest does not
         match; the error says whether the previous one is intact), if it lacks a part that is passed, or if a part
@@ -111,8 +122,9 @@ class Checkpoint:
         On as many ranks each gets what it had. On another number tensors are shared out anew. What is a rank's own can
         be given to others only if all ranks had it alike: a loader with shard=True, a scheduler, streams that are the
         same on all ranks, generators from which nobody has drawn something else. Where ranks had different ones,
-        CheckpointError says which. rng="reseed" starts such generators anew, on each rank another one, derived from the
-        seed in force; rng=False leaves all generators as they are.
+        CheckpointError says which; so it does for the generators of a single rank, which cannot be given to several.
+        rng="reseed" starts such generators anew, on each rank another one, derived from the seed in force; rng=False
+        leaves all generators as they are.
 
         previous: load the checkpoint before the last one.
 

@@ -193,7 +193,7 @@ def _read(folder: Path, parts: Mapping[str, Any], rng: bool | Literal["reseed"],
     rank, is_same_layout = dist.get_rank(), manifest.world_size == dist.get_world_size()
     source = rank if is_same_layout else 0
     own: dict[str, Any] = {}
-    unequal = [] if is_same_layout else [name for name in _find_unequal(manifest.own) if name in wanted]
+    unequal = [] if is_same_layout else [name for name in _find_not_shared(manifest) if name in wanted]
     if rng == "reseed":
         unequal = [name for name in unequal if not name.startswith(_RNG) or name in _NEVER_ANEW]
     _require_layout_can_change(folder, manifest, unequal)
@@ -244,16 +244,17 @@ def _require_layout_can_change(folder: Path, manifest: Manifest, unequal: list[s
         return
     generators = [name.removeprefix(_RNG) for name in unequal if name.startswith(_RNG)]
     others = [name.removeprefix("tensor ") for name in unequal if not name.startswith(_RNG)]
-    hint = f"Go on with {manifest.world_size} ranks."
+    saved = manifest.world_size
+    each, hint = "1 rank, which" if saved == 1 else f"{saved} ranks, of which each", f"Go on with as many ({saved})."
     if not others:
         hint += (
             ' Or pass rng="reseed", to start these generators anew, each rank another one, or rng=False: the run then'
             " draws other numbers than it would have."
         )
+    what = ", ".join([*others, *(f"state of the generator {name}" for name in generators)][:5])
     raise CheckpointError(
-        f"checkpoint.load_sharded({str(folder)!r}): it was saved on {manifest.world_size} ranks, of which each had"
-        f" another {', '.join([*others, *(f'state of the generator {name}' for name in generators)][:5])}. They cannot"
-        f" be shared out to {dist.get_world_size()} ranks.",
+        f"checkpoint.load_sharded({str(folder)!r}): it was saved on {each} had its own {what}. They cannot be shared"
+        f" out to {dist.get_world_size()} ranks.",
         hint,
     )
 
@@ -270,11 +271,20 @@ _NEVER_ANEW = (f"{_RNG}seed", f"{_RNG}of streams")
 
 def _leave_out_unequal_generators(own: dict[str, Any], manifest: Manifest) -> None:
     """Have the generators that each rank had for itself seeded; those streams of each rank start again."""
-    unequal = [name for name in _find_unequal(manifest.own) if name.startswith(_RNG) and name in own]
+    unequal = [name for name in _find_not_shared(manifest) if name.startswith(_RNG) and name in own]
     for name in unequal:
         del own[name]
     own[_ANEW] = [name.removeprefix(f"{_RNG}of ") for name in unequal if name != _DISTINCT]
-    own[_PLACE] = manifest.generation
+    own[_PLACE] = f"{manifest.generation} {checkpoint_file.digest_plain_value(manifest.own)}"
+
+
+def _find_not_shared(manifest: Manifest) -> list[str]:
+    """What ranks of another number cannot have: values that ranks had differently, and generators of a single rank."""
+    if manifest.world_size > 1:
+        return _find_unequal(manifest.own)
+    unused = {_DISTINCT: checkpoint_file.digest_plain_value([])}
+    own = [name for name, digest in manifest.own[0].items() if unused.get(name) != digest]
+    return [name for name in own if name.startswith(_RNG) and name not in _NEVER_ANEW]
 
 
 def _split_generators(state: dict[str, Any]) -> dict[str, Any]:
@@ -314,7 +324,9 @@ def _set_generators(own: Mapping[str, Any], folder: Path) -> None:
         anew = own.get(_ANEW, [])
         sources = [source for source in available_random_sources() if source.name in anew]
         if anew:
-            seed = derive_seed(int(state["seed"]), f"{own[_PLACE]} rank {state['rank']} of {dist.get_world_size()}")
+            seed = derive_seed(
+                int(state["seed"] or 0), f"{own[_PLACE]} rank {state['rank']} of {dist.get_world_size()}"
+            )
             seed_random_sources(seed, sources)
             state["rng"].update(get_rng_states_of(sources))
         load_state_dict(state)

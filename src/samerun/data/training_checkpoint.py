@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -13,6 +13,8 @@ from samerun.base.errors import CheckpointError, SamerunError, UnfitStateError
 from samerun.base.files import replace_file_atomically
 from samerun.base.text import escape_as_one_line
 from samerun.control.ddp import warn_if_ddp_buckets_change
+from samerun.control.random_source import derive_seed
+from samerun.control.rng.seeding import available_random_sources, seed_random_sources
 from samerun.control.rng.state import load_state_dict, restore_snapshot, state_dict, take_snapshot
 from samerun.control.streams.process_seed import find_rank
 from samerun.data import checkpoint_file
@@ -49,7 +51,7 @@ def _write_checkpoint(target: Path, parts: Mapping[str, Any], extra: Any, rng_of
         raise CheckpointError(f"checkpoint.save({str(target)!r}): {error.message}", error.hint) from error
 
 
-def load_checkpoint(path: str | os.PathLike[str], parts: Mapping[str, Any], rng: bool) -> Any:
+def load_checkpoint(path: str | os.PathLike[str], parts: Mapping[str, Any], rng: bool | Literal["reseed"]) -> Any:
     """See `samerun.checkpoint.load`."""
     target = Path(path)
     saved = read_checkpoint_parts(target)
@@ -62,7 +64,7 @@ def load_checkpoint(path: str | os.PathLike[str], parts: Mapping[str, Any], rng:
         )
     require_states_fit(parts, saved, str(target))
     if rng:
-        _require_loadable_generator_states(saved["rng"], target)
+        _require_loadable_generator_states(saved["rng"], target, rng == "reseed")
     checkpoint_file.copy_tensors_out_of_mapped_file(saved)
     # The loader first: whether it takes its state, only it can say, and until then nothing has changed.
     for name in sorted(parts, key=lambda name: name != "loader"):
@@ -165,7 +167,7 @@ def load_state_into(part: Any, state: Any, name: str, target: Path) -> None:
         load_state_into(part[key], state[str(key) if isinstance(state, Mapping) else key], f"{name}[{key!r}]", target)
 
 
-def _require_loadable_generator_states(states_by_rank: Any, target: Path) -> None:
+def _require_loadable_generator_states(states_by_rank: Any, target: Path, reseed: bool) -> None:
     """Raise CheckpointError if the generators reject their states, before anything is changed.
 
     The states are really loaded, and the present ones restored: no check from outside is as strict as the libraries.
@@ -174,6 +176,13 @@ def _require_loadable_generator_states(states_by_rank: Any, target: Path) -> Non
         raise CheckpointError(
             f"checkpoint.load({str(target)!r}): it holds no states of random generators.", "Load it with rng=False."
         )
+    saved, here = len(states_by_rank), max(_get_world_size(), (find_rank() or 0) + 1)
+    if here > saved and not reseed and not _are_alike(states_by_rank):
+        raise CheckpointError(  # on all ranks: those with a state of their own would wait for the others
+            f"checkpoint.load({str(target)!r}): it holds the random generators of {saved} rank{'s' * (saved > 1)}, and"
+            f" here are {here}. Those of one rank cannot be given to others: they would draw alike.",
+            f'Go on with {saved}. Or pass rng="reseed", which gives each new rank generators of its own, or rng=False.',
+        )
     before = take_snapshot()
     try:
         _restore_generators_of_rank(states_by_rank, target)
@@ -181,14 +190,24 @@ def _require_loadable_generator_states(states_by_rank: Any, target: Path) -> Non
         restore_snapshot(before)
 
 
+def _are_alike(states_by_rank: list[Any]) -> bool:
+    """Whether ranks, of which there were several, had every generator at the same position."""
+    own = [{**state, "rank": 0} if isinstance(state, dict) else state for state in states_by_rank]
+    return len(own) > 1 and len({checkpoint_file.digest_plain_value(state) for state in own}) == 1
+
+
 def _restore_generators_of_rank(states_by_rank: list[Any], target: Path) -> None:
-    """Restore this rank's generators. A rank that the saved run lacked takes rank 0's, with distinct named streams."""
+    """Restore this rank's generators. A rank that the saved run lacked takes over what all had alike, named streams
+    that are the same on all ranks included; if they differed, it gets generators of its own."""
     rank = find_rank() or 0
     try:
         if rank < len(states_by_rank):
             load_state_dict(states_by_rank[rank])
-        else:
-            load_state_dict(states_by_rank[0], strict=False)
+            return
+        load_state_dict(states_by_rank[0], strict=False)
+        if not _are_alike(states_by_rank):  # of this checkpoint and rank: another one gives other numbers
+            seed = derive_seed(int(checkpoint_file.digest_plain_value(states_by_rank)[:16], 16), f"rank {rank}")
+            seed_random_sources(seed, [source for source in available_random_sources() if source.name != "streams"])
     except Exception as error:
         reason = error.message if isinstance(error, SamerunError) else str(error)
         hint = error.hint if isinstance(error, SamerunError) else None

@@ -15,6 +15,7 @@ from samerun.base.text import escape_as_one_line
 STYLES = {"same": "bold green", "different": "bold red", "trouble": "bold yellow"}
 LIKELY_RANK = 45
 """Differences of at least this rank are shown with what they can change."""
+MAX_PROCESSES = 8
 MAX_LIKELY, MAX_MINOR = 24, 6
 """How many of each kind are shown: a hostile receipt may differ in tens of thousands of places."""
 
@@ -40,7 +41,7 @@ def show_diff(record: dict[str, Any], console: Console) -> None:
 
 def _describe_first_difference(record: dict[str, Any], first: dict[str, Any]) -> list[str]:
     names = ", ".join(escape_as_one_line(name) for name in first["names"])
-    at = f"step {first['step']}" + (f" of {escape_as_one_line(first['process'])}" if first["process"] != "main" else "")
+    at = f"step {first['step']}" + (f" of {_describe_processes(first)}" if first["process"] != "main" else "")
     lines = {
         "steps": [f"{at}: {names}"],
         "count": [f"{at}: the runs made {names}"],
@@ -55,6 +56,7 @@ def _describe_first_difference(record: dict[str, Any], first: dict[str, Any]) ->
     if operator is not None:
         module = f" in {escape_as_one_line(operator['module'])}" if operator["module"] else ""
         when = f"{operator['phase']}, step {operator['step']}"
+        when += f" of {_describe_processes(operator)}" if operator["process"] != "main" else ""
         lines.append(f"{escape_as_one_line(operator['name'])}{module} ({when}): {operator['what']}")
         if operator["file"]:
             lines.append(f"{escape_as_one_line(operator['file'])}:{operator['line']}")
@@ -67,6 +69,13 @@ def _describe_first_difference(record: dict[str, Any], first: dict[str, Any]) ->
         ]
         lines.append("also: " + "; ".join(others))
     return lines
+
+
+def _describe_processes(told: dict[str, Any]) -> str:
+    """The process that differs first, and those that differ as early."""
+    also = [escape_as_one_line(role) for role in told["also_in"]]
+    named = ", ".join([escape_as_one_line(told["process"]), *also[:MAX_PROCESSES]])
+    return named + (f" and {len(also) - MAX_PROCESSES} more" if len(also) > MAX_PROCESSES else "")
 
 
 def _show_environment_differences(record: dict[str, Any], console: Console) -> None:

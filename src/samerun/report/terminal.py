@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import linecache
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.padding import Padding
@@ -181,12 +181,26 @@ def make_first_difference_section(report: CheckReport) -> Group | None:
         at.append(f"({first.phase}, step {first.step})")
     elif first.step:
         at.append(f"(step {first.step})")
+    if first.process not in ("", "main"):
+        at.append(f"in {describe_processes(first.process, first.also_in)}")
     lines.append(Padding(Text(" ".join(at)), (0, 0, 0, INDENT), expand=False))
     lines.append(Padding(Text(describe_value_difference_and_inputs(first)), (0, 0, 0, INDENT), expand=False))
     same_place = report.cause is not None and (report.cause.file, report.cause.line) == (first.file, first.line)
     if first.file and not same_place:
         lines.append(Padding(make_source_excerpt(first.file, first.line, 0), (0, 0, 0, INDENT), expand=False))
     return Group(*lines)
+
+
+MOST_PROCESSES = 8
+
+
+def describe_processes(process: str, also_in: Sequence[str]) -> str:
+    """Where a difference is first, with the ranks where another one is as early."""
+    if not also_in:
+        return process
+    more = len(also_in) - MOST_PROCESSES
+    named = ", ".join(also_in[:MOST_PROCESSES]) + (f" and {more} more" if more > 0 else "")
+    return f"{process}; before any collective tells of it also in {named}"
 
 
 def describe_value_difference_and_inputs(first: FirstDifference) -> str:

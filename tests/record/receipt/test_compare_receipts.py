@@ -147,6 +147,17 @@ def test_the_tier_is_what_was_tested(paths: list[str], tier: str) -> None:
     assert find_tested_tier([EnvironmentDifference(path, 1, 2, 0, "") for path in paths]) == tier
 
 
+def test_of_ranks_that_differ_after_one_step_those_come_first_whose_loss_differs() -> None:
+    exchanged = {(3, name): "x" for name in ("params", "grads", "optimizer")}
+    ranks = dict.fromkeys(("rank0", "rank1", "rank3"), exchanged) | {"rank2": {**exchanged, (3, "loss"): "x"}}
+    a = made(*(section(role) for role in ranks))
+    first = compared(a, made(*(section(role, other=other) for role, other in ranks.items())))["first_difference"]
+    assert (first["process"], first["step"], first["also_in"]) == ("rank2", 3, [])
+    ranks["rank0"] = ranks["rank2"]
+    first = compared(a, made(*(section(role, other=other) for role, other in ranks.items())))["first_difference"]
+    assert (first["process"], first["also_in"]) == ("rank0", ["rank2"])
+
+
 def test_ranks_that_drift_apart_are_named() -> None:
     other = {(step, "params"): "x" for step in (3, 4, 5)}
     ranks = made(section("rank0"), section("rank1", other=other), section("rank2"), section("main", 0)).receipt["ranks"]

@@ -9,7 +9,7 @@ from typing import Any
 
 from watched_program import run
 
-from samerun.check.evidence.line_search import find_first_differing_variable
+from samerun.check.evidence.line_search import find_first_differing_variable, find_origin_of_value
 
 PROGRAM = """
 import os
@@ -90,3 +90,41 @@ for name in ("packages/thing/a.py", "own/mine/a.py", "a.py"):
     done = subprocess.run([sys.executable, "train.py", str(tmp_path)], cwd=tmp_path, env={"PYTHONPATH": path},
                           capture_output=True, text=True, check=True)  # fmt: skip
     assert done.stdout.split() == ["False", "True", "True"]
+
+
+RANKS = """
+import os, subprocess, sys, torch
+
+def seed_of(name):
+    text = name * 2
+    return 7 + hash(text) % 1000  # made
+
+def seed_all(number):
+    torch.manual_seed(number)  # seeded
+
+if "RANK" not in os.environ:
+    for rank in "01":
+        environment = {**os.environ, "RANK": rank, "TORCHELASTIC_RUN_ID": "none"}
+        subprocess.run([sys.executable, __file__], env=environment, check=True)
+elif os.environ["RANK"] == "1":
+    unused = hash("a label")
+    other = seed_of("rank")
+    twice = other * 2
+    seed_all(twice)
+    print(torch.rand(1))
+else:
+    nothing = hash("on rank 0 too")
+"""
+
+
+def test_the_lines_of_the_rank_that_differs_are_followed_back_to_where_its_seed_is_made(tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(RANKS)
+    runs = (run(script, tmp_path / n, environment={"PYTHONHASHSEED": n}, trace_lines=True) for n in "12")
+    a, b = list[Any](runs)
+    assert set(a.traces.traces) == {"main", "rank0", "rank1"}
+    places = {name: a.line(name) for name in ("made", "seeded")}
+    found = find_origin_of_value(a, b, "rank1", str(script), places["seeded"])
+    assert found == (str(script), places["made"], "seed_of()")
+    of_rank, of_first = (find_first_differing_variable(a, b, role=role) for role in ("rank1", "rank0"))
+    assert (of_rank.variable, of_first.variable) == ("unused", "nothing")

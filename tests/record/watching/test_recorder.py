@@ -698,3 +698,22 @@ def test_processes_that_are_started_at_once_are_known_by_their_ranks(
     ranks = run(STARTED_RANKS, tmp_path / "traces")
     assert set(ranks.traces.traces) == {"rank0", "rank1"}
     assert ranks.operators("sin", role="rank0") and ranks.operators("exp", role="rank1")
+
+
+CHECKPOINTED = """
+import torch
+from torch.distributed.checkpoint.state_dict import get_state_dict
+
+model = torch.nn.Linear(3, 2)
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+before = get_state_dict(model, optimizer)
+for _ in range(2):
+    optimizer.zero_grad()
+    model(torch.ones(4, 3)).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_steps_that_only_make_an_optimizer_state_are_none(tmp_path: Path) -> None:
+    """torch.distributed.checkpoint steps with zeros before it loads: a resumed training would have one step more."""
+    assert [event.inputs for event in run(CHECKPOINTED, tmp_path).events(f.STEP)] == [1, 2]

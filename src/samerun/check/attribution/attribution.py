@@ -31,6 +31,7 @@ from samerun.check.attribution.variable_experiments import (
     find_decisive_environment_read,
     find_decisive_seed,
     is_seed_suspect,
+    place_at_origin_of_seed,
 )
 from samerun.check.causes.table import cause_of_kind, find_suspects
 from samerun.check.evidence.line_search import (
@@ -152,7 +153,7 @@ def attribute_by_line_trace(
     line = None
     for _ in range(MOST_LINE_TRACES):  # a rare difference may not show in these runs
         followed = native_entropy.with_native_draws_recorded(plan.with_added_pins(*ALL_SOURCES))
-        line, run = rerun_and_find_differing_variable(search, followed, followed, "followed")
+        line, run = rerun_and_find_differing_variable(search, situation, followed, followed, "followed")
         if line is not None or run.timed_out:
             break
     if line is not None and uses_id_or_set(read_statement_source_or_empty(line.file, line.line)):
@@ -168,7 +169,7 @@ def attribute_by_line_trace(
             line, why, certain = found[0].variable, found[0].evidence, found[0].certain
         suspect = replace(suspect, file=line.file, line=line.line, evidence=why, certain=certain and found is not None)
         return make_attributed_cause(suspect, elements)
-    drawn = native_entropy.find_last_native_draw_suspect(run, line)
+    drawn = native_entropy.find_last_native_draw_suspect(run, line, situation.difference.role)
     if drawn is not None and confirm_by_experiment(search, situation, plan, drawn, "pinned-native", drawn.pins):
         return make_attributed_cause(replace(drawn, certain=True), elements)
     best = next((s for s in listed if not s.pins), listed[0])
@@ -218,7 +219,9 @@ def attribute_variation_difference(
         matching, certain = [decisive_read] if decisive_read is not None else matching, decisive_read is not None
     if matching and is_seed_suspect(matching[0]):
         decisive_seed = find_decisive_seed(search, situation, matching)
-        matching, certain = [decisive_seed] if decisive_seed is not None else [], True
+        matching, certain = [], True
+        if decisive_seed is not None:
+            matching = [place_at_origin_of_seed(search, situation, decisive_seed)]
     if kind in KINDS_OF_VARIATION_CAUSE:  # the lines are those of workers, of which no experiment tests one alone
         certain = len({(suspect.file, suspect.line) for suspect in matching}) == 1
     if matching and (certain or kind in KINDS_OF_VARIATION_CAUSE):
@@ -260,7 +263,8 @@ def find_decisive_variable_in_followed_runs(
             search.run_and_record(plan, f"followed-{letter}", ("lines",))
             for letter, plan in zip("ab", keeping or followed, strict=True)
         )
-        if search.compare_runs(a, b) is not None and find_first_differing_variable(a, b) is not None:
+        role = situation.difference.role
+        if search.compare_runs(a, b) is not None and find_first_differing_variable(a, b, role=role) is not None:
             found = VariableExperiments(search, situation, plans, by_chance).find_decisive_variable((a, b))
             elements = measure_kept_values(search, situation, (a, b)) if found is not None and keeping else None
             return (found, elements) if found is not None else None
@@ -317,14 +321,14 @@ def find_suspects_that_differ_when_varied_alone(
 
 
 def rerun_and_find_differing_variable(
-    search: AttributionSearch, plan_a: Plan, plan_b: Plan, run_name: str
+    search: AttributionSearch, situation: Situation, plan_a: Plan, plan_b: Plan, run_name: str
 ) -> tuple[DifferingVariable | None, Run]:
     """Run both plans again with every line traced: where they part, and the second run."""
     run_a, run_b = (
         search.run_and_record(plan.with_watch(trace_lines=True, depth="steps"), f"{run_name}-{letter}", ("lines",))
         for letter, plan in (("a", plan_a), ("b", plan_b))
     )
-    return find_first_differing_variable(run_a, run_b), run_b
+    return find_first_differing_variable(run_a, run_b, role=situation.difference.role), run_b
 
 
 def make_attributed_cause(

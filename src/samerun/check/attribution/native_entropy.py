@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from samerun.check.evidence.line_search import DifferingVariable
+from samerun.check.evidence.line_search import DifferingVariable, find_followed_trace
 from samerun.check.evidence.situation import Suspect
 from samerun.check.execution.runner import Run
 from samerun.check.plan import Plan
@@ -37,10 +37,12 @@ def with_native_draws_recorded(plan: Plan) -> Plan:
     )
 
 
-def find_last_native_draw_suspect(line_traced_run: Run, differing_variable: DifferingVariable | None) -> Suspect | None:
+def find_last_native_draw_suspect(
+    line_traced_run: Run, differing_variable: DifferingVariable | None, role: str
+) -> Suspect | None:
     """The last line that drew before the first variable differs; None if none of the user's lines drew."""
     drew: tuple[str, int] | None = None
-    trace = line_traced_run.traces.main
+    trace = find_followed_trace(line_traced_run, role)
     for event in select_events(trace, (f.LINE,)) if trace is not None else ():
         if event.name == NATIVE_DRAW:
             drew = (event.file, event.line)

@@ -17,7 +17,10 @@ from samerun.check.evidence.clock_uses import variable_may_affect_results
 from samerun.check.evidence.line_search import (
     DifferingVariable,
     find_first_differing_variable,
+    find_origin_of_value,
     find_writing_line,
+    list_names_read,
+    read_statement_source_or_empty,
 )
 from samerun.check.evidence.situation import Situation, Suspect
 from samerun.check.evidence.trace_signs import list_user_files
@@ -34,6 +37,8 @@ TRIALS_BY_CHANCE = 4
 """How many runs with the variable held must be the same, where those without would be by chance."""
 MOST_SEEDS = 4
 """So many lines that seed, or that read the environment, are tested."""
+MAKE_SEEDS = frozenset(("hash", "id"))
+"""Functions whose results differ between processes."""
 Variable = tuple[str, int, str]
 
 
@@ -76,8 +81,10 @@ class VariableExperiments:
     def find_decisive_variable(self, runs: tuple[Run, Run]) -> DecisiveVariable | None:
         """`runs`: of both plans, with their lines followed. None if no variable that differs makes the difference."""
         held: list[Variable] = []
+        role = self.situation.difference.role
         for _ in range(MOST_VARIABLES):
-            found = find_first_differing_variable(*runs, (*self.innocent, *(replace(v, line=0) for v in self.unheld)))
+            passed_over = (*self.innocent, *(replace(v, line=0) for v in self.unheld))
+            found = find_first_differing_variable(*runs, passed_over, role)
             if found is None:
                 break
             if self._is_computed_where_difference_shows(found):
@@ -92,7 +99,7 @@ class VariableExperiments:
                     self.innocent.append(found)
             elif self._difference_disappears(pair):
                 decisive = self._make_decisive_variable(found, "", pair, holders)
-                return put_at_writing_line(decisive, find_writing_line(*runs, found.index))
+                return put_at_writing_line(decisive, find_writing_line(*runs, found.index, role))
             else:
                 self.innocent.append(found)
                 held, runs = [*held, *holders], pair
@@ -225,6 +232,25 @@ def find_decisive_environment_read(
             why = "if this line reads what it reads in the other run, the difference goes"
             return replace(suspect, evidence=(*suspect.evidence, why), certain=True)
     return None
+
+
+def place_at_origin_of_seed(search: VariableRunner, situation: Situation, suspect: Suspect) -> Suspect:
+    """The suspect at the line that makes what a generator is seeded with, if the seeding line does not make it itself.
+
+    That this seed matters, experiments have shown; its value is followed back through what differs in both runs.
+    """
+    if MAKE_SEEDS & list_names_read(read_statement_source_or_empty(suspect.file, suspect.line)):
+        return suspect
+    a, b = (
+        search.run_and_record(run.plan.with_watch(trace_lines=True, depth="steps"), f"seed-lines-{letter}", ("lines",))
+        for run, letter in ((situation.a, "a"), (situation.b, "b"))
+    )
+    found = find_origin_of_value(a, b, situation.difference.role, suspect.file, suspect.line)
+    if found is None:
+        return suspect
+    file, line, name = found
+    why = f"that value comes from `{name}` at line {line}, which differs while nothing it is made of does"
+    return replace(suspect, file=file, line=line, evidence=(*suspect.evidence, why))
 
 
 def is_early_difference(difference: Difference | None, situation: Situation) -> bool:

@@ -9,7 +9,7 @@ from samerun.record import pins
 from samerun.record.trace import format as f
 from samerun.record.trace.run import select_events
 from samerun.record.watching.collectives import IN_FLIGHT_READ
-from samerun.record.watching.interceptors.rank_messages import ANY_SOURCE
+from samerun.record.watching.interceptors.rank_messages import ANY_SOURCE, STORE
 
 # What finishes first is used first.
 PINNED_BY_IN_ORDER = (
@@ -28,6 +28,13 @@ def find_async_order_suspects(situation: Situation) -> list[Suspect]:
             # those, which go as well where threads run one after the other.
             if clue.a.name == ANY_SOURCE:  # it names no rank, and so nothing else can be why another came first
                 why = f"recv at line {clue.a.line} took a message from another rank first"
+                found.append(Suspect("async-order", clue.a.file, clue.a.line, (why,), 0.5))
+                continue
+            if clue.a.name.startswith(STORE):
+                method = clue.a.name.removeprefix(STORE)
+                why = (
+                    f"{method} of a store at line {clue.a.line} gave something else: it depends on which rank is first"
+                )
                 found.append(Suspect("async-order", clue.a.file, clue.a.line, (why,), 0.5))
                 continue
             in_turn = clue.a.name in PINNED_BY_IN_ORDER
@@ -65,7 +72,8 @@ ASYNC_ORDER = Cause(
     " number), and wait() for a collective before its tensors are used",
     "Queues, as_completed, wait, imap_unordered and DataLoader(in_order=False) hand over what finishes first; asyncio"
     " goes on with the task whose thread or socket is ready first; recv without a source takes the message of the rank"
-    " that is first. A tensor that is read before the collective with async_op=True was waited for holds what had"
+    " that is first, and a store (TCPStore.add) counts ranks as they come. A tensor that is read before the collective"
+    " with async_op=True was waited for holds what had"
     " arrived by then. All that depends on the machine's load.",
 )
 

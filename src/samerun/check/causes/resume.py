@@ -79,7 +79,23 @@ def find_lost_global_generator_suspects(situation: Situation, comparison: Resume
                 f" and line {between.line} draws from it before the training goes on",
             )
             break
+        wrong = find_restored_generator_line(situation, comparison, part)
+        if wrong is not None:
+            file, line = wrong.file, wrong.line
+            why += (f"line {line} puts {GENERATOR_OWNERS[part]} generator back, in a state that it did not have then",)
+            break
     return [Suspect("resume-rng", file, line, why, 1.0, parts=parts)]
+
+
+def find_restored_generator_line(situation: Situation, comparison: ResumeDifference, generator: str) -> Event | None:
+    """Where only the resumed run puts a generator back: it stands elsewhere all the same."""
+    if comparison.first_steps is None:
+        return None
+    role, its = comparison.difference.role, comparison.first_steps[1]
+    whole, resumed = situation.a.traces.traces[role], situation.b.traces.traces[role]
+    theirs = {(e.file, e.line) for e in select_events(whole, (f.SEED,)) if e.name == generator}
+    restored = [e for e in select_events(resumed, (f.SEED,), its.end) if e.name == generator and e.line]
+    return restored[-1] if restored and (restored[-1].file, restored[-1].line) not in theirs else None
 
 
 def find_restore_and_later_draw(

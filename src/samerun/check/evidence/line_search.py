@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -48,6 +49,12 @@ class VariableEvent(NamedTuple):
     called_from: tuple[str, int] | None
 
     @property
+    def plain_name(self) -> str:
+        """As it stands in the source: of `f(x)`, a parameter, `x`; of `f()`, a result, `f`."""
+        function, _, parameter = self.name.removesuffix(")").partition("(")
+        return parameter or function
+
+    @property
     def key(self) -> tuple[str, str, int]:
         return self.name, self.file, self.line
 
@@ -62,13 +69,14 @@ LOOK_AHEAD = 64
 
 
 def find_first_differing_variable(
-    a: Run, b: Run, passed_over: Collection[DifferingVariable] = ()
+    a: Run, b: Run, passed_over: Collection[DifferingVariable] = (), role: str = "main"
 ) -> DifferingVariable | None:
     """The first variable of the user's that differs, and the line that gave it its value.
 
-    `passed_over`: variables that are known to differ, and not looked at; with 0 as its line, one of that name anywhere.
+    `role`: of the process in which the runs differ. `passed_over`: variables that are known to differ, and not looked
+    at; with 0 as its line, one of that name anywhere.
     """
-    one, other = a.traces.main, b.traces.main
+    one, other = (find_followed_trace(run, role) for run in (a, b))
     if one is None or other is None:
         return None
     differing = list_differing_variable_events(one, other)
@@ -82,6 +90,14 @@ def find_first_differing_variable(
             holders = tuple(dict.fromkeys(one for one in taking if one is not None))
             return DifferingVariable(event.file, event.line, event.name, holders, end_event)
     return None
+
+
+def find_followed_trace(run: Run, role: str) -> Trace | None:
+    """The trace with the lines of a process: of a rank its own, for what the program's processes do the program's."""
+    own = run.traces.traces.get(re.sub(r"/(loader|fork|sub).*", "", role))
+    if own is not None and any((chunk["kind"] == f.LINE).any() for chunk in own.iter_event_chunks()):
+        return own
+    return run.traces.main
 
 
 def list_differing_variable_events(one: Trace, other: Trace) -> list[tuple[VariableEvent, int]]:
@@ -114,6 +130,40 @@ def list_differing_variable_events(one: Trace, other: Trace) -> list[tuple[Varia
     return differing
 
 
+def find_origin_of_value(a: Run, b: Run, role: str, file: str, line: int) -> tuple[str, int, str] | None:
+    """(file, line, name): where what differs in a statement comes from, one differing variable or result after another.
+
+    The walk ends at a statement whose names are of nothing that differs: there the difference is made. None if that is
+    the given statement.
+    """
+    one, other = (find_followed_trace(run, role) for run in (a, b))
+    if one is None or other is None:
+        return None
+    found = None
+    there = [e.index for e in select_events(one, (f.SEED, f.CREATE, f.OPERATOR)) if (e.file, e.line) == (file, line)]
+    end = there[0] if there else one.count
+    before = [event for event, position in list_differing_variable_events(one, other) if position < end]
+    while before:
+        names = list_names_read(read_statement_source_or_empty(file, line))
+        at = next((n for n in reversed(range(len(before))) if before[n].plain_name in names), None)
+        if at is None:
+            break
+        event, before = before[at], before[:at]
+        file, line = event.file, event.line
+        found = file, line, event.name
+    return found
+
+
+def list_names_read(source: str) -> set[str]:
+    """The variables that a statement reads, and the functions it calls, without the objects they belong to."""
+    try:
+        tree = ast.parse(source.strip())
+    except SyntaxError:
+        return set()
+    read = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    return read | {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+
+
 def count_events_before(events: list[Event], wanted: VariableEvent | None) -> int:
     """How many events come before one of the wanted variable; `LOOK_AHEAD` if none does."""
     key = wanted.key if wanted is not None else None
@@ -134,12 +184,12 @@ def find_variable_taking_result(differing: list[VariableEvent]) -> tuple[str, in
     return (taking.file, taking.line, taking.name) if taking.called_from is None else None
 
 
-def find_writing_line(a: Run, b: Run, end_event: int) -> tuple[str, int, str] | None:
+def find_writing_line(a: Run, b: Run, end_event: int, role: str) -> tuple[str, int, str] | None:
     """(file, line, path): where a run wrote the last file that it then read, and that held something else in the other.
 
     Only what was read up to event `end_event` counts. What a variable gets from such a file differs since the writing.
     """
-    one, other = a.traces.main, b.traces.main
+    one, other = (find_followed_trace(run, role) for run in (a, b))
     if one is None or other is None:
         return None
     read_by_other = {event.text: event.outputs for event in select_events(other, (f.FILE,))}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import dataclass
 
@@ -66,36 +67,48 @@ def list_process_roles_with_steps(traces: RunTraces) -> list[str]:
 def find_resume_difference(
     uninterrupted: RunTraces, stopped: RunTraces, resumed: RunTraces, ended_early: bool = False
 ) -> ResumeDifference | None:
-    """Where the resumed run differs from the uninterrupted one, or None. The main process comes first.
+    """Where the resumed run differs from the uninterrupted one, or None.
+
+    The main process comes first; of ranks, the one that differs after the fewest steps, and of those the one that has
+    lost a generator, or whose loss differs: gradients carry a difference to all ranks.
 
     Steps are matched from the end, where both runs make the same ones. If they differ, they are matched from the
     checkpoint instead, if the traces tell when it was saved: a run that lost its place may make more steps, or fewer.
     ended_early: the runs did not go to their end, so that steps can only be matched from the checkpoint (decision 25).
     """
+    found: list[ResumeDifference] = []
     for role in list_process_roles_with_steps(uninterrupted):
-        if role not in resumed.traces:
-            continue
-        one, other = read_steps(uninterrupted.traces[role]), read_steps(resumed.traces[role])
-        made = len(read_steps(stopped.traces[role])) if role in stopped.traces else len(one)
-        if ended_early:
-            found = _find_step_difference(
-                one, other, count_steps_before_loaded_checkpoint(stopped, resumed, role), ended_early
-            )
-            if found is not None:
-                return found
-            continue
-        shift = len(one) - len(other)
-        found = _find_step_difference(one, other, shift if 0 <= shift <= made else made)
-        if found is not None and role in stopped.traces:
-            saved = count_steps_before_save_or_none(stopped.traces[role], resumed.traces[role])
-            if saved is not None and saved != shift:
-                found = _find_step_difference(one, other, saved) or found
-        if found is not None:
-            return found
-        found = _find_final_model_state_difference(uninterrupted.traces[role], resumed.traces[role], shift)
-        if found is not None:
-            return found
-    return None
+        difference = None
+        if role in resumed.traces:
+            difference = _find_difference_of_process(uninterrupted, stopped, resumed, role, ended_early)
+        if difference is not None and role == "main":
+            return difference
+        if difference is not None:
+            found.append(difference)
+    return min(found, key=_how_late_and_indirect, default=None)
+
+
+def _how_late_and_indirect(found: ResumeDifference) -> tuple[float, bool, bool]:
+    has_lost = bool(found.lost_generators) or found.lost_own_draw is not None
+    step = math.inf if found.step is None else found.step.number
+    return step, not has_lost, "loss" not in found.list_differing_leaves()
+
+
+def _find_difference_of_process(
+    uninterrupted: RunTraces, stopped: RunTraces, resumed: RunTraces, role: str, ended_early: bool
+) -> ResumeDifference | None:
+    one, other = read_steps(uninterrupted.traces[role]), read_steps(resumed.traces[role])
+    made = len(read_steps(stopped.traces[role])) if role in stopped.traces else len(one)
+    if ended_early:
+        saved_steps = count_steps_before_loaded_checkpoint(stopped, resumed, role)
+        return _find_step_difference(one, other, saved_steps, ended_early)
+    shift = len(one) - len(other)
+    found = _find_step_difference(one, other, shift if 0 <= shift <= made else made)
+    if found is not None and role in stopped.traces:
+        saved = count_steps_before_save_or_none(stopped.traces[role], resumed.traces[role])
+        if saved is not None and saved != shift:
+            found = _find_step_difference(one, other, saved) or found
+    return found or _find_final_model_state_difference(uninterrupted.traces[role], resumed.traces[role], shift)
 
 
 def count_steps_before_loaded_checkpoint(stopped: RunTraces, resumed: RunTraces, role: str) -> int:

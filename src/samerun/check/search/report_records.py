@@ -50,6 +50,7 @@ def make_first_difference_record(situation: Situation, found: attribution.Attrib
         relative_path_if_below_working_directory(event.file), event.line, inputs,
         elements.different if elements else None, elements.total if elements else None,
         elements.max_abs if elements else None, elements.max_ulp if elements else None,
+        difference.role, difference.also_in,
     )  # fmt: skip
 
 

@@ -54,6 +54,8 @@ class Difference:
     """With "operator": the run ("a" or "b") that has the extra events, else ""."""
     extra: tuple[Event, ...] = ()
     ordinal_b: int = 0
+    also_in: tuple[str, ...] = ()
+    """Other processes whose first difference is as early: nothing that the processes exchange tells which was first."""
 
     @property
     def event(self) -> Event | None:

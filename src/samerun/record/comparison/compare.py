@@ -9,11 +9,18 @@ everything around them is equal: they become the difference only when another di
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from samerun.record.comparison.alignment import Difference, StreamComparison, classify_value_difference, read_event
+from samerun.record.comparison.causal_order import (
+    is_rank,
+    read_exchanges,
+    select_earliest,
+    sort_key_of_role,
+    starts_process_before,
+)
 from samerun.record.comparison.streams import (
     IGNORE_UNUSED_MEMORY,
     ONLY_SAMPLE_ROWS,
@@ -36,14 +43,14 @@ MAX_THREAD_NUMBER = 0xFFFF
 def find_first_difference(a: RunTraces, b: RunTraces, scope: ComparisonScope = ()) -> Difference | None:
     """The first difference between two runs, or None if every compared value is equal.
 
-    The main process comes first. Of the others, of which ranks are some, it is the one that differs after the fewest
-    collectives: what one rank computes reaches others by a collective only. Then the order of their roles counts.
+    Of several processes that differ, the one where it is earliest in the order that collectives and messages give
+    (`samerun.record.comparison.causal_order`); `also_in` names those that are as early.
     `scope`: what is not compared, see `samerun.record.comparison.streams`.
     """
-    roles = sorted(set(a.traces) | set(b.traces), key=lambda role: (role != "main", role))
+    roles = sorted(set(a.traces) | set(b.traces), key=lambda role: (role != "main", sort_key_of_role(role)))
     roles = [role for role in roles if is_process_compared(role, scope)]
     missing = None
-    found: list[tuple[int, Difference]] = []
+    found: dict[str, Difference] = {}
     for role in roles:
         trace_a, trace_b = a.traces.get(role), b.traces.get(role)
         if trace_a is None or trace_b is None:
@@ -53,13 +60,38 @@ def find_first_difference(a: RunTraces, b: RunTraces, scope: ComparisonScope = (
                 missing = Difference("process", role, "main", None, None, 0, 0, "a" if trace_a else "b")
             continue
         difference = compare_traces(trace_a, trace_b, scope)
-        if difference is not None and role == "main":
+        if difference is not None and role == "main" and not starts_process_before(trace_a, _index_in_a(difference, a)):
             return difference
         if difference is not None:
-            found.append((count_collectives_before(trace_a, difference.a), difference))
+            found[role] = difference
     if found:
-        return min(found, key=lambda each: each[0])[1]
+        return choose_earliest(a, found)
     return missing or (None if scope else _find_difference_from_empty_run(a, b, roles))
+
+
+def choose_earliest(a: RunTraces, found: dict[str, Difference]) -> Difference:
+    """Of the first differences of processes, by role, the earliest. Ranks come before the processes beside them, which
+    they start, or which wait for them."""
+    exchanges = {role: read_exchanges(trace) for role, trace in a.traces.items()}
+    ranks = {role: each for role, each in found.items() if is_rank(role, exchanges[role])}
+    if not ranks:
+        return next(iter(found.values()))
+    indices = {role: _index_in_a(each, a) for role, each in ranks.items()}
+    if any(each.sent or each.received for each in exchanges.values()):
+        earliest = select_earliest(indices, exchanges)
+        before = {role: exchanges[role].count_before(indices[role]) for role in earliest}
+        first = min(earliest, key=before.__getitem__)
+    else:  # a trace of an earlier samerun, or of steps only
+        before = {role: count_collectives_before(a.traces[role], each.a) for role, each in ranks.items()}
+        order = {role: (before[role], each.step) for role, each in ranks.items()}
+        first = min(order, key=order.__getitem__)
+        earliest = [role for role in ranks if order[role] == order[first]]
+    return replace(ranks[first], also_in=tuple(role for role in earliest if role != first))
+
+
+def _index_in_a(difference: Difference, a: RunTraces) -> int:
+    """Where a difference is in the trace of run A: behind its end for what only run B has."""
+    return difference.a.index if difference.a is not None else a.traces[difference.role].count
 
 
 def count_collectives_before(trace: Trace, event: Event | None) -> int:

@@ -86,7 +86,9 @@ def compare_results(
         at = find_first_differing_step(tables_a[role, "evidence"], tables_b[role, "evidence"])
         if at is not None:
             earlier.append((role, at[0] + 1, at[1]))
-    found.sort(key=lambda each: each.order)  # a stable sort keeps the main process first
+    # A stable sort keeps the main process first. Of ranks that differ after the same step those come first whose loss
+    # differs: it is computed before gradients are exchanged, which carry a difference to all.
+    found.sort(key=lambda each: (each.order, each.what == "steps" and "loss" not in each.names))
     first = found[0] if found else None
     before = [e for e in earlier if first is None or first.order == AT_END or e[1] <= max(first.step, 1)]
     return ResultComparison(first, steps, min(before, key=lambda e: e[1]) if before else None, tuple(found[1:]))
@@ -209,7 +211,7 @@ def diff_runs(a: ComparedRun, b: ComparedRun, ignored_output_patterns: Iterable[
         "steps": compared.steps,
         "first_difference": None
         if first is None or verdict == TROUBLE
-        else _build_first_difference_record(first, a, b),
+        else _build_first_difference_record(first, compared.others, a, b),
         "generators_differ_earlier": _build_earlier_evidence_record(compared) if verdict == DIFFERENT else None,
         "others": [_build_result_record(each) for each in compared.others] if verdict == DIFFERENT else [],
         "surroundings": [asdict(each) for each in (*at_start, *find_environment_differences(left, right))],
@@ -269,8 +271,14 @@ def _build_result_record(first: ResultDifference) -> dict[str, Any]:
     return {"what": first.what, "process": first.process, "step": first.step, "names": list(first.names)}
 
 
-def _build_first_difference_record(first: ResultDifference, a: ComparedRun, b: ComparedRun) -> dict[str, Any]:
-    return {**_build_result_record(first), "operator": _build_operator_record(_find_first_operator_difference(a, b))}
+def _build_first_difference_record(
+    first: ResultDifference, others: tuple[ResultDifference, ...], a: ComparedRun, b: ComparedRun
+) -> dict[str, Any]:
+    """`also_in`: other processes that differ after the same step, and as early in it as a receipt can tell."""
+    told = (first.what, first.order, "loss" in first.names)
+    same = [each.process for each in others if (each.what, each.order, "loss" in each.names) == told]
+    operator = _build_operator_record(_find_first_operator_difference(a, b))
+    return {**_build_result_record(first), "also_in": same if first.order != AT_END else [], "operator": operator}
 
 
 def _find_first_operator_difference(a: ComparedRun, b: ComparedRun) -> Difference | None:
@@ -291,6 +299,7 @@ def _diff_traces(a: ComparedRun, b: ComparedRun) -> dict[str, Any]:
             "process": found.role,
             "step": found.step,
             "names": [],
+            "also_in": list(found.also_in),
             "operator": _build_operator_record(found),
         }
     return {
@@ -315,6 +324,7 @@ def _build_operator_record(difference: Difference | None) -> dict[str, Any] | No
     return {
         "what": difference.what,
         "process": difference.role,
+        "also_in": list(difference.also_in),
         "step": difference.step,
         "name": event.name,
         "phase": event.phase,

@@ -61,6 +61,7 @@ MARK = 23  # name: the argument of samerun.mark; inputs: steps so far; outputs: 
 ROWS = 24  # name: operator; one pass without training. inputs: number of the pass; outputs: digest of the rows
 SKIPPED = 25  # name: operator; at the end; inputs: how often it was not recorded; aux: reason (string)
 MEMORY = 26  # at the end of a process with threads; inputs: number of live storages; outputs: what they hold
+COLLECTIVE = 27  # name: collective, send or recv; aux: the group and its ranks (string). Precedes the operator
 DOUBLE = 32  # finding of a run that executes operators twice; name: operator; aux: the finding as JSON
 
 KIND_NAMES = {
@@ -68,13 +69,16 @@ KIND_NAMES = {
     LISTING: "listing", FILE: "file", ENVIRONMENT: "environment", LOADER: "loader", BATCH: "batch",
     STEP: "step", LEAF: "leaf", SAVE: "save", LOAD: "load", FINAL: "final", THREAD: "thread",
     COMPLETION: "completion", FRESH: "fresh", LINE: "line", FACT: "fact", OUTPUT: "output", MARK: "mark", ROWS: "rows",
-    SKIPPED: "skipped", MEMORY: "memory", DOUBLE: "double",
+    SKIPPED: "skipped", MEMORY: "memory", COLLECTIVE: "collective", DOUBLE: "double",
 }  # fmt: skip
 
 RANK_OF_PROCESS = "torch.distributed rank"
 """Name of the fact that tells a process's rank in the default group, as text."""
 POOL_THREAD = "pool"
 """Role of pool threads. Which one runs a task is a race, so their events are compared as a set."""
+
+SENDS, RECEIVES = "send", "recv"
+"""Names of COLLECTIVE events that are messages: to one other rank, or from one."""
 
 NO_VALUES = "no values"
 """The reason in a SKIPPED event for tensors that hold no values (fake and meta tensors)."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import mmap
 import os
 import struct
+import weakref
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,6 +43,27 @@ class TraceError(SamerunError):
     """The file is not a trace, or it is damaged."""
 
 
+MAX_HELD_FILES = 256
+MAX_HELD_BYTES = 256 << 20
+"""Of files that were read whole. Beyond these limits the content of the file that was opened first is released: a
+thousand ranks fit neither into memory nor into the descriptors of a process."""
+_held: deque[tuple[weakref.ref[Trace], int]] = deque()
+
+
+def _release_oldest_beyond_limits(trace: Trace, size: int) -> None:
+    """Note that a trace holds its file, so many bytes of it in memory; release others if these are too many."""
+    _held.append((weakref.ref(trace), size))
+    while len(_held) > MAX_HELD_FILES or (len(_held) > 1 and sum(held for _, held in _held) > MAX_HELD_BYTES):
+        oldest = _held.popleft()[0]()
+        if oldest is not None and oldest is not trace:
+            oldest.release_content()
+
+
+def _device_inode_size(file: Any) -> tuple[int, int, int]:
+    found = os.fstat(file.fileno())
+    return found.st_dev, found.st_ino, found.st_size
+
+
 class Trace:
     """The events of one process. String 0 is "", location 0 is ("", 0, "").
 
@@ -57,11 +80,7 @@ class Trace:
         self._blocks: list[tuple[int, int]] = []
         self._block_starts: np.ndarray[Any, Any] | None = None
         self._step_indices: np.ndarray[Any, Any] | None = None
-        try:
-            file = open_regular_file(path)
-        except OSError as error:
-            raise TraceError(f"{path} cannot be read: {error.strerror}.", hint="Is it a trace?") from error
-        with file:
+        with self._open() as file:
             head = file.read(f.HEADER_BYTES)
             if len(head) < f.HEADER_BYTES or head[:8] != f.MAGIC:
                 raise TraceError(f"{path} is not a samerun trace.", hint="A trace begins with the bytes SAMERUN 01.")
@@ -74,12 +93,40 @@ class Trace:
             self.role = head[f.ROLE_AT : f.ROLE_AT + min(length, f.ROLE_BYTES)].decode("utf-8", "replace")
             self.pid = struct.unpack_from("<Q", head, f.PID_AT)[0]
             self.failure = head[f.STATUS_AT :].split(b"\0", 1)[0].decode("utf-8", "replace")
-            # A memory map holds a file descriptor, and a run may have more processes than descriptors are allowed:
-            # small files are read into memory instead.
-            size = os.fstat(file.fileno()).st_size
-            small = size <= MAX_BYTES_READ_WHOLE
-            self._data: Any = head + file.read() if small else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            self._identity = _device_inode_size(file)
+            self._data = self._read_or_map(file)
         self._index_blocks_and_read_tables()
+
+    def _open(self) -> Any:
+        try:
+            return open_regular_file(self.path)
+        except OSError as error:
+            raise TraceError(f"{self.path} cannot be read: {error.strerror}.", hint="Is it a trace?") from error
+
+    def _read_or_map(self, file: Any) -> Any:
+        # A memory map holds a file descriptor, and a run may have more processes than descriptors are allowed: small
+        # files are read into memory instead.
+        small = os.fstat(file.fileno()).st_size <= MAX_BYTES_READ_WHOLE
+        file.seek(0)
+        data = file.read() if small else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        _release_oldest_beyond_limits(self, len(data) if small else 0)
+        return data
+
+    def _content(self) -> Any:
+        """The bytes of the file, read again if they were released. Raises TraceError if it is another file by now."""
+        if self._data is None:
+            with self._open() as file:
+                now = _device_inode_size(file)
+                if now[:2] != self._identity[:2] or now[2] < self._identity[2]:
+                    raise TraceError(
+                        f"{self.path} was changed while it was read.", hint="Compare runs that have ended."
+                    )
+                self._data = self._read_or_map(file)
+        return self._data
+
+    def release_content(self) -> None:
+        """Free memory and descriptors; what is needed is read again."""
+        self._data = None
 
     def _index_blocks_and_read_tables(self) -> None:
         data, at, size = self._data, f.HEADER_BYTES, len(self._data)
@@ -130,7 +177,7 @@ class Trace:
 
     def iter_event_chunks(self) -> Iterator[np.ndarray[Any, Any]]:
         """Yield the events in order, as structured arrays of about `CHUNK_EVENTS` events."""
-        with memoryview(self._data) as data:
+        with memoryview(self._content()) as data:
             parts: list[memoryview] = []
             total = 0
             for at, count in self._blocks:
@@ -155,7 +202,7 @@ class Trace:
         if not 0 <= event_index < self.count:
             raise IndexError(event_index)
         at = self._blocks[block][0] + (event_index - int(self._block_starts[block])) * f.EVENT_BYTES
-        return np.frombuffer(self._data[at : at + f.EVENT_BYTES], EVENT_DTYPE)[0]
+        return np.frombuffer(self._content()[at : at + f.EVENT_BYTES], EVENT_DTYPE)[0]
 
     def count_steps_before(self, event_index: int) -> int:
         """Number of optimizer steps that ended before the event at `event_index`."""

@@ -94,7 +94,8 @@ class RunTraces:
 
     @property
     def main(self) -> Trace | None:
-        return self.traces.get("main") or next(iter(self.traces.values()), None)
+        """The trace of the program itself: where a launcher has started ranks, of the first of them."""
+        return self.traces.get("rank0") or self.traces.get("main") or next(iter(self.traces.values()), None)
 
     def event_count(self) -> int:
         return sum(trace.count for trace in self.traces.values())
@@ -177,8 +178,9 @@ def describe_skipped_operators(traces: RunTraces) -> list[str]:
 
 def describe_cut_off_processes(traces: RunTraces) -> list[str]:
     """One sentence about the processes beside the main one that were killed: their last events were not written."""
+    first = traces.traces.get("main") or next(iter(traces.traces.values()), None)
     cut_off = [trace.role for trace in traces.traces.values()
-               if not (trace.complete or trace.failure or trace is traces.main)]  # fmt: skip
+               if not (trace.complete or trace.failure or trace is first)]  # fmt: skip
     if not cut_off:
         return []
     names = ", ".join(cut_off[:MAX_DESCRIBED])

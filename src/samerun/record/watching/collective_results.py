@@ -12,6 +12,7 @@ import torch
 
 from samerun.record.digests import digest as d
 from samerun.record.digests import torch_guards
+from samerun.record.watching.collectives import find_process_group
 from samerun.record.watching.watched_operator import WatchedOperator, flatten_into
 
 SAME_ON_ALL_RANKS = ("allreduce", "all_reduce", "broadcast", "allgather", "all_gather")
@@ -130,18 +131,8 @@ def _result_tensors(operator: WatchedOperator, args: Any, kwargs: Any, out: Any)
 
 def _spans_all_ranks(args: Any) -> bool:
     """Whether all ranks of the program take part in a collective with these arguments."""
-    from torch.distributed import ProcessGroup, distributed_c10d
-
-    for value in args:
-        group: Any = None
-        if isinstance(value, torch.ScriptObject) and "ProcessGroup" in str(value._type()):
-            group = ProcessGroup.unbox(value)
-        elif isinstance(value, str) and value in distributed_c10d._world.pg_names.values():
-            resolve: Any = distributed_c10d._resolve_process_group  # type: ignore[attr-defined]
-            group = resolve(value)
-        if group is not None:
-            return bool(group.size() == torch.distributed.get_world_size())
-    return False
+    group = find_process_group(args)
+    return group is not None and bool(group.size() == torch.distributed.get_world_size())
 
 
 def _make_results(operator: WatchedOperator, args: Any, written: list[Any], values: list[Any]) -> Any:

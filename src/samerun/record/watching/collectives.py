@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 from samerun.base.user_code import SAMERUN_FOLDER
@@ -10,6 +11,7 @@ from samerun.record import pins
 from samerun.record.digests.storages import StorageDigests, WrittenByCollective
 from samerun.record.trace import format as f
 from samerun.record.watching.recorder import Recorder
+from samerun.record.watching.watched_operator import WatchedOperator
 
 IN_FLIGHT_READ = "read before wait"
 """Name of the event that an operator read memory to which a collective that nobody waited for may still write."""
@@ -46,3 +48,77 @@ def note_started_by_program(
     storages.note_started(work, written)
     if pins.WAITED in recorder.config.pins and not any(part in name for part in MESSAGES):
         work.wait()
+
+
+def find_process_group(values: Iterable[Any]) -> Any:
+    """The process group among the arguments of a collective; None if there is none."""
+    from torch import ScriptObject
+    from torch.distributed import ProcessGroup, distributed_c10d
+
+    for value in values:
+        if isinstance(value, ProcessGroup):
+            return value
+        if isinstance(value, ScriptObject) and "ProcessGroup" in str(value._type()):
+            return ProcessGroup.unbox(value)
+        if isinstance(value, str) and value in distributed_c10d._world.pg_names.values():
+            resolve: Any = distributed_c10d._resolve_process_group  # type: ignore[attr-defined]
+            return resolve(value)
+    return None
+
+
+def record_collective(recorder: Recorder, operator: WatchedOperator, args: Any, kwargs: Any, location_id: int) -> None:
+    """Record which ranks an operator brings together, so that what they do can be ordered."""
+    given = dict(zip((argument.name for argument in operator.func._schema.arguments), args, strict=False))
+    given.update(kwargs or {})
+    group = find_process_group(given.values())
+    if group is None:
+        return
+    name = operator.name.split(".")[1]
+    if name == "batch_p2p_ops":
+        messages = list(zip(given["op_list"], given["peer_list"], given["tag_list"], strict=True))
+        for at, (what, peer, tag) in enumerate(messages):
+            behind = location_id, len(messages) - at
+            emit_message(recorder, f.RECEIVES if f.RECEIVES in what else f.SENDS, group, peer, tag, *behind)
+    elif f.SENDS in name or f.RECEIVES in name:
+        peer = given.get("dst", given.get("src"))
+        if peer is not None:  # else the message is of whoever is first: `wrap_recv` knows whose it was
+            emit_message(
+                recorder, f.RECEIVES if f.RECEIVES in name else f.SENDS, group, peer, given["tag"], location_id, 1
+            )
+    else:
+        emit_collective(recorder, group, location_id, 1)
+
+
+def emit_collective(recorder: Recorder, group: Any, location_id: int = 0, events_behind: int = 0) -> None:
+    """Record that this rank takes part in a collective of the group. `events_behind`: up to its operator."""
+    _emit(recorder, "collective", describe_group(group), location_id, events_behind)
+
+
+def emit_message(
+    recorder: Recorder, what: str, group: Any, peer: int, tag: int, location_id: int = 0, events_behind: int = 0
+) -> None:
+    """Record a message to or from another rank of the group, by its number there."""
+    sender, receiver = (group.rank(), peer) if what == f.SENDS else (peer, group.rank())
+    who = f"{describe_group(group)}: {sender} to {receiver}, tag {tag}"
+    _emit(recorder, what, who, location_id, events_behind)
+
+
+def _emit(recorder: Recorder, what: str, who: str, location_id: int, events_behind: int) -> None:
+    writer = recorder.writer or recorder.open_writer()
+    if writer is not None:
+        aux = writer.intern_string(who)
+        recorder.emit(f.COLLECTIVE, name=what, aux=aux, location_id=location_id, inputs=events_behind)
+
+
+def describe_group(group: Any) -> str:
+    """Name and ranks of a process group: the same on all its ranks, and another for each group."""
+    from torch.distributed import distributed_c10d
+
+    ranks = sorted(distributed_c10d._world.pg_group_ranks.get(group, {}))
+    parts, begin = [], 0
+    for at in range(1, len(ranks) + 1):
+        if at == len(ranks) or ranks[at] != ranks[at - 1] + 1:
+            first, last = ranks[begin], ranks[at - 1]
+            parts.append(f"{first}" if first == last else f"{first}-{last}")
+            begin = at
+    return f"{group.group_name} of {','.join(parts) or group.size()}"

@@ -11,8 +11,8 @@ import ast
 import math
 import os
 import sys
-from collections import deque
-from collections.abc import Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -37,18 +37,18 @@ class CannotHold(Exception):
 
 
 class VariableHolder:
-    """The variables that are saved or held in this process."""
+    """The variables that are saved or held in this process. `role`: gives its role, which is known at its first line
+    only: each rank has values of its own."""
 
-    def __init__(self, held: HeldVariables) -> None:
+    def __init__(self, held: HeldVariables, role: Callable[[], str]) -> None:
         self.keep, self.folder, self.process = held.keep, Path(held.folder), os.getpid()
-        self.paths: dict[tuple[str, int], dict[str, Path]] = {}
-        """(file, line) -> its variables, and the file of the values of each."""
-        self.lines: dict[Path, list[str]] = {}
+        self.role = role
+        self.names: dict[tuple[str, int], list[str]] = {}
+        """(file, line) -> its variables."""
         for file, line, name in held.variables:
-            path = self.folder / xxh3_128_hexdigest(f"{file}:{line}:{name}".encode())
-            self.paths.setdefault((file, line), {})[name] = path
-            self.lines[path] = [] if self.keep else _read_lines(path)
-        self.hits = dict.fromkeys(self.lines, 0)
+            self.names.setdefault((file, line), []).append(name)
+        self.lines: dict[Path, list[str]] = {}
+        self.hits: Counter[Path] = Counter()
 
     def update(self, location: tuple[str, int], prefix: str, values: Mapping[str, Any], others: Any) -> dict[str, Any]:
         """After a hit of a line: saves the values of its variables, or returns those that they have to get.
@@ -57,16 +57,20 @@ class VariableHolder:
         `others`: where objects may be found as well.
         """
         found: dict[str, Any] = {}
-        for listed_name, path in self.paths.get(location, {}).items() if os.getpid() == self.process else ():
+        for listed_name in self.names.get(location, ()) if os.getpid() == self.process else ():
             if prefix and not listed_name.startswith(prefix):
                 continue
             name = listed_name[len(prefix) : -1] if prefix else listed_name
             if name not in values:
                 continue
+            path = self.folder / xxh3_128_hexdigest(f"{self.role()}:{location[0]}:{location[1]}:{listed_name}".encode())
             self.hits[path] += 1
             if self.keep:
                 self._save(path, name, values)
-            elif self.hits[path] <= len(self.lines[path]):
+                continue
+            if path not in self.lines:
+                self.lines[path] = _read_lines(path)
+            if self.hits[path] <= len(self.lines[path]):
                 try:
                     digest, recipe = ast.literal_eval(self.lines[path][self.hits[path] - 1])
                     if digest != digest_variable(values[name]):

@@ -73,7 +73,7 @@ class LineFollower:
         self.drawn = 0
         self.environment_loops = EnvironmentLoops()
         held = recorder.config.held_variables
-        self.holder = VariableHolder(held) if held is not None else None
+        self.holder = VariableHolder(held, recorder.process_role) if held is not None else None
 
     def trace_this_thread(self) -> None:
         self.native_code_drew_since_last_call()
@@ -146,7 +146,7 @@ class LineFollower:
         """The values that variables of the frame have to get after a line; empty where they are only saved."""
         (file, number), function = _locate_values(frame, line)
         location = to_original_path(file, self.recorder.config.copied_folder), number
-        if location not in holder.paths:
+        if location not in holder.names:
             return {}
         self.recorder.thread.inside_samerun += 1
         try:

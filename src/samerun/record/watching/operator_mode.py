@@ -357,6 +357,7 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
             for tensor in outs:
                 if id(tensor) not in done and type(tensor) in torch_guards.PLAIN_TYPES:
                     storages.mark_written_by_collective(tensor, returns_early)
+            collectives.record_collective(self.recorder, operator, args, kwargs, location_id)
             if returns_early:
                 collectives.note_started_by_program(self.recorder, storages, out, sent, operator.name)
             outs, values = [], []
@@ -396,5 +397,4 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
         capture = self.capture
         if capture is not None and state.operator_count == capture.ordinal and state.number == capture.thread:
             kept_tensors.write_if_captured_process(capture, self.recorder, list(outs), operator.name, location_id)
-        event = flags, state.number, operator.name_id, location_id, scalars, digest_in, digest
-        writer.append(_pack(f.OPERATOR, *event))
+        writer.append(_pack(f.OPERATOR, flags, state.number, operator.name_id, location_id, scalars, digest_in, digest))

@@ -14,6 +14,7 @@ from typing import Any
 
 from samerun.record.digests.state_digests import digest_tree
 from samerun.record.trace import format as f
+from samerun.record.watching import stack_frames
 from samerun.record.watching.interceptor import Interceptor, wrap_attribute
 from samerun.record.watching.recorder import Recorder
 from samerun.record.watching.training_states import PARTS, NonParameterStates
@@ -135,6 +136,15 @@ def keep_training_states_if_configured(recorder: Recorder, torch: Any) -> None:
 
         return load
 
+    def wrap_set_rng_state(original: Any) -> Any:
+        def set_rng_state(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            if stack_frames.is_called_by_user():  # else the program's state would stay; a library puts its own back
+                keeper.call_unrecorded_or_stop(keeper.restore_states_before_first_step)
+            return result
+
+        return set_rng_state
+
     def wrap_load_state_dict(original: Any) -> Any:
         def load_state_dict(self: Any, *args: Any, **kwargs: Any) -> Any:
             checkpoint = original(self, *args, **kwargs)
@@ -172,6 +182,8 @@ def keep_training_states_if_configured(recorder: Recorder, torch: Any) -> None:
         if "load_state_dict" in vars(kind):
             wrap_attribute(kind, "load_state_dict", wrap_load_state_dict)
     wrap_attribute(torch.nn.Module, "load_state_dict", wrap_load_state_dict)
+    for module in (torch, torch.random):
+        wrap_attribute(module, "set_rng_state", wrap_set_rng_state)
 
 
 KEPT_STATES = Interceptor("kept-states", "torch", keep_training_states_if_configured)

@@ -188,13 +188,17 @@ def set_default_start_method_if_configured(recorder: Recorder, context: Any) -> 
 START_METHOD = Interceptor("start-method", "multiprocessing.context", set_default_start_method_if_configured)
 
 
+TORCH_SPAWN = "torch.multiprocessing.spawn"
+"""What it starts, the program has asked for."""
+
+
 def intercept_process_start(recorder: Recorder, process: Any) -> None:
     serial = pins.SERIAL in recorder.config.pins
 
     def wrap_start(original: Any) -> Any:
         def start(self: Any) -> None:
             by_user = stack_frames.is_called_by_user()
-            if by_user:
+            if by_user or getattr(getattr(self, "_target", None), "__module__", "") == TORCH_SPAWN:
                 recorder.emit_host_event(f.FACT, "Process.start", only_at_user_code=True, thin_repeats=True)
             original(self)
             if serial and by_user:

@@ -7,10 +7,13 @@ So the operators that carry objects are not recorded.
 
 from __future__ import annotations
 
+import inspect
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from samerun.record.trace import format as f
+from samerun.record.watching import collectives, stack_frames
 from samerun.record.watching.interceptor import Interceptor, wrap_attribute
 from samerun.record.watching.recorder import Recorder
 
@@ -18,31 +21,54 @@ _OF_OBJECTS = (
     "all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list", "send_object_list",
     "recv_object_list",
 )  # fmt: skip
+OBJECTS = -1
+"""In place of a tag, for objects sent to one rank."""
 ANY_SOURCE = "torch.distributed.recv"
 """Name of the event that a message came from a rank which the program did not name."""
+STORE = "torch.distributed.Store."
+"""What the names of events begin with where a store answers by which rank asked first."""
+_OF_STORES = ("add", "compare_set", "queue_pop")
 
 
 def watch_rank_messages(recorder: Recorder, module: Any) -> None:
     """Leave out pickled objects; record from which rank a message came; learn when a collective was waited for."""
 
     def wrap_collective(original: Any) -> Any:
+        arguments = inspect.signature(original)
+
         def object_collective(*args: Any, **kwargs: Any) -> Any:
             recorder.thread.inside_samerun += 1
             try:
-                return original(*args, **kwargs)
+                result = original(*args, **kwargs)
             finally:
                 recorder.thread.inside_samerun -= 1
+            given = arguments.bind(*args, **kwargs).arguments
+            record_unless_it_fails(recorder, record_object_collective, original.__name__, given, result)
+            return result
 
         return object_collective
 
     def wrap_recv(original: Any) -> Any:
+        arguments = inspect.signature(original)
+
         def recv(*args: Any, **kwargs: Any) -> Any:
             source = original(*args, **kwargs)
-            if kwargs.get("src", args[1] if len(args) > 1 else None) is None and kwargs.get("group_src") is None:
+            given = arguments.bind(*args, **kwargs).arguments
+            if given.get("src") is None and given.get("group_src") is None:
                 recorder.emit_host_event(f.COMPLETION, ANY_SOURCE, value=str(source).encode(), only_at_user_code=True)
+                record_unless_it_fails(recorder, record_message_from, given, source)
             return source
 
         return recv
+
+    def wrap_store(original: Any) -> Any:
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            value = original(self, *args, **kwargs)
+            if stack_frames.is_called_by_user():
+                recorder.emit_host_event(f.COMPLETION, STORE + original.__name__, value=repr(value).encode())
+            return value
+
+        return call
 
     def wrap_wait(original: Any) -> Any:
         def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -73,11 +99,57 @@ def watch_rank_messages(recorder: Recorder, module: Any) -> None:
         wrap_attribute(module, name, wrap)
         if original is not None and getattr(package, name, None) is original:  # loaded before recording began
             setattr(package, name, getattr(module, name))
+    store = getattr(module, "Store", None)
+    for name in _OF_STORES if store is not None else ():
+        wrap_attribute(store, name, wrap_store)
     work = getattr(module, "Work", None)
     if work is not None:
         wrap_attribute(work, "wait", wrap_wait)
         for name in ("get_future", "is_completed", "synchronize", "block_current_stream"):
             wrap_attribute(work, name, wrap_other_way_to_wait)
+
+
+def record_unless_it_fails(recorder: Recorder, record: Callable[..., None], *values: Any) -> None:
+    """Call `record` where operators are recorded. The program goes on whatever it does."""
+    if recorder.recording and not (recorder.thread.inside_samerun or recorder.stopped):
+        try:
+            record(recorder, *values)
+        except Exception as error:
+            recorder.stop(f"samerun could not tell what ranks exchange: {error!r}")
+
+
+def record_object_collective(recorder: Recorder, name: str, given: dict[str, Any], source: Any) -> None:
+    """Record which ranks exchanged objects. `given`: the arguments by name; `source`: from whom, for a message."""
+    group = find_group(given)
+    if name == "recv_object_list":
+        record_message_from(recorder, given, source)
+    elif group is not None and name == "send_object_list":
+        peer = given.get("group_dst")
+        peer = group_rank(group, given["dst"]) if peer is None else peer
+        collectives.emit_message(recorder, f.SENDS, group, peer, OBJECTS)
+    elif group is not None:
+        collectives.emit_collective(recorder, group)
+
+
+def record_message_from(recorder: Recorder, given: dict[str, Any], source: int) -> None:
+    """Record a message that has come from a rank, by its number in the program."""
+    group = find_group(given)
+    if group is not None and source >= 0:
+        tag = given.get("tag", 0) if "tensor" in given else OBJECTS
+        collectives.emit_message(recorder, f.RECEIVES, group, group_rank(group, source), tag)
+
+
+def find_group(given: dict[str, Any]) -> Any:
+    """The process group of a call; None on a rank that is not in it."""
+    distributed: Any = sys.modules["torch.distributed"]
+    group = given.get("group") or distributed.group.WORLD
+    return group if isinstance(group, distributed.ProcessGroup) else None
+
+
+def group_rank(group: Any, rank: int) -> int:
+    """The number in a group of a rank of the program."""
+    distributed: Any = sys.modules["torch.distributed"]
+    return int(distributed.get_group_rank(group, rank))
 
 
 RANK_MESSAGES = Interceptor("rank-messages", "torch.distributed.distributed_c10d", watch_rank_messages)

@@ -5,6 +5,7 @@ A step has a root over parameters, gradients, buffers, optimizer state, loss, ba
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -113,7 +114,7 @@ def record_optimizer_steps_and_losses(recorder: Recorder, optimizer_module: Any)
         nonlocal digester
         state = recorder.thread
         state.phase = -1
-        if recorder.stopped or state.inside_samerun:
+        if recorder.stopped or state.inside_samerun or is_step_that_makes_optimizer_state():
             return
         state.inside_samerun += 1
         try:
@@ -134,6 +135,19 @@ def record_optimizer_steps_and_losses(recorder: Recorder, optimizer_module: Any)
     optimizer_module.register_optimizer_step_pre_hook(before_step)
     optimizer_module.register_optimizer_step_post_hook(after_step)
     intercept_backward_to_record_loss(recorder, torch)
+
+
+def is_step_that_makes_optimizer_state() -> bool:
+    """Whether torch itself steps an optimizer, with gradients of zero and no learning rate.
+
+    It does so to have a state into which a checkpoint can be loaded: a resumed training would have one step more.
+    """
+    module = sys.modules.get("torch.distributed.checkpoint.state_dict")
+    code = getattr(getattr(module, "_init_optim_state", None), "__code__", None)
+    frame = sys._getframe(1) if code is not None else None
+    while frame is not None and frame.f_code is not code:
+        frame = frame.f_back
+    return frame is not None
 
 
 def intercept_backward_to_record_loss(recorder: Recorder, torch: Any) -> None:
