@@ -287,6 +287,16 @@ HARMLESS_AND_TWIN = {
         "import os\nimport torch\nx = torch.stack([load(name) for name in os.listdir('d')])\n"
         "train(x)\n",
     ),
+    "a random index that no seed reaches": (
+        "import os\nimport random\nnames = os.listdir('d')\nshow(names[random.randint(0, 6)])\n",
+        LISTED + "show(names[random.randint(0, 6)])\n",
+    ),
+    "a helper beside tests in a class": (
+        "import numpy as np\ndef rows():\n    return np.random.default_rng().normal(size=3)\n"
+        "class TestRows:\n    def test_rows(self):\n        assert len(rows()) == 3\n",
+        "import numpy as np\ndef rows():\n    return np.random.default_rng().normal(size=3)\n"
+        "def test_epoch(model):\n    model(rows())\n",
+    ),
 }  # fmt: skip
 
 

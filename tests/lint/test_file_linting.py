@@ -24,12 +24,12 @@ from samerun.commands.lint import command
 from samerun.lint.file_linting import (
     Flake8Plugin,
     LintSettings,
-    find_source_files,
     lint_file,
     lint_text,
     read_lint_settings,
     select_rules,
 )
+from samerun.lint.source_files import find_source_files
 from samerun.lint.table import RULES
 
 HAZARD = "import numpy as np\n\nrng = np.random.default_rng()\n"
@@ -175,6 +175,34 @@ def test_which_files(tmp_path: Path) -> None:
     assert find_source_files(["g.txt", "./b", "b"], ["c.py"])[0] == ["g.txt"]
 
 
+ORDERED_DATA = """
+import os
+from torch.utils.data import Dataset, random_split
+class Rows(Dataset):
+    def __init__(self):
+        self.names = os.listdir("d")
+    def __getitem__(self, i):
+        return open(self.names[i]).read()
+if __name__ == "__main__":
+    train, test = random_split(Rows(), [8, 2])
+    fit_model(train)
+"""
+
+
+def test_an_order_before_draws_counts_where_the_project_seeds() -> None:
+    Path("a").mkdir()
+    Path("a/data.py").write_text(ORDERED_DATA)
+    Path("a/train.py").write_text("import torch\n")
+    assert "SR121" not in lint("a").output and "SR141" in lint("a").output
+    assert "SR121" in lint("a/data.py").output  # what seeds may lie elsewhere
+    Path("a/train.py").write_text("import torch\ntorch.manual_seed(0)\n")
+    assert "SR121" in lint("a").output
+    Path("a/train.py").write_text("import torch\n")
+    Path("a/data.py").write_text("import torch\n" + ORDERED_DATA)
+    assert lint("--fix", "a").output.startswith("2 mended, 0 findings")  # the seed that is put in makes the order count
+    assert lint("--fix", "a").output.startswith("0 findings")
+
+
 def test_many_files_are_looked_at_in_parallel() -> None:
     for number in range(40):
         Path(f"m{number:02}.py").write_text(HAZARD if number % 2 else "x = 1\n")
@@ -188,7 +216,7 @@ from samerun.lint import file_linting
 
 own = os.getpid()
 os.sched_getaffinity = lambda process: {0, 1}  # or there would be no other process
-file_linting.lint_file = lambda file, rules: None if os.getpid() == own else os._exit(1)
+file_linting.lint_file = lambda file, rules, **_: None if os.getpid() == own else os._exit(1)
 from samerun.cli import main
 
 sys.argv = ["samerun", "lint", "."]

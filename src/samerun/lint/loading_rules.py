@@ -185,6 +185,8 @@ def _is_optimizer_state(saved: ast.Dict) -> bool:
 
 
 def find_saves_without_generators(index: SourceIndex) -> Iterator[Hit]:
+    if not index.project_seeds:
+        return  # no two runs draw the same, resumed or not
     elsewhere = any(index.calls_by_last_name.get(one) for one in ("get_rng_state", "get_rng_state_all", "getstate"))
     for call, saved in _checkpoints(index):
         said = _text_of_checkpoint(index, call, saved)

@@ -28,19 +28,23 @@ def trains(index: SourceIndex) -> bool:
     return any(index.calls_by_last_name.get(one) for one in ("backward", "zero_grad", "fit", "train", "fit_transform"))
 
 
-def changes_result(index: SourceIndex, node: ast.AST) -> bool:
+def changes_result(index: SourceIndex, node: ast.AST, *, drawn: bool) -> bool:
     """Whether a use of an order counts: not in a display, and not in a draw that gives others in each run anyway.
 
-    Half of the modules that draw without a seed belong to programs that seed nothing.
+    Half of the modules that draw without a seed belong to programs that seed nothing. `drawn`: draws follow the use.
     """
-    return not _draws_unseeded(index, node) and not is_for_display(index, node)
+    calls = [node] if isinstance(node, ast.Call) else []
+    if isinstance(node, ast.Subscript):
+        calls = [one for one in ast.walk(node.slice) if isinstance(one, ast.Call)]
+    unseeded = any(_draws_unseeded(index, one) for one in calls) or (drawn and not index.project_seeds)
+    return not unseeded and not is_for_display(index, node)
 
 
-def _draws_unseeded(index: SourceIndex, node: ast.AST) -> bool:
-    """Whether a node draws from a global generator of Python or NumPy, and the text seeds neither."""
-    name = index.call_names.get(node, "") if isinstance(node, ast.Call) else ""
+def _draws_unseeded(index: SourceIndex, call: ast.Call) -> bool:
+    """Whether a call draws from a global generator of Python or NumPy, and the text seeds neither."""
+    name = index.call_names.get(call, "")
     kind = drawn_generator(name)
-    if name.startswith("sklearn.") and isinstance(node, ast.Call) and keyword_value(node, "random_state") is None:
+    if name.startswith("sklearn.") and keyword_value(call, "random_state") is None:
         kind = "numpy"
     seeds = [one for one, what in GLOBAL_SEEDS.items() if what == kind]
     seeded = any(seeds_repeatably(index, one) for one in index.calls_of(*seeds))

@@ -28,7 +28,7 @@ SORTED_STORES = re.compile(r"(?:^|_)(?:fs|filesystem|file_system|gfile|s3|gcs|hd
 def find_unsorted_listings(index: SourceIndex) -> Iterator[Hit]:
     for call, name in _list_listings(index):
         use = OrderFlow(index, files=False).find_use(call, "seq")
-        if use is not None and changes_result(index, use.node):
+        if use is not None and changes_result(index, use.node, drawn=use.drawn):
             yield _make_listing_hit(index, call, name, use)
 
 
@@ -80,7 +80,7 @@ def find_sets_in_order(index: SourceIndex) -> Iterator[Hit]:
             use is None
             or use.taken in told
             or not isinstance(use.taken, ast.expr)
-            or not changes_result(index, use.node)
+            or not changes_result(index, use.node, drawn=use.drawn)
         ):
             continue
         told.add(use.taken)

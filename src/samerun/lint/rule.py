@@ -87,9 +87,7 @@ def _is_in_self_check(index: SourceIndex, node: ast.AST) -> bool:
 
 def _is_in_test_code(index: SourceIndex, node: ast.AST) -> bool:
     """Whether a node stands in a test, which may draw as it likes: nothing else depends on it."""
-    if any(isinstance(one, ast.FunctionDef) and one.name.startswith("test_") for one in index.tree.body) or any(
-        "TestCase" in base for one in index.classes for base in index.base_names(one)
-    ):
+    if _is_test_module(index):
         return True
     for one in index.ancestors(node):
         if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef)) and (
@@ -101,3 +99,18 @@ def _is_in_test_code(index: SourceIndex, node: ast.AST) -> bool:
         ):
             return True
     return False
+
+
+def _is_test_module(index: SourceIndex) -> bool:
+    """Whether a text is for pytest or unittest: it imports them, or has test functions with an assertion.
+
+    Training code has functions called test_epoch, without one.
+    """
+    imported = {alias.name for node in index.nodes[ast.Import] for alias in node.names}  # type: ignore[attr-defined]
+    imported |= {node.module or "" for node in index.nodes[ast.ImportFrom]}  # type: ignore[attr-defined]
+    if any(one.partition(".")[0] in ("pytest", "unittest") for one in imported):
+        return True
+    return any(
+        isinstance(function := index.function_of(one), ast.FunctionDef) and function.name.startswith("test_")
+        for one in index.nodes[ast.Assert]
+    )

@@ -35,10 +35,13 @@ SAME_NAMES = {
 
 
 class SourceIndex:
-    """The syntax tree of one text. Raises what `ast.parse` raises."""
+    """The syntax tree of one text. Raises what `ast.parse` raises.
 
-    def __init__(self, text: str) -> None:
-        self.text = text
+    `project_seeds`: whether anything around the text seeds a generator, as far as is known.
+    """
+
+    def __init__(self, text: str, *, project_seeds: bool = True) -> None:
+        self.text, self.project_seeds = text, project_seeds
         self.tree = ast.parse(text)
         self.parents: dict[ast.AST, ast.AST] = {}
         self.calls: list[ast.Call] = []

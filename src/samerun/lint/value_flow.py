@@ -62,11 +62,15 @@ SET_OPERATIONS = {"union", "intersection", "difference", "symmetric_difference",
 
 @dataclass(frozen=True)
 class OrderUse:
-    """Where an order has an effect, and which, as the end of a sentence. `taken`: where a set first got an order."""
+    """Where an order has an effect, and which, as the end of a sentence. `taken`: where a set first got an order.
+
+    `drawn`: the effect is beside draws, so that it shows only if something seeds them.
+    """
 
     node: ast.AST
     effect: str
     taken: ast.AST
+    drawn: bool
 
 
 class OrderFlow:
@@ -105,8 +109,8 @@ class OrderFlow:
             return None
         return self._use(node, f"is the order in which {writer}() writes")
 
-    def _use(self, node: ast.AST, effect: str) -> OrderUse:
-        return OrderUse(node, effect, self.taken or self.at)
+    def _use(self, node: ast.AST, effect: str, *, drawn: bool = False) -> OrderUse:
+        return OrderUse(node, effect, self.taken or self.at, drawn)
 
     def _follow(self, node: ast.AST, kind: str) -> OrderUse | None:
         parent = self.index.parents.get(node)
@@ -161,11 +165,11 @@ class OrderFlow:
         if name in TENSOR_MAKERS and kind == "seq" and is_reduced(index, call):
             return None
         if name in TENSOR_MAKERS and kind == "seq":
-            return self._use(call, f"decides the order of what {name} makes")
+            return self._use(call, f"decides the order of what {name} makes", drawn=True)
         if last == "shuffle" and is_only_gone_through(index, call, node):
             return None
         if last in PICKING:
-            return self._use(call, f"decides what {last}() picks")
+            return self._use(call, f"decides what {last}() picks", drawn=True)
         by_name = is_constant(keyword_value(call, "sort_keys"), True) or keyword_value(call, "arcname") is not None
         if kind not in ("set", "dict") and (name in FILE_WRITERS or last in WRITING_METHODS) and not by_name:
             return self._use_in_file(call, last)
@@ -183,7 +187,7 @@ class OrderFlow:
                 return self._use(call, "pairs it with another listing")
             self._push(call, "dict" if last in ("dict", "OrderedDict", "fromkeys") else "seq")
         elif kind != "set" and name.startswith("torch.utils.data.") and not self.only_inference:
-            return self._use(call, f"is the order of the samples of {last}")
+            return self._use(call, f"is the order of the samples of {last}", drawn=True)
         elif isinstance(call.func, ast.Attribute) and last in ("extend", "update"):
             receiver = call.func.value
             counter = last == "update" and is_counter(index, receiver)
@@ -222,9 +226,9 @@ class OrderFlow:
         function = self.index.function_of(subscript)
         sample = function is not None and function.name == "__getitem__" and not isinstance(where, ast.Constant)
         if sample and not self.only_inference:
-            return self._use(subscript, "is the order of the samples of __getitem__")
+            return self._use(subscript, "is the order of the samples of __getitem__", drawn=True)
         if any(draws(self.index, call) for call in ast.walk(where) if isinstance(call, ast.Call)):
-            return self._use(subscript, "decides what a random index picks")
+            return self._use(subscript, "decides what a random index picks", drawn=True)
         if isinstance(where, ast.Name):
             for bound in self.index.bindings_of(where):
                 loop = self.index.parents.get(bound)
@@ -240,7 +244,7 @@ class OrderFlow:
         for part in parts:
             for call in ast.walk(part):
                 if isinstance(call, ast.Call) and draws(self.index, call):
-                    return self._use(call, "decides which element gets which random numbers")
+                    return self._use(call, "decides which element gets which random numbers", drawn=True)
         numbers = enumerated_names(clause.target, clause.iter)
         if isinstance(made, ast.DictComp):
             numbered = numbers & {one.id for one in ast.walk(made.value) if isinstance(one, ast.Name)}
@@ -278,9 +282,9 @@ class OrderFlow:
         if isinstance(node, ast.Call):
             last = last_identifier(node.func)
             if last == "backward":
-                return self._use(node, "is the order of the training steps")
+                return self._use(node, "is the order of the training steps", drawn=True)
             if draws(index, node):
-                return self._use(node, "decides which element gets which random numbers")
+                return self._use(node, "decides which element gets which random numbers", drawn=True)
             if not isinstance(node.func, ast.Attribute):
                 return None
             receiver = node.func.value
