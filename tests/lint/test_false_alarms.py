@@ -31,7 +31,7 @@ HARMLESS_AND_TWIN = {
     "sorted in the next line": (
         "import os\nimport numpy as np\nrows = np.vstack([np.loadtxt(n) for n in os.listdir('d')])\n"
         "rows = rows[rows[:, 0].argsort()]\n",
-        "import os\nimport numpy as np\nrows = np.vstack([np.loadtxt(n) for n in os.listdir('d')])\nmodel.fit(rows)\n",
+        "import os\nimport numpy as np\nrows = np.vstack([np.loadtxt(n) for n in os.listdir('d')])\nfit(rows[:80])\n",
     ),
     "a draw that no seed reaches": (
         "import os\nimport random\nshown = random.sample(os.listdir('d'), 3)\n",
@@ -133,16 +133,16 @@ HARMLESS_AND_TWIN = {
     ),
     "the same for each name": (
         "import os\nimport torch\nrows = [None for name in os.listdir('d')]\nfor i in range(9):\n"
-        "    rows[i] = load(i)\nx = torch.stack(rows)\nfit(x)\n",
+        "    rows[i] = load(i)\nx = torch.stack(rows)\nfit(x[:80])\n",
         "import os\nimport torch\nrows = [load(name) for name in os.listdir('d')]\n"
-        "x = torch.stack(rows)\nfit(x)\n",
+        "x = torch.stack(rows)\nfit(x[:80])\n",
     ),
     "features of each file": (
         "import os\nimport torch\ndef read(model):\n    rows = []\n    for name in os.listdir('d'):\n"
         "        with torch.no_grad():\n            rows.append(model(load(name)))\n"
         "    return torch.cat(rows)\ndef learn(loss):\n    loss.backward()\n",
         "import os\nimport torch\ndef read(model):\n    rows = []\n    for name in os.listdir('d'):\n"
-        "        rows.append(model(load(name)))\n    return torch.cat(rows)\ndef learn(loss):\n"
+        "        rows.append(model(load(name)))\n    return torch.cat(rows)[:80]\ndef learn(loss):\n"
         "    loss.backward()\n",
     ),
     "all behind a header": (
@@ -165,7 +165,7 @@ HARMLESS_AND_TWIN = {
         "    return rows\nscores = {}\nfor name, score in gather([]):\n    scores[name] = score\n",
         "from concurrent.futures import as_completed\ndef gather(futures):\n    rows = []\n"
         "    for future in as_completed(futures):\n        rows.append(future.result())\n"
-        "    return rows\n",
+        "    return rows\nscores = gather([])[:80]\n",
     ),
     "a tensor that is drawn before the seed": (
         "import torch\nz = torch.normal(mean=m, std=s)\ntorch.manual_seed(0)\nprint(z)\n",
@@ -235,7 +235,7 @@ HARMLESS_AND_TWIN = {
         "import os\nimport torch\n"
         "mean = torch.stack([load(name) for name in os.listdir('d')]).mean(0)\n",
         "import os\nimport torch\n"
-        "mean = torch.stack([load(name) for name in os.listdir('d')]).view(-1)\nfit(mean)\n",
+        "mean = torch.stack([load(name) for name in os.listdir('d')])\nfit(mean[:80])\n",
     ),
     "a shuffle that no seed reaches": (
         "import os\nimport random\nnames = os.listdir('d')\nrandom.shuffle(names)\n"
@@ -285,11 +285,60 @@ HARMLESS_AND_TWIN = {
         "import os\nimport torch\nx = torch.stack([load(name) for name in os.listdir('d')])\n"
         "show(x.shape)\n",
         "import os\nimport torch\nx = torch.stack([load(name) for name in os.listdir('d')])\n"
-        "train(x)\n",
+        "train(x[:80])\n",
     ),
     "a random index that no seed reaches": (
         "import os\nimport random\nnames = os.listdir('d')\nshow(names[random.randint(0, 6)])\n",
         LISTED + "show(names[random.randint(0, 6)])\n",
+    ),
+    "results whose order nobody is seen to use": (
+        "from concurrent.futures import as_completed\ndef gather(futures):\n    rows = []\n"
+        "    for future in as_completed(futures):\n        rows.append(future.result())\n    return rows\n",
+        "from concurrent.futures import as_completed\ndef gather(futures):\n    rows = []\n"
+        "    for future in as_completed(futures):\n        rows.append(future.result())\n    return rows[:80]\n",
+    ),
+    "a sample to check files": (
+        "import os\nimport random\ndef check_files():\n    random.seed(0)\n"
+        "    return [decode(name) for name in random.sample(os.listdir('d'), 20)]\n",
+        "import os\nimport random\ndef list_files():\n    random.seed(0)\n"
+        "    return [decode(name) for name in random.sample(os.listdir('d'), 20)]\n",
+    ),
+    "a dataset of which each item stands alone": (
+        "import os\nclass InferenceData:\n    def __init__(self):\n        self.names = os.listdir('d')\n"
+        "    def __getitem__(self, i):\n        return load(self.names[i])\n",
+        "import os\nclass Data:\n    def __init__(self):\n        self.names = os.listdir('d')\n"
+        "    def __getitem__(self, i):\n        return load(self.names[i])\n",
+    ),
+    "a set that is written down": (
+        "import json\nnames = set(open('a').read().split())\njson.dump(list(names), open('valid.json', 'w'))\n",
+        "import json\nnames = set(open('a').read().split())\njson.dump(list(names), open('labels.json', 'w'))\n",
+    ),
+    "a generator that is given a seed on request": (
+        "import torch\ndef start(seed=None):\n    own = torch.Generator()\n    own.seed()\n"
+        "    if seed is not None:\n        own.manual_seed(seed)\n    return own\n",
+        "import torch\ndef start(seed=None):\n    own = torch.Generator()\n    own.seed()\n    return own\n",
+    ),
+    "a split that nothing calls": (
+        "import sys\nfrom sklearn.model_selection import train_test_split\ndef split(rows):\n"
+        "    return train_test_split(rows)\nif __name__ == '__main__':\n    train(sys.argv)\n",
+        "import sys\nfrom sklearn.model_selection import train_test_split\ndef split(rows):\n"
+        "    return train_test_split(rows)\nif __name__ == '__main__':\n    train(split(sys.argv))\n",
+    ),
+    "one of two libraries": (
+        "try:\n    from tsnecuda import TSNE\nexcept ImportError:\n    from sklearn.manifold import TSNE\n"
+        "for rows in data:\n    show(TSNE().fit_transform(rows))\n",
+        "from sklearn.manifold import TSNE\nfor rows in data:\n    show(TSNE().fit_transform(rows))\n",
+    ),
+    "a worker's seed without workers": (
+        "import random\nfrom torch.utils.data import DataLoader\ndef start(number):\n    random.seed(3)\n"
+        "loader = DataLoader(read(random.random()), worker_init_fn=start)\n",
+        "import random\nfrom torch.utils.data import DataLoader\ndef start(number):\n    random.seed(3)\n"
+        "loader = DataLoader(read(random.random()), num_workers=2, worker_init_fn=start)\n",
+    ),
+    "a game in real time": (
+        "import random\nimport time\nwhile True:\n    if time.time() > last + 3:\n        move(random.random())\n",
+        "import random\nimport time\nwhile True:\n    if time.time() > last + 3:\n        move(random.random())\n"
+        "    loss.backward()\n",
     ),
     "a helper beside tests in a class": (
         "import numpy as np\ndef rows():\n    return np.random.default_rng().normal(size=3)\n"

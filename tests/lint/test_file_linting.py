@@ -196,6 +196,8 @@ def test_an_order_before_draws_counts_where_the_project_seeds() -> None:
     assert "SR121" not in lint("a").output and "SR141" in lint("a").output
     assert "SR121" in lint("a/data.py").output  # what seeds may lie elsewhere
     Path("a/train.py").write_text("import torch\ntorch.manual_seed(0)\n")
+    assert "SR121" not in lint("a").output  # it does not run what lies there
+    Path("a/train.py").write_text("import torch\nfrom data import Rows\ntorch.manual_seed(0)\n")
     assert "SR121" in lint("a").output
     Path("a/train.py").write_text("import torch\n")
     Path("a/data.py").write_text("import torch\n" + ORDERED_DATA)

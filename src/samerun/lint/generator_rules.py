@@ -7,17 +7,19 @@ import re
 from collections.abc import Iterator
 
 from samerun.base.source_edits import last_identifier, make_manual_seed_edits, make_seed_argument_edits
+from samerun.lint.call_arguments import argument_for, default_of, has_star, is_constant, keyword_value
 from samerun.lint.random_draws import drawn_generator, is_for_display
 from samerun.lint.rule import Hit, Rule
 from samerun.lint.seeding import (
     GLOBAL_SEEDS,
     NUMPY_GENERATORS,
+    asks_for_seed,
     calls_unknown_seeding,
     is_fallback,
     is_program,
     seeds_repeatably,
 )
-from samerun.lint.source_index import SourceIndex, argument_for, default_of, has_star, is_constant, keyword_value
+from samerun.lint.source_index import SourceIndex
 from samerun.lint.value_origins import find_origins, loads_of_assigned_variable
 
 
@@ -218,6 +220,8 @@ def _only_names_something(index: SourceIndex, call: ast.Call) -> bool:
 
 
 def find_entropy_reseeds(index: SourceIndex) -> Iterator[Hit]:
+    if index.seeding == "none":
+        return  # no seed was set before that could be lost
     kinds = {"random.seed": "unseeded-python", "numpy.random.seed": "unseeded-numpy-global"}
     for call in index.calls_of(
         "random.seed", "numpy.random.seed", "torch.seed", "torch.cuda.seed", "torch.cuda.seed_all"
@@ -235,11 +239,22 @@ def find_entropy_reseeds(index: SourceIndex) -> Iterator[Hit]:
     for call in index.calls_by_last_name.get("seed", ()):
         if isinstance(call.func, ast.Attribute) and not call.args and not call.keywords:
             made = [one for one in find_origins(index, call.func.value) if index.call_names[one] == "torch.Generator"]
-            if made and not is_fallback(index, call):
+            if made and not is_fallback(index, call) and not _is_seeded_by_choice(index, call.func.value):
                 yield Hit(
                     call, "Generator.seed() takes a seed from the operating system",
                     tuple(make_manual_seed_edits(call)), "unseeded-torch-generator",
                 )  # fmt: skip
+
+
+def _is_seeded_by_choice(index: SourceIndex, generator: ast.expr) -> bool:
+    """Whether the same function seeds a generator with a number where it is given one."""
+    return any(
+        isinstance(one.func, ast.Attribute)
+        and ast.dump(one.func.value) == ast.dump(generator)
+        and index.function_of(one) is index.function_of(generator)
+        and any(asks_for_seed(test) for test in index.enclosing_tests(one))
+        for one in index.calls_by_last_name.get("manual_seed", ())
+    )
 
 
 def _is_restored(index: SourceIndex, call: ast.Call) -> bool:

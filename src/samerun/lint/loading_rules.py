@@ -7,10 +7,11 @@ import re
 from collections.abc import Iterator
 
 from samerun.base.source_edits import Edit, last_identifier, make_insert_argument_edits, node_span
+from samerun.lint.call_arguments import has_star, is_constant, keyword_value
 from samerun.lint.random_draws import drawn_generator
 from samerun.lint.rule import Hit, Rule
 from samerun.lint.seeding import calls_unknown_seeding, is_fallback, is_program
-from samerun.lint.source_index import Function, SourceIndex, has_star, is_constant, keyword_value
+from samerun.lint.source_index import FUNCTIONS, Function, SourceIndex
 from samerun.lint.value_origins import find_origins
 
 
@@ -61,6 +62,8 @@ def find_unseeded_sklearn(index: SourceIndex) -> Iterator[Hit]:
             continue
         if not program and index.function_of(call) is not None:
             continue  # in a library, whose users seed NumPy
+        if _is_never_called(index, call):
+            continue
         shuffled = last in SKLEARN_SHUFFLED and is_constant(keyword_value(call, "shuffle"), True)
         plain = last in SKLEARN_ALWAYS and not is_constant(keyword_value(call, "shuffle"), False)
         function = index.function_of(call)
@@ -75,6 +78,13 @@ def find_unseeded_sklearn(index: SourceIndex) -> Iterator[Hit]:
                 make_insert_argument_edits(call, "random_state=0") if state is None else [Edit(*node_span(state), "0")]
             )
             yield Hit(call, f"{last} draws from NumPy's generator, which this file does not seed", tuple(edits))
+
+
+def _is_never_called(index: SourceIndex, node: ast.AST) -> bool:
+    """Whether a node stands in a function that nothing in the text mentions: left over, or for others."""
+    outermost = [one for one in index.ancestors(node) if isinstance(one, FUNCTIONS)][-1:]
+    named = index.name_loads.keys() | {one.attr for one in index.nodes[ast.Attribute]}  # type: ignore[attr-defined]
+    return bool(outermost) and outermost[0].name not in named and not outermost[0].decorator_list
 
 
 def _is_given_state_later(index: SourceIndex, call: ast.Call) -> bool:
@@ -185,7 +195,7 @@ def _is_optimizer_state(saved: ast.Dict) -> bool:
 
 
 def find_saves_without_generators(index: SourceIndex) -> Iterator[Hit]:
-    if not index.project_seeds:
+    if index.seeding != "torch":
         return  # no two runs draw the same, resumed or not
     elsewhere = any(index.calls_by_last_name.get(one) for one in ("get_rng_state", "get_rng_state_all", "getstate"))
     for call, saved in _checkpoints(index):

@@ -6,10 +6,11 @@ import ast
 import re
 
 from samerun.base.source_edits import last_identifier
+from samerun.lint.call_arguments import is_constant, keyword_value
 from samerun.lint.random_draws import drawn_generator, is_for_display
 from samerun.lint.seeding import GLOBAL_SEEDS, calls_unknown_seeding, seeds_repeatably
-from samerun.lint.source_index import FUNCTIONS, SourceIndex, is_constant, keyword_value
-from samerun.lint.value_origins import loads_bound_in, loads_of_assigned_variable, returned_values
+from samerun.lint.source_index import FUNCTIONS, SourceIndex
+from samerun.lint.value_origins import loads_bound_in, returned_values
 
 SORTING = {"sorted", "natsorted", "sort", "humansorted", "os_sorted", "natural_sort", "sort_values", "argsort"}
 SHOWING = re.compile(r"^(?:\w*_)?[vp]?print$|^(?:\w*_)?(?:info|debug|warning|error|log|warn|pprint)$")
@@ -36,8 +37,20 @@ def changes_result(index: SourceIndex, node: ast.AST, *, drawn: bool) -> bool:
     calls = [node] if isinstance(node, ast.Call) else []
     if isinstance(node, ast.Subscript):
         calls = [one for one in ast.walk(node.slice) if isinstance(one, ast.Call)]
-    unseeded = any(_draws_unseeded(index, one) for one in calls) or (drawn and not index.project_seeds)
-    return not unseeded and not is_for_display(index, node)
+    unseeded = any(_draws_unseeded(index, one) for one in calls) or (drawn and index.seeding == "none")
+    return not unseeded and not is_for_display(index, node) and not _is_inspection(index, node)
+
+
+INSPECTION = re.compile(r"(?:^|_)(?:check|verify|inspect|sanity|explore|summari[sz]e|summary|stats?|statistics)(?:_|$)")
+STANDS_ALONE = re.compile("Infer|Predict|Demo")
+
+
+def _is_inspection(index: SourceIndex, node: ast.AST) -> bool:
+    """Whether a use stands in a function that only looks at data, or in a dataset of which each item stands alone."""
+    return any(
+        INSPECTION.search(one.name) if isinstance(one, FUNCTIONS) else STANDS_ALONE.search(one.name)
+        for one in index.ancestors(node) if isinstance(one, (*FUNCTIONS, ast.ClassDef))
+    )  # fmt: skip
 
 
 def _draws_unseeded(index: SourceIndex, call: ast.Call) -> bool:
@@ -49,15 +62,6 @@ def _draws_unseeded(index: SourceIndex, call: ast.Call) -> bool:
     seeds = [one for one, what in GLOBAL_SEEDS.items() if what == kind]
     seeded = any(seeds_repeatably(index, one) for one in index.calls_of(*seeds))
     return bool(seeds) and not seeded and not calls_unknown_seeding(index)
-
-
-def is_inference_here(index: SourceIndex, node: ast.AST) -> bool:
-    """Whether the function around a node applies a model without gradients, and trains none."""
-    function = index.function_of(node)
-    calls = (
-        {last_identifier(one.func) for one in ast.walk(function) if isinstance(one, ast.Call)} if function else set()
-    )
-    return bool(calls & set(INFERRING)) and not calls & {"backward", "zero_grad", "fit", "train"}
 
 
 LOGS = re.compile(r"(?:^|[^a-z])(?:logs?|logger|fail\w*|err\w*|missing|summary|reports?|debug|skipped)(?:[^a-z]|$)")
@@ -72,6 +76,16 @@ def is_log(index: SourceIndex, write: ast.AST) -> bool:
         elif isinstance(one, FUNCTIONS):
             break
     return any(LOGS.search(text.lower()) for text in texts)
+
+
+VOCABULARY = re.compile("vocab|label|class|dict|token|word|tag|categor|alphabet|char|entit|relation|index|2id|to_id")
+
+
+def is_vocabulary(index: SourceIndex, write: ast.AST) -> bool:
+    """Whether a call writes a file whose lines are numbers for its readers, by the names around it."""
+    statements = [write, *(one for one in index.ancestors(write) if isinstance(one, ast.With))]
+    texts = [ast.unparse(one.items[0]) if isinstance(one, ast.With) else ast.unparse(one) for one in statements]
+    return any(VOCABULARY.search(text.lower()) for text in texts)
 
 
 def _is_behind_header(index: SourceIndex, subscript: ast.Subscript, where: ast.Slice) -> bool:
@@ -194,21 +208,6 @@ def is_dictionary(index: SourceIndex, target: ast.expr) -> bool:
         isinstance(one, (ast.Dict, ast.DictComp)) or (isinstance(one, ast.Call) and last_identifier(one.func) in makers)
         for one in index.values_assigned_to(target)
     )
-
-
-REDUCTIONS = {"sum", "mean", "nanmean", "max", "min", "amax", "amin", "std", "var", "median", "nansum"}
-
-
-def is_reduced(index: SourceIndex, call: ast.Call) -> bool:
-    """Whether all that is taken of a tensor is a sum, a mean or the like: of it, or of the variable it is kept in."""
-    reads: list[ast.expr] = [*loads_of_assigned_variable(index, call)] or [call]
-    return all(_reducing_call(index, one) for one in reads)
-
-
-def _reducing_call(index: SourceIndex, node: ast.AST) -> bool:
-    parent = index.parents.get(node)
-    above = index.parents.get(parent) if isinstance(parent, ast.Attribute) else parent
-    return isinstance(above, ast.Call) and last_identifier(above.func) in REDUCTIONS
 
 
 def is_shuffled_unseeded(index: SourceIndex, node: ast.AST) -> bool:

@@ -13,10 +13,11 @@ from samerun.base.source_edits import (
     make_wrap_edits,
     node_span,
 )
-from samerun.lint.order_exemptions import changes_result
+from samerun.lint.call_arguments import is_constant, keyword_value
+from samerun.lint.order_exemptions import changes_result, is_vocabulary
 from samerun.lint.rule import Hit, Rule
 from samerun.lint.seeding import reads_hash_seed
-from samerun.lint.source_index import FUNCTIONS, SourceIndex, is_constant, keyword_value
+from samerun.lint.source_index import FUNCTIONS, SourceIndex
 from samerun.lint.value_flow import LISTINGS, OrderFlow, OrderUse
 from samerun.lint.value_origins import OBJECT_LISTS, element_kind, value_kind
 
@@ -75,7 +76,9 @@ def find_sets_in_order(index: SourceIndex) -> Iterator[Hit]:
     for made in list_sets(index) if not reads_hash_seed(index) else ():
         if _element_kind_of_set(index, made) != "text" or _is_tiny(made):
             continue
-        use = OrderFlow(index).find_use(made, "set")
+        use = OrderFlow(index, files=False).find_use(made, "set")
+        if use is None and (use := OrderFlow(index).find_use(made, "set")) and not is_vocabulary(index, use.node):
+            continue
         if (
             use is None
             or use.taken in told
@@ -163,39 +166,6 @@ def find_completion_orders(index: SourceIndex) -> Iterator[Hit]:
             use = OrderFlow(index, files=False).find_use(call, "seq")
             if use is not None:
                 yield Hit(call, f"results come in the order in which they are ready, which {use.effect}")
-            elif _is_returned_as_completed(index, call):
-                yield Hit(call, "results are returned in the order in which they are ready")
-
-
-def _is_returned_as_completed(index: SourceIndex, call: ast.Call) -> bool:
-    """Whether a loop over the results appends them to a list that is returned as it is, to who knows whom.
-
-    Where the text calls the function itself, `OrderFlow` has seen what becomes of the list.
-    """
-    loop = index.parents.get(call)
-    while isinstance(loop, ast.Call):
-        loop = index.parents.get(loop)
-    if not isinstance(loop, ast.For):
-        return False
-    target = loop.target.id if isinstance(loop.target, ast.Name) else ""
-    for node in (node for statement in loop.body for node in ast.walk(statement)):
-        if not isinstance(node, ast.Call) or last_identifier(node.func) not in ("append", "extend"):
-            continue
-        receiver = node.func.value if isinstance(node.func, ast.Attribute) else None
-        if not isinstance(receiver, ast.Name) or not node.args:
-            continue
-        held = [one.id for one in ast.walk(node.args[0]) if isinstance(one, ast.Name)]
-        result = target in held or any(
-            last_identifier(one.func) == "result" for one in ast.walk(node.args[0]) if isinstance(one, ast.Call)
-        )
-        loads = [one for one in index.name_loads.get(receiver.id, ()) if one.lineno > node.lineno]
-        parents = [index.parents.get(one) for one in loads]
-        is_sorted = any(isinstance(one, ast.Attribute) and one.attr == "sort" for one in parents)
-        function = index.function_of(node)
-        followed = function is not None and index.calls_of_function(function)
-        if result and not is_sorted and not followed and any(isinstance(one, ast.Return) for one in parents):
-            return True
-    return False
 
 
 def find_hash_buckets(index: SourceIndex) -> Iterator[Hit]:

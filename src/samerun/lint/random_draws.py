@@ -6,7 +6,8 @@ import ast
 import re
 
 from samerun.base.source_edits import last_identifier
-from samerun.lint.source_index import FUNCTIONS, SourceIndex, keyword_value
+from samerun.lint.call_arguments import keyword_value
+from samerun.lint.source_index import FUNCTIONS, SourceIndex
 
 NOT_DRAWING_LAYERS = {
     "ModuleList",

@@ -6,8 +6,9 @@ import ast
 import re
 
 from samerun.base.source_edits import last_identifier
+from samerun.lint.call_arguments import is_constant
 from samerun.lint.random_draws import drawn_generator
-from samerun.lint.source_index import SourceIndex, is_constant
+from samerun.lint.source_index import SourceIndex
 from samerun.lint.value_origins import find_origins
 
 NUMPY_GENERATORS = tuple(

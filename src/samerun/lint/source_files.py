@@ -1,10 +1,9 @@
-"""Which files are looked at, which of them a program imports, and whether anything among them seeds a generator."""
+"""Which files are looked at, and which of them a program imports."""
 
 from __future__ import annotations
 
 import ast
 import os
-import re
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatch
 
@@ -14,12 +13,6 @@ from samerun.base.source_edits import LARGEST_BYTES, decode_python_source
 
 SUFFIXES = (".py", ".ipynb")
 SKIPPED_FOLDERS = {"__pycache__", "node_modules", "site-packages", "venv", "build", "dist"}
-SEEDS = re.compile(
-    rb"seed\w*\\?[\"']?\]?\s*[(=:]|random_state\s*=|manual_seed|TrainingArguments"
-    rb"|(?:import|from) +(?:detectron2|fairseq|mmcv|mmengine|ultralytics|recbole)\b",
-    re.IGNORECASE,
-)
-"""A seed that is set, taken or given; or a library that seeds by itself."""
 
 
 def find_source_files(paths: Iterable[str], exclude: Sequence[str]) -> tuple[list[str], list[LintProblem]]:
@@ -77,23 +70,3 @@ def list_imported_files(file: str, folder: str) -> list[str]:
             stem = os.path.join(root, *name.split("."))
             found += [one for one in (f"{stem}.py", os.path.join(stem, "__init__.py")) if os.path.isfile(one)]
     return list(dict.fromkeys(found))
-
-
-def find_files_of_unseeded_projects(paths: Iterable[str], files: Sequence[str]) -> set[str]:
-    """Those of the files that lie under a folder among the paths, in which no file mentions a seed.
-
-    A file that is named by itself is taken to have a seed elsewhere.
-    """
-    unseeded: set[str] = set()
-    for folder in (os.path.normpath(path) for path in paths if os.path.isdir(path)):
-        inside = [one for one in files if folder == "." or one.startswith(folder.rstrip(os.sep) + os.sep)]
-        if not any(_mentions_seed(one) for one in inside):
-            unseeded.update(inside)
-    return unseeded
-
-
-def _mentions_seed(file: str) -> bool:
-    try:
-        return SEEDS.search(read_regular_file(file, LARGEST_BYTES)) is not None
-    except OSError:
-        return False

@@ -11,28 +11,26 @@ import ast
 from dataclasses import dataclass
 
 from samerun.base.source_edits import last_identifier
+from samerun.lint.call_arguments import is_constant, keyword_value, parameter_for
 from samerun.lint.order_exemptions import (
     SORTING,
     enumerated_names,
     is_counter,
     is_dictionary,
-    is_inference_here,
     is_log,
     is_made_outside,
     is_only_gone_through,
     is_only_inference,
     is_only_looked_up,
     is_only_shown,
-    is_reduced,
     is_shuffled_unseeded,
     is_sorted_here,
     is_sorted_next,
     positions_in_appended_lists,
     takes_no_part,
-    trains,
 )
 from samerun.lint.random_draws import draws
-from samerun.lint.source_index import Function, SourceIndex, is_constant, keyword_value, parameter_for
+from samerun.lint.source_index import Function, SourceIndex
 from samerun.lint.value_origins import loads_bound_in
 
 MAX_STEPS = 400  # expressions followed from one source; what lies behind is taken to be harmless
@@ -158,14 +156,10 @@ class OrderFlow:
         name, last = index.call_names.get(call, ""), last_identifier(call.func)
         if last in ORDER_FREE or (last == "join" and name.endswith("path.join")):
             return None
-        by_itself = self.only_inference or not trains(index) or is_inference_here(index, call)
-        if name in TENSOR_MAKERS and kind == "seq" and (by_itself or is_sorted_next(index, call)):
-            self._push(call, kind)
+        if name in TENSOR_MAKERS:
+            if kind == "seq" and not is_sorted_next(index, call):
+                self._push(call, kind)
             return None
-        if name in TENSOR_MAKERS and kind == "seq" and is_reduced(index, call):
-            return None
-        if name in TENSOR_MAKERS and kind == "seq":
-            return self._use(call, f"decides the order of what {name} makes", drawn=True)
         if last == "shuffle" and is_only_gone_through(index, call, node):
             return None
         if last in PICKING:
