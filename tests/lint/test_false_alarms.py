@@ -26,7 +26,7 @@ HARMLESS_AND_TWIN = {
     "a position that finds its own element": (
         LISTED + "opened, where = [], {}\nfor i, name in enumerate(names):\n    opened.append(open(name))\n"
         "    where[opened[i].name] = i\n",
-        LISTED + "where = {}\nfor i, name in enumerate(names):\n    where[name] = i\n",
+        LISTED + "classes = {}\nfor i, name in enumerate(names):\n    classes[name] = i\n",
     ),
     "sorted in the next line": (
         "import os\nimport numpy as np\nrows = np.vstack([np.loadtxt(n) for n in os.listdir('d')])\n"
@@ -39,9 +39,9 @@ HARMLESS_AND_TWIN = {
     ),
     "an order that came back to another call": (
         "import os\ndef pass_on(rows):\n    return rows\nfor name in pass_on(os.listdir('d')):\n    convert(name)\n"
-        "numbers = {name: i for i, name in enumerate(pass_on(['a', 'b']))}\n",
+        "labels = {name: i for i, name in enumerate(pass_on(['a', 'b']))}\n",
         "import os\ndef pass_on(rows):\n    return rows\n"
-        "numbers = {name: i for i, name in enumerate(pass_on(os.listdir('d')))}\n",
+        "labels = {name: i for i, name in enumerate(pass_on(os.listdir('d')))}\n",
     ),
     "a hash of numbers": (
         "import torch\ndef start(seed, rank):\n    torch.manual_seed(hash((seed, rank)))\n",
@@ -180,11 +180,11 @@ HARMLESS_AND_TWIN = {
         "        self.register_buffer('count', count)\n",
     ),
     "a schedule that is set to its epoch": (
-        "import torch\ndef train(model, optimizer):\n"
+        "import torch\ndef resume(model, optimizer):\n"
         "    s = torch.optim.lr_scheduler.StepLR(optimizer, 3, last_epoch=2)\n"
         "    torch.save({'o': optimizer.state_dict()}, 'a')\n"
         "    optimizer.load_state_dict(torch.load('a')['o'])\n",
-        "import torch\ndef train(model, optimizer):\n"
+        "import torch\ndef resume(model, optimizer):\n"
         "    s = torch.optim.lr_scheduler.StepLR(optimizer, 3)\n"
         "    torch.save({'o': optimizer.state_dict()}, 'a')\n"
         "    optimizer.load_state_dict(torch.load('a')['o'])\n",
@@ -228,8 +228,8 @@ HARMLESS_AND_TWIN = {
     "each element for itself": (
         "import os\nrows = [read(name) for name in os.listdir('d')]\nfor i in range(len(rows)):\n"
         "    rows[i] = resize(rows[i])\n",
-        "import os\nrows = os.listdir('d')\nwhere = {}\nfor i in range(len(rows)):\n"
-        "    where[rows[i]] = i\n",
+        "import os\nrows = os.listdir('d')\nlabels = {}\nfor i in range(len(rows)):\n"
+        "    labels[rows[i]] = i\n",
     ),
     "a mean over all": (
         "import os\nimport torch\n"
@@ -339,6 +339,35 @@ HARMLESS_AND_TWIN = {
         "import random\nimport time\nwhile True:\n    if time.time() > last + 3:\n        move(random.random())\n",
         "import random\nimport time\nwhile True:\n    if time.time() > last + 3:\n        move(random.random())\n"
         "    loss.backward()\n",
+    ),
+    "numbers that only find files again": (
+        LISTED + "file2id = {name: i for i, name in enumerate(names)}\n",
+        LISTED + "class2id = {name: i for i, name in enumerate(names)}\n",
+    ),
+    "what is loaded to look at": (
+        "import torch\nblock = torch.nn.Dropout(0.1)\ntorch.save({'o': optimizer.state_dict()}, 'a')\n"
+        "optimizer.load_state_dict(torch.load('a')['o'])\n",
+        "import torch\nblock = torch.nn.Dropout(0.1)\ntorch.save({'o': optimizer.state_dict(), 'epoch': 3}, 'a')\n"
+        "saved = torch.load('a')\noptimizer.load_state_dict(saved['o'])\nepoch = saved['epoch']\n",
+    ),
+    "a drawn seed in a seeded transform": (
+        "import random\ndef change(x, seed=None):\n    return rotate(x, seed or random.randint(0, 9))\n",
+        "import os\ndef change(x, seed=None):\n    return rotate(x, seed or os.getpid())\n",
+    ),
+    "a setting that was made before": (
+        "import os\nimport torch\nos.environ['CUBLAS_WORKSPACE_CONFIG'] = ':4096:8'\nmodel = make().cuda()\n"
+        "os.environ['CUBLAS_WORKSPACE_CONFIG'] = ':4096:8'\n",
+        "import os\nimport torch\nmodel = make().cuda()\nos.environ['CUBLAS_WORKSPACE_CONFIG'] = ':4096:8'\n",
+    ),
+    "a layer without weights": (
+        "import os\nimport torch\nfor name in os.listdir('d'):\n    use(torch.nn.Sigmoid()(load(name)))\n",
+        "import os\nimport torch\nfor name in os.listdir('d'):\n    use(torch.nn.Linear(2, 2)(load(name)))\n",
+    ),
+    "a function that is tried out without a seed": (
+        "import numpy as np\ndef tasks(seed=None):\n    return np.random.default_rng(seed).normal(size=3)\n"
+        "if __name__ == '__main__':\n    plot(tasks())\n",
+        "import numpy as np\ndef tasks(seed=None):\n    return np.random.default_rng(seed).normal(size=3)\n"
+        "if __name__ == '__main__':\n    fit(tasks())\n",
     ),
     "a helper beside tests in a class": (
         "import numpy as np\ndef rows():\n    return np.random.default_rng().normal(size=3)\n"

@@ -279,7 +279,7 @@ WRITTEN_OTHERWISE = [
     ("SR117", "from os import environ\nenviron['PYTHONHASHSEED'] = str(1)\n"),
     ("SR121", "import os\nimport torch\nx = torch.stack([load(os.path.join('d', n)) for n in os.listdir('d')])\n"
      "fit(x[:80])\n"),
-    ("SR121", "import glob\nnumbers = {}\nfor name in glob.glob('*'):\n    numbers[name] = len(numbers)\n"),
+    ("SR121", "import glob\nlabels = {}\nfor name in glob.glob('*'):\n    labels[name] = len(labels)\n"),
     ("SR121", "from pathlib import Path\n\ndef files(d):\n    return list(Path(d).iterdir())\n\n"
      "test = files('d')[:90]\n"),
     ("SR121", "import os\n\nclass Folder:\n    def __init__(self, d):\n        self.names = os.listdir(d)\n\n"

@@ -10,7 +10,8 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -32,7 +33,7 @@ from samerun.base.source_edits import (
 from samerun.base.text import escape_as_one_line
 from samerun.lint.rule import Hit, Rule, is_in_test
 from samerun.lint.source_files import make_problem
-from samerun.lint.source_index import Seeding, SourceIndex
+from samerun.lint.source_index import SourceIndex
 from samerun.lint.table import RULES
 
 NOQA = re.compile(r"#\s*noqa\b(?!:)|#\s*noqa:\s?(?P<codes>[A-Z]+[0-9]*(?:[,\s]+[A-Z]+[0-9]+)*)", re.IGNORECASE)
@@ -118,21 +119,21 @@ def _parse_toml(text: str) -> dict[str, Any]:
 # --- one text
 @dataclass(frozen=True)
 class LintedFile:
-    """What was found in one file. `edits`: for each finding, what mends it. `seeding`: see `SourceIndex`."""
+    """What was found in one file. `edits`: for each finding, what mends it. `is_seeded`: see `SourceIndex`."""
 
     file: str
     findings: tuple[LintFinding, ...] = ()
     edits: tuple[tuple[Edit, ...], ...] = ()
     problem: LintProblem | None = None
-    seeding: Seeding = "torch"
+    is_seeded: bool = True
 
 
-def lint_text(text: str, file: str, rules: Iterable[Rule], *, seeding: Seeding = "torch") -> LintedFile:
+def lint_text(text: str, file: str, rules: Iterable[Rule], *, is_seeded: bool = True) -> LintedFile:
     """The findings in one Python source, by line; suppressed ones are left out."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of escape sequences in the user's strings
-            index = SourceIndex(text, seeding=seeding)
+            index = SourceIndex(text, is_seeded=is_seeded, stem=Path(file).stem)
         hits = [(rule, hit) for rule in rules for hit in rule.find(index) if not is_in_test(index, hit.node)]
     except SyntaxError as error:
         where = f"line {error.lineno}: " if error.lineno else ""
@@ -149,7 +150,7 @@ def lint_text(text: str, file: str, rules: Iterable[Rule], *, seeding: Seeding =
             found.setdefault((finding.line, finding.column, finding.code), (finding, hit.edits))
     ordered = [found[key] for key in sorted(found)]
     findings, edits = tuple(one for one, _ in ordered), tuple(one for _, one in ordered)
-    return LintedFile(file, findings, edits, seeding=seeding)
+    return LintedFile(file, findings, edits, is_seeded=is_seeded)
 
 
 def _is_suppressed(hit: Hit, code: str, lines: list[str]) -> bool:
@@ -187,7 +188,7 @@ def _to_characters(lines: list[str], line: int, byte: int) -> int:
 
 
 # --- notebooks
-def lint_notebook(raw: bytes, file: str, rules: Iterable[Rule], *, seeding: Seeding = "torch") -> LintedFile:
+def lint_notebook(raw: bytes, file: str, rules: Iterable[Rule], *, is_seeded: bool = True) -> LintedFile:
     """The findings in the code cells of a notebook, which are looked at as one program; none is mended."""
     try:
         cells = _read_code_cells(raw)
@@ -207,7 +208,7 @@ def lint_notebook(raw: bytes, file: str, rules: Iterable[Rule], *, seeding: Seed
         for line, part in enumerate(split_python_lines(text), 1):
             lines.append(part.rstrip("\r\n") + "\n")
             places.append((number, line))
-    linted = lint_text("".join(lines), file, rules, seeding=seeding)
+    linted = lint_text("".join(lines), file, rules, is_seeded=is_seeded)
     findings = []
     for one in linted.findings:
         (cell, line), (_, end) = places[one.line - 1], places[one.end_line - 1]
@@ -236,38 +237,36 @@ def _without_magics(source: str) -> str:
 
 
 # --- one file, all files
-def lint_file(file: str, rules: Sequence[Rule], *, seeding: Seeding = "torch") -> LintedFile:
+def lint_file(file: str, rules: Sequence[Rule], *, is_seeded: bool = True) -> LintedFile:
     """The findings in a file, or why there are none to be had."""
     try:
         raw = read_regular_file(file, LARGEST_BYTES)
         if file.endswith(".ipynb"):
-            return lint_notebook(raw, file, rules, seeding=seeding)
-        return lint_text(decode_python_source(raw).text, file, rules, seeding=seeding)
+            return lint_notebook(raw, file, rules, is_seeded=is_seeded)
+        return lint_text(decode_python_source(raw).text, file, rules, is_seeded=is_seeded)
     except (OSError, SyntaxError, ValueError) as error:
         return LintedFile(file, problem=make_problem(file, error))
 
 
-def _lint_file_by_codes(file: str, codes: tuple[str, ...], seeding: Seeding) -> LintedFile:
-    return lint_file(file, [rule for rule in RULES if rule.code in codes], seeding=seeding)
+def _lint_file_by_codes(file: str, codes: tuple[str, ...], is_seeded: bool) -> LintedFile:
+    return lint_file(file, [rule for rule in RULES if rule.code in codes], is_seeded=is_seeded)
 
 
-def lint_files(
-    files: Sequence[str], rules: Sequence[Rule], seeding: Mapping[str, Seeding] | None = None
-) -> list[LintedFile]:
+def lint_files(files: Sequence[str], rules: Sequence[Rule], unseeded: Container[str] = ()) -> list[LintedFile]:
     """What `lint_file` finds in each, in the order of the files; many are looked at in several processes.
 
-    `seeding`: what is seeded around the files, where it is known.
+    `unseeded`: the files that are run by programs which seed nothing.
 
     Raises SamerunError if one of these is killed.
     """
-    levels: list[Seeding] = [(seeding or {}).get(one, "torch") for one in files]
+    seeded = [one not in unseeded for one in files]
     count = min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, 16)
     if len(files) < FEWEST_FILES_IN_PARALLEL or count < 2:
-        return [lint_file(one, rules, seeding=level) for one, level in zip(files, levels, strict=True)]
+        return [lint_file(one, rules, is_seeded=known) for one, known in zip(files, seeded, strict=True)]
     codes, count_of_files = tuple(rule.code for rule in rules), len(files)
     try:
         with ProcessPoolExecutor(count) as pool:
-            return list(pool.map(_lint_file_by_codes, files, [codes] * count_of_files, levels, chunksize=8))
+            return list(pool.map(_lint_file_by_codes, files, [codes] * count_of_files, seeded, chunksize=8))
     except BrokenExecutor as error:
         raise SamerunError(
             f"A process that looked at some of {count_of_files} files was ended from outside.",
@@ -298,26 +297,34 @@ def fix_text(text: str, linted: LintedFile, rules: Sequence[Rule]) -> tuple[str,
     Of edits that touch each other the first is made. What does not parse afterwards, or is reported again, is not
     changed.
     """
-    wanted: list[tuple[Edit, ...]] = []
-    for edits in linted.edits:
-        if edits and not any(_edits_touch(edits, other) for other in wanted):
-            wanted.append(edits)
+    wanted: list[tuple[str, tuple[Edit, ...]]] = []
+    for finding, edits in zip(linted.findings, linted.edits, strict=True):
+        if edits and not any(_edits_touch(edits, other) for _, other in wanted):
+            wanted.append((finding.code, edits))
     if wanted and (changed := _try_edits(text, wanted, linted, rules)) is not None:
         return changed, len(wanted)
-    kept: list[tuple[Edit, ...]] = []
+    kept: list[tuple[str, tuple[Edit, ...]]] = []
     result = text
-    for edits in wanted:
-        changed = _try_edits(text, [*kept, edits], linted, rules)
+    for one in wanted:
+        changed = _try_edits(text, [*kept, one], linted, rules)
         if changed is not None:
-            kept, result = [*kept, edits], changed
+            kept, result = [*kept, one], changed
     return result, len(kept)
 
 
-def _try_edits(text: str, wanted: list[tuple[Edit, ...]], linted: LintedFile, rules: Sequence[Rule]) -> str | None:
-    """The text with all of these edits; None where it no longer parses, or a finding that they mend is still there."""
-    changed = apply_edits(SourceAtLine(text, 1), [edit for edits in wanted for edit in edits])
-    again = lint_text(changed, linted.file, rules, seeding=linted.seeding)
-    if again.problem is not None or len(again.findings) > len(linted.findings) - len(wanted):
+def _try_edits(
+    text: str, wanted: list[tuple[str, tuple[Edit, ...]]], linted: LintedFile, rules: Sequence[Rule]
+) -> str | None:
+    """The text with all of these edits; None where it no longer parses, or a finding that they mend is still there.
+
+    A seed that is put in can make other rules report what did not count before.
+    """
+    changed = apply_edits(SourceAtLine(text, 1), [edit for _, edits in wanted for edit in edits])
+    again = lint_text(changed, linted.file, rules, is_seeded=linted.is_seeded)
+    before, now = (Counter(one.code for one in each.findings) for each in (linted, again))
+    before.subtract(code for code, _ in wanted)
+    told = {code for code, _ in wanted} | {rule.code for rule in rules if not rule.needs_seed}
+    if again.problem is not None or any(now[code] > before[code] for code in told):
         return None
     return changed
 

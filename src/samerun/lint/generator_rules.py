@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from samerun.base.source_edits import last_identifier, make_manual_seed_edits, make_seed_argument_edits
 from samerun.lint.call_arguments import argument_for, default_of, has_star, is_constant, keyword_value
 from samerun.lint.random_draws import drawn_generator, is_for_display
-from samerun.lint.rule import Hit, Rule
+from samerun.lint.rule import Hit, Rule, is_tried_out
 from samerun.lint.seeding import (
     GLOBAL_SEEDS,
     NUMPY_GENERATORS,
@@ -95,7 +95,8 @@ def _find_call_without_seed(index: SourceIndex, call: ast.Call) -> ast.Call | No
     if len(index.bindings_of(seed)) != 1 or "seed" in function.name:  # which the caller of the class calls again
         return None
     for caller in index.calls_of_function(function):
-        if not has_star(caller) and argument_for(caller, function, seed.id) is None and not is_fallback(index, caller):
+        left_out = not has_star(caller) and argument_for(caller, function, seed.id) is None
+        if left_out and not is_fallback(index, caller) and not is_tried_out(index, caller):
             return caller
     return None
 
@@ -220,7 +221,7 @@ def _only_names_something(index: SourceIndex, call: ast.Call) -> bool:
 
 
 def find_entropy_reseeds(index: SourceIndex) -> Iterator[Hit]:
-    if index.seeding == "none":
+    if not index.is_seeded:
         return  # no seed was set before that could be lost
     kinds = {"random.seed": "unseeded-python", "numpy.random.seed": "unseeded-numpy-global"}
     for call in index.calls_of(

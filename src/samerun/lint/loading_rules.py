@@ -175,7 +175,11 @@ RNG_WORDS = re.compile("rng|random|seed|generator|states?_all", re.IGNORECASE)
 def _checkpoints(index: SourceIndex) -> Iterator[tuple[ast.Call, ast.Dict]]:
     """What is saved with an optimizer's state in it, where the text can also take it up again."""
     loads = index.calls_by_last_name.get("load_state_dict", ())
-    if not index.calls_by_name.get("torch.load") or not any("opt" in ast.unparse(one.func).lower() for one in loads):
+    if (
+        not _goes_on(index)
+        or not index.calls_by_name.get("torch.load")
+        or not any("opt" in ast.unparse(one.func).lower() for one in loads)
+    ):
         return
     for call in index.calls_of("torch.save"):
         value = call.args[0] if call.args else None
@@ -184,6 +188,18 @@ def _checkpoints(index: SourceIndex) -> Iterator[tuple[ast.Call, ast.Dict]]:
             value = next((one for one in values if one is not None), None) if len(values) == 1 else None
         if isinstance(value, ast.Dict) and None not in value.keys and _is_optimizer_state(value):
             yield call, value
+
+
+def _goes_on(index: SourceIndex) -> bool:
+    """Whether the text goes on from what it loads, and does not only look at it: it says so, or reads the epoch."""
+    place = re.compile("epoch|step|iter", re.IGNORECASE)
+    words = (*index.name_loads, *(one.attr for one in index.nodes[ast.Attribute]))  # type: ignore[attr-defined]
+    texts = [one.value for one in index.nodes[ast.Constant] if isinstance(one, ast.Constant)]
+    reads = [one.slice for one in index.nodes[ast.Subscript] if isinstance(one, ast.Subscript)]
+    reads += [one.args[0] for one in index.calls_by_last_name.get("get", ()) if one.args]
+    keys = [one.value for one in reads if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+    names = (*words, *(one for one in texts if isinstance(one, str)), *(one.name for one in index.functions))
+    return any(place.search(one) for one in keys) or any(re.search("resum", one, re.IGNORECASE) for one in names)
 
 
 def _is_optimizer_state(saved: ast.Dict) -> bool:
@@ -195,7 +211,7 @@ def _is_optimizer_state(saved: ast.Dict) -> bool:
 
 
 def find_saves_without_generators(index: SourceIndex) -> Iterator[Hit]:
-    if index.seeding != "torch":
+    if not index.is_seeded:
         return  # no two runs draw the same, resumed or not
     elsewhere = any(index.calls_by_last_name.get(one) for one in ("get_rng_state", "get_rng_state_all", "getstate"))
     for call, saved in _checkpoints(index):
@@ -362,17 +378,17 @@ CHECKPOINT_WITHOUT_GENERATORS = Rule(
     "    torch.set_rng_state(saved[\"rng\"])\n",
     "save and restore the generators' states too (samerun.save_checkpoint does)",
     "A training that draws nothing after its start, or a generator that is seeded from the epoch.",
-    find_saves_without_generators,
+    find_saves_without_generators, needs_seed=True,
 )  # fmt: skip
 CHECKPOINT_WITHOUT_SCHEDULER = Rule(
     "SR152", "checkpoint-without-scheduler", "resume-position",
     "Finds checkpoints with an optimizer's state and without that of the learning rate's schedule.",
     "The resumed run begins the schedule anew.",
-    "import torch\n\n\ndef train(model, optimizer):\n    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 3)\n"
+    "import torch\n\n\ndef resume(model, optimizer):\n    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 3)\n"
     "    rng = torch.get_rng_state()\n"
     "    torch.save({\"model\": model.state_dict(), \"optimizer\": optimizer.state_dict(), \"rng\": rng}, \"a.pt\")\n"
     "    optimizer.load_state_dict(torch.load(\"a.pt\")[\"optimizer\"])\n    schedule.step()\n",
-    "import torch\n\n\ndef train(model, optimizer):\n    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 3)\n"
+    "import torch\n\n\ndef resume(model, optimizer):\n    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 3)\n"
     "    state = {\"optimizer\": optimizer.state_dict(), \"schedule\": schedule.state_dict()}\n"
     "    torch.save({**state, \"rng\": torch.get_rng_state()}, \"a.pt\")\n"
     "    optimizer.load_state_dict(torch.load(\"a.pt\")[\"optimizer\"])\n    schedule.step()\n",

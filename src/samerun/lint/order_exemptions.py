@@ -7,8 +7,8 @@ import re
 
 from samerun.base.source_edits import last_identifier
 from samerun.lint.call_arguments import is_constant, keyword_value
-from samerun.lint.random_draws import drawn_generator, is_for_display
-from samerun.lint.seeding import GLOBAL_SEEDS, calls_unknown_seeding, seeds_repeatably
+from samerun.lint.random_draws import DISPLAY, drawn_generator, is_for_display
+from samerun.lint.seeding import GLOBAL_SEEDS, calls_unknown_seeding, seeds_in_text, seeds_repeatably
 from samerun.lint.source_index import FUNCTIONS, SourceIndex
 from samerun.lint.value_origins import loads_bound_in, returned_values
 
@@ -37,7 +37,9 @@ def changes_result(index: SourceIndex, node: ast.AST, *, drawn: bool) -> bool:
     calls = [node] if isinstance(node, ast.Call) else []
     if isinstance(node, ast.Subscript):
         calls = [one for one in ast.walk(node.slice) if isinstance(one, ast.Call)]
-    unseeded = any(_draws_unseeded(index, one) for one in calls) or (drawn and index.seeding == "none")
+    unseeded = any(_draws_unseeded(index, one) for one in calls) or (
+        drawn and not (index.is_seeded or seeds_in_text(index))
+    )
     return not unseeded and not is_for_display(index, node) and not _is_inspection(index, node)
 
 
@@ -46,8 +48,8 @@ STANDS_ALONE = re.compile("Infer|Predict|Demo")
 
 
 def _is_inspection(index: SourceIndex, node: ast.AST) -> bool:
-    """Whether a use stands in a function that only looks at data, or in a dataset of which each item stands alone."""
-    return any(
+    """Whether a use stands in a file or function that only looks at data, or in a dataset whose items stand alone."""
+    return bool(DISPLAY.search(index.stem)) or any(
         INSPECTION.search(one.name) if isinstance(one, FUNCTIONS) else STANDS_ALONE.search(one.name)
         for one in index.ancestors(node) if isinstance(one, (*FUNCTIONS, ast.ClassDef))
     )  # fmt: skip
@@ -78,7 +80,16 @@ def is_log(index: SourceIndex, write: ast.AST) -> bool:
     return any(LOGS.search(text.lower()) for text in texts)
 
 
+CLASS_NAMES = re.compile("label|class|cls|categor|species|speaker|person|identit|target|vocab|word|token|tag")
 VOCABULARY = re.compile("vocab|label|class|dict|token|word|tag|categor|alphabet|char|entit|relation|index|2id|to_id")
+
+
+def numbers_classes(index: SourceIndex, node: ast.AST) -> bool:
+    """Whether numbers are given to classes or words, by the names there: a file's number only finds it again."""
+    statement = index.statement_of(node)
+    loops = [one for one in index.ancestors(statement) if isinstance(one, ast.For)]
+    texts = [ast.unparse(statement), *(ast.unparse(part) for one in loops for part in (one.target, one.iter))]
+    return any(CLASS_NAMES.search(text.lower()) for text in texts)
 
 
 def is_vocabulary(index: SourceIndex, write: ast.AST) -> bool:

@@ -14,11 +14,11 @@ from samerun.base.source_edits import (
     node_span,
 )
 from samerun.lint.call_arguments import is_constant, keyword_value
-from samerun.lint.order_exemptions import changes_result, is_vocabulary
+from samerun.lint.order_exemptions import changes_result, is_vocabulary, numbers_classes
 from samerun.lint.rule import Hit, Rule
 from samerun.lint.seeding import reads_hash_seed
 from samerun.lint.source_index import FUNCTIONS, SourceIndex
-from samerun.lint.value_flow import LISTINGS, OrderFlow, OrderUse
+from samerun.lint.value_flow import LISTINGS, NUMBERS, OrderFlow, OrderUse
 from samerun.lint.value_origins import OBJECT_LISTS, element_kind, value_kind
 
 PATH_LISTINGS = ("iterdir", "glob", "rglob")
@@ -29,7 +29,9 @@ SORTED_STORES = re.compile(r"(?:^|_)(?:fs|filesystem|file_system|gfile|s3|gcs|hd
 def find_unsorted_listings(index: SourceIndex) -> Iterator[Hit]:
     for call, name in _list_listings(index):
         use = OrderFlow(index, files=False).find_use(call, "seq")
-        if use is not None and changes_result(index, use.node, drawn=use.drawn):
+        if use is None or (use.effect == NUMBERS and not numbers_classes(index, use.node)):
+            continue
+        if changes_result(index, use.node, drawn=use.drawn):
             yield _make_listing_hit(index, call, name, use)
 
 
@@ -264,7 +266,7 @@ UNSORTED_LISTING = Rule(
     "train = files[:80]\n",
     "wrap the listing in sorted(...)",
     "Files whose order does not matter in the end: statistics over all of them.",
-    find_unsorted_listings,
+    find_unsorted_listings, needs_seed=True,
 )  # fmt: skip
 SET_ORDER = Rule(
     "SR122", "set-order", "hash-order",
@@ -274,7 +276,7 @@ SET_ORDER = Rule(
     "words = \"to be or not to be\".split()\nnumbers = {word: i for i, word in enumerate(sorted(set(words)))}\n",
     "iterate over sorted(...) of the set",
     "Elements that are numbers, where the text does not say so.",
-    find_sets_in_order,
+    find_sets_in_order, needs_seed=True,
 )  # fmt: skip
 SORT_BY_ADDRESS = Rule(
     "SR123", "sort-by-address", "object-id",

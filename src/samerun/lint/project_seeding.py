@@ -1,4 +1,4 @@
-"""What is seeded around a file: by itself, or by a program among the linted files that runs it.
+"""Which files are run by programs that seed nothing.
 
 An order that only draws can make count does no harm where nothing seeds them. Files are searched as bytes, and imports
 are followed by name: to parse every file a second time would take as long as the rules do.
@@ -14,9 +14,8 @@ from pathlib import PurePath
 
 from samerun.base.files import read_regular_file
 from samerun.base.source_edits import LARGEST_BYTES
-from samerun.lint.source_index import Seeding
 
-SEEDS_TORCH = re.compile(
+SEEDS = re.compile(
     rb"(?:\b(?:torch|th)(?:\.random|\.cuda)?\.|^\s*)manual_seed(?:_all)?\s*\(|\bmanual_seed_all\s*\("
     rb"|(?<!def )(?<![\w])(?!(?:manual_|initial_|get_|random_|base_|worker_|make_|generate_)*seed\s*\()"
     rb"(?:seed_\w+|\w+_seeds?|\w+_seed_\w+|[a-z]+Seed)\s*\("
@@ -25,23 +24,20 @@ SEEDS_TORCH = re.compile(
     re.MULTILINE,
 )
 """Calls that seed torch's global generator, by their names, and libraries that seed it by themselves."""
-MENTIONS_SEED = re.compile(
-    rb"seed\w*\\?[\"']?\]?\s*[(=:]|random_state|(?:\brandom|randomstate|default_rng)\(\s*\w", re.IGNORECASE
-)
 IMPORT = re.compile(
     rb"^[ \t\"]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|[^#\n]*)|import[ \t]+([\w., \t]+))", re.MULTILINE
 )
 
 
-def find_seeding(paths: Iterable[str], files: Sequence[str]) -> dict[str, Seeding]:
-    """For the files that lie under a folder among the paths: what is seeded around them.
+def find_unseeded_files(paths: Iterable[str], files: Sequence[str]) -> set[str]:
+    """Those of the files under a folder among the paths that neither seed nor are run by a program that does.
 
     A file that is named by itself is left out: what seeds may lie elsewhere.
     """
-    found: dict[str, Seeding] = {}
+    found: set[str] = set()
     for folder in (os.path.normpath(path) for path in paths if os.path.isdir(path)):
         inside = [one for one in files if folder == "." or one.startswith(folder.rstrip(os.sep) + os.sep)]
-        found.update(_find_seeding_in_project({one: _read(one) for one in inside}, folder))
+        found.update(_find_unseeded_in_project({one: _read(one) for one in inside}, folder))
     return found
 
 
@@ -52,27 +48,20 @@ def _read(file: str) -> bytes:
         return b""
 
 
-def _find_seeding_in_project(texts: Mapping[str, bytes], folder: str) -> dict[str, Seeding]:
-    torch = {file for file, text in texts.items() if SEEDS_TORCH.search(text)}
-    some = torch | {file for file, text in texts.items() if MENTIONS_SEED.search(text)}
-    if not some:
-        return dict.fromkeys(texts, "none")
+def _find_unseeded_in_project(texts: Mapping[str, bytes], folder: str) -> set[str]:
+    seeding = {file for file, text in texts.items() if SEEDS.search(text)}
+    programs = {one for one in seeding if not _is_test(os.path.relpath(one, folder))}
+    if not programs:
+        return texts.keys() - seeding
     imports = _find_imports(texts)
     importers: dict[str, set[str]] = defaultdict(set)
     for file, imported in imports.items():
         for one in imported:
             importers[one].add(file)
-    tests = {file for file in texts if _is_test(os.path.relpath(file, folder))}
-    reached = [
-        seeding | _list_reachable(_list_reachable(seeding - tests, importers) - tests, imports)
-        for seeding in (torch, some)
-    ]
+    seeded = seeding | _list_reachable(_list_reachable(programs, importers), imports)
     # nobody is seen to import it: a registry or a configuration may
     alone = {file for file, text in texts.items() if not importers[file] and b"__main__" not in text}
-    levels = [
-        seen | (alone if seeding - tests else set()) for seen, seeding in zip(reached, (torch, some), strict=True)
-    ]
-    return {file: "torch" if file in levels[0] else "other" if file in levels[1] else "none" for file in texts}
+    return texts.keys() - seeded - alone
 
 
 def _is_test(path: str) -> bool:

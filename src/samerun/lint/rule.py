@@ -30,7 +30,8 @@ class Rule:
 
     `cause`: the kind of cause of `samerun check` that it leads to. `before` is reported, by this rule and no other;
     `after` is not. `fix`: one line in the imperative. `risk`: when a report may be wrong. `default`: whether it is
-    on unless it is asked for: its precision on public code is at least 0.9.
+    on unless it is asked for: its precision on public code is at least 0.9. `needs_seed`: what it reports counts
+    only where something seeds, so that a seed which is put in can bring it up.
     """
 
     code: str
@@ -44,6 +45,7 @@ class Rule:
     risk: str
     find: Callable[[SourceIndex], Iterable[Hit]]
     default: bool = True
+    needs_seed: bool = False
 
 
 EFFECT = re.compile(
@@ -63,9 +65,7 @@ def _is_in_self_check(index: SourceIndex, node: ast.AST) -> bool:
 
     So does what stands in a function that the block calls.
     """
-    block = next(
-        (one for one in index.tree.body if isinstance(one, ast.If) and "__name__" in ast.unparse(one.test)), None
-    )
+    block = _find_main_block(index)
     if block is None or not index.is_inside(node, block):
         return False
     todo: list[ast.AST] = [block]
@@ -83,6 +83,19 @@ def _is_in_self_check(index: SourceIndex, node: ast.AST) -> bool:
             constructs = constructs or any(isinstance(bound, ast.ClassDef) for bound in named)
             todo += [bound for bound in named if isinstance(bound, (ast.FunctionDef, ast.AsyncFunctionDef))]
     return constructs
+
+
+def is_tried_out(index: SourceIndex, call: ast.Call) -> bool:
+    """Whether a call stands in a main block that neither trains nor keeps anything."""
+    block = _find_main_block(index)
+    if block is None or not index.is_inside(call, block):
+        return False
+    return not any(EFFECT.search(last_identifier(one.func)) for one in ast.walk(block) if isinstance(one, ast.Call))
+
+
+def _find_main_block(index: SourceIndex) -> ast.If | None:
+    blocks = (one for one in index.tree.body if isinstance(one, ast.If) and "__name__" in ast.unparse(one.test))
+    return next(blocks, None)
 
 
 def _is_in_test_code(index: SourceIndex, node: ast.AST) -> bool:

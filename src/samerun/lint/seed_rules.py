@@ -117,7 +117,7 @@ def find_falsy_seeds(index: SourceIndex) -> Iterator[Hit]:
             continue
         for origin in find_origins(index, node.values[-1]):
             name = index.call_names[origin]
-            if name in CLOCKS | ENTROPY or drawn_generator(name):
+            if name in CLOCKS | ENTROPY or (drawn_generator(name) and is_program(index)):
                 yield Hit(node, f"a seed of 0 counts as none here: {name}() replaces it")
                 break
 

@@ -78,6 +78,8 @@ def find_late_cublas_configurations(index: SourceIndex) -> Iterator[Hit]:
         if value and isinstance(value, str) and value not in (":4096:8", ":16:8"):
             yield Hit(node, f"{value!r} does not make cuBLAS deterministic; :4096:8 and :16:8 do")
             continue
+        if any(is_constant(one, CUBLAS) and one.lineno < node.lineno for one in index.nodes[ast.Constant]):  # type: ignore
+            continue  # set before
         block = getattr(index.parents[node], "body", [])
         for earlier in block[: block.index(node)] if node in block else []:
             if isinstance(earlier, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):

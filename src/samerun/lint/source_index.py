@@ -9,12 +9,9 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Literal
 
 from samerun.base.source_edits import last_identifier
 
-Seeding = Literal["torch", "other", "none"]
-"""torch's global generator, another one or a generator of its own, or nothing."""
 Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -40,11 +37,12 @@ SAME_NAMES = {
 class SourceIndex:
     """The syntax tree of one text. Raises what `ast.parse` raises.
 
-    `seeding`: what is seeded around the text, as far as is known; see `project_seeding`.
+    `is_seeded`: whether a program that runs the text seeds its generators, as far as is known; see `project_seeding`.
+    `stem`: the file's name, without its suffix.
     """
 
-    def __init__(self, text: str, *, seeding: Seeding = "torch") -> None:
-        self.text, self.seeding = text, seeding
+    def __init__(self, text: str, *, is_seeded: bool = True, stem: str = "") -> None:
+        self.text, self.is_seeded, self.stem = text, is_seeded, stem
         self.tree = ast.parse(text)
         self.parents: dict[ast.AST, ast.AST] = {}
         self.calls: list[ast.Call] = []

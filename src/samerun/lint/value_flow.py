@@ -55,6 +55,7 @@ FILE_WRITERS = {"json.dump", "pickle.dump", "torch.save", "numpy.save", "numpy.s
 WRITING_METHODS = {"write", "writelines", "writerow", "writerows", "to_csv", "to_json", "to_parquet", "to_pickle"}
 LISTINGS = ("os.listdir", "os.scandir", "glob.glob", "glob.iglob")
 MODEL_MAKERS = ("torch.optim.", "torch.nn.ModuleList", "torch.nn.Sequential", "torch.nn.ParameterList")
+NUMBERS = "numbers the elements"
 SET_OPERATIONS = {"union", "intersection", "difference", "symmetric_difference", "copy"}
 
 
@@ -243,7 +244,7 @@ class OrderFlow:
         if isinstance(made, ast.DictComp):
             numbered = numbers & {one.id for one in ast.walk(made.value) if isinstance(one, ast.Name)}
             if numbered and not is_only_shown(self.index, made):
-                return self._use(made, "numbers the elements")
+                return self._use(made, NUMBERS)
             self._push(made, "dict")
         elif not isinstance(made, ast.SetComp):
             self._push(made, "seq")
@@ -289,7 +290,7 @@ class OrderFlow:
                 return None
             if last in ("append", "extend", "insert", "appendleft") and is_made_outside(index, receiver, loop):
                 if any(isinstance(one, ast.Name) and one.id in numbers for one in node.args):
-                    return self._use(node, "numbers the elements")
+                    return self._use(node, NUMBERS)
                 self._follow_target(receiver, "seq", after=loop)
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
             target = node.targets[0]
@@ -303,7 +304,7 @@ class OrderFlow:
                 self._follow_target(target.value, "seq", after=loop)
                 return None
             if same or filled or (isinstance(node.value, ast.Name) and counted):
-                return self._use(node, "numbers the elements")
+                return self._use(node, NUMBERS)
             self._follow_target(target.value, "dict", after=loop)
         return None
 
