@@ -88,7 +88,9 @@ def numbers_classes(index: SourceIndex, node: ast.AST) -> bool:
     """Whether numbers are given to classes or words, by the names there: a file's number only finds it again."""
     statement = index.statement_of(node)
     loops = [one for one in index.ancestors(statement) if isinstance(one, ast.For)]
-    texts = [ast.unparse(statement), *(ast.unparse(part) for one in loops for part in (one.target, one.iter))]
+    stored = isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Subscript)
+    named = statement.targets[0] if stored else statement  # type: ignore[attr-defined]
+    texts = [ast.unparse(named), *(ast.unparse(part) for one in loops for part in (one.target, one.iter))]
     return any(CLASS_NAMES.search(text.lower()) for text in texts)
 
 
