@@ -304,9 +304,9 @@ HARMLESS_AND_TWIN = {
         "    return [decode(name) for name in random.sample(os.listdir('d'), 20)]\n",
     ),
     "a dataset of which each item stands alone": (
-        "import os\nclass InferenceData:\n    def __init__(self):\n        self.names = os.listdir('d')\n"
+        LISTED + "class InferenceData:\n    def __init__(self):\n        self.names = os.listdir('d')\n"
         "    def __getitem__(self, i):\n        return load(self.names[i])\n",
-        "import os\nclass Data:\n    def __init__(self):\n        self.names = os.listdir('d')\n"
+        LISTED + "class Data:\n    def __init__(self):\n        self.names = os.listdir('d')\n"
         "    def __getitem__(self, i):\n        return load(self.names[i])\n",
     ),
     "a set that is written down": (
@@ -360,14 +360,36 @@ HARMLESS_AND_TWIN = {
         "import os\nimport torch\nmodel = make().cuda()\nos.environ['CUBLAS_WORKSPACE_CONFIG'] = ':4096:8'\n",
     ),
     "a layer without weights": (
-        "import os\nimport torch\nfor name in os.listdir('d'):\n    use(torch.nn.Sigmoid()(load(name)))\n",
-        "import os\nimport torch\nfor name in os.listdir('d'):\n    use(torch.nn.Linear(2, 2)(load(name)))\n",
+        LISTED + "import torch\nfor name in names:\n    use(torch.nn.Sigmoid()(load(name)))\n",
+        LISTED + "import torch\nfor name in names:\n    use(torch.nn.Linear(2, 2)(load(name)))\n",
     ),
     "a function that is tried out without a seed": (
         "import numpy as np\ndef tasks(seed=None):\n    return np.random.default_rng(seed).normal(size=3)\n"
         "if __name__ == '__main__':\n    plot(tasks())\n",
         "import numpy as np\ndef tasks(seed=None):\n    return np.random.default_rng(seed).normal(size=3)\n"
         "if __name__ == '__main__':\n    fit(tasks())\n",
+    ),
+    "an order of samples in a file that seeds nothing": (
+        "import os\nclass Data:\n    def __init__(self):\n        self.names = os.listdir('d')\n"
+        "    def __getitem__(self, i):\n        return load(self.names[i])\n",
+        "import os\nimport torch\ntorch.manual_seed(0)\nclass Data:\n    def __init__(self):\n"
+        "        self.names = os.listdir('d')\n    def __getitem__(self, i):\n        return load(self.names[i])\n",
+    ),
+    "a generator that is chosen to have no seed": (
+        "import numpy as np\ndef start(mode, number):\n    if mode == 'fixed':\n"
+        "        rng = np.random.default_rng(number)\n    else:\n"
+        "        rng = np.random.default_rng()\n    return rng\n",
+        "import numpy as np\ndef start(mode, number):\n    if mode == 'fixed':\n"
+        "        rng = None\n    else:\n        rng = np.random.default_rng()\n    return rng\n",
+    ),
+    "a function of one's own that is called split_data": (
+        "import os\nimport random\ndef split_data(names):\n    random.shuffle(names)\n    return names\n"
+        "write(split_data(os.listdir('d')))\n",
+        LISTED + "from other import split_data\nwrite(split_data(os.listdir('d')))\n",
+    ),
+    "a measurement of speed": (
+        "import os\ndef speedtest(model):\n    return [time(model, name) for name in os.listdir('d')[:80]]\n",
+        "import os\ndef train(model):\n    return [fit(model, name) for name in os.listdir('d')[:80]]\n",
     ),
     "a helper beside tests in a class": (
         "import numpy as np\ndef rows():\n    return np.random.default_rng().normal(size=3)\n"

@@ -175,34 +175,39 @@ def test_which_files(tmp_path: Path) -> None:
     assert find_source_files(["g.txt", "./b", "b"], ["c.py"])[0] == ["g.txt"]
 
 
-ORDERED_DATA = """
-import os
-from torch.utils.data import Dataset, random_split
-class Rows(Dataset):
-    def __init__(self):
-        self.names = os.listdir("d")
-    def __getitem__(self, i):
-        return open(self.names[i]).read()
-if __name__ == "__main__":
-    train, test = random_split(Rows(), [8, 2])
-    fit_model(train)
+RESUMED = """
+import torch
+def resume(model, optimizer, saved):
+    model(torch.nn.functional.dropout(torch.ones(2)))
+    torch.save({"optimizer": optimizer.state_dict()}, "a.pt")
+    optimizer.load_state_dict(torch.load("a.pt")["optimizer"])
 """
 
 
-def test_an_order_before_draws_counts_where_the_project_seeds() -> None:
-    Path("a").mkdir()
-    Path("a/data.py").write_text(ORDERED_DATA)
+def test_lost_generators_count_where_a_program_seeds_them() -> None:
+    Path("a/tests").mkdir(parents=True)
+    Path("a/state.py").write_text(RESUMED + 'if __name__ == "__main__":\n    train(resume)\n')
     Path("a/train.py").write_text("import torch\n")
-    assert "SR121" not in lint("a").output and "SR141" in lint("a").output
-    assert "SR121" in lint("a/data.py").output  # what seeds may lie elsewhere
+    assert "SR151" not in lint("a").output
+    assert "SR151" in lint("a/state.py").output  # what seeds may lie elsewhere
     Path("a/train.py").write_text("import torch\ntorch.manual_seed(0)\n")
-    assert "SR121" not in lint("a").output  # it does not run what lies there
-    Path("a/train.py").write_text("import torch\nfrom data import Rows\ntorch.manual_seed(0)\n")
-    assert "SR121" in lint("a").output
-    Path("a/train.py").write_text("import torch\n")
-    Path("a/data.py").write_text("import torch\n" + ORDERED_DATA)
-    assert lint("--fix", "a").output.startswith("2 mended, 0 findings")  # the seed that is put in makes the order count
-    assert lint("--fix", "a").output.startswith("0 findings")
+    assert "SR151" not in lint("a").output  # it does not run what lies there
+    Path("a/tests/test_state.py").write_text("import torch\nfrom state import resume\ntorch.manual_seed(0)\n")
+    assert "SR151" not in lint("a").output
+    Path("a/loop.py").write_text("from state import resume\n")
+    Path("a/train.py").write_text("import torch\nimport loop\ntorch.manual_seed(0)\n")
+    assert "SR151" in lint("a").output
+
+
+def test_a_seed_that_is_put_in_makes_an_order_count() -> None:
+    Path("a.py").write_text(
+        "import os\nfrom sklearn.model_selection import train_test_split\n"
+        "for part in train_test_split(os.listdir('d')):\n    use(part)\n"
+    )
+    assert "SR142" in lint("a.py").output and "SR121" not in lint("a.py").output
+    assert lint("--fix", "a.py").output.startswith("2 mended, 0 findings")
+    assert "train_test_split(sorted(os.listdir('d')), random_state=0)" in Path("a.py").read_text()
+    assert lint("--fix", "a.py").output.startswith("0 findings")
 
 
 def test_many_files_are_looked_at_in_parallel() -> None:

@@ -282,8 +282,8 @@ WRITTEN_OTHERWISE = [
     ("SR121", "import glob\nlabels = {}\nfor name in glob.glob('*'):\n    labels[name] = len(labels)\n"),
     ("SR121", "from pathlib import Path\n\ndef files(d):\n    return list(Path(d).iterdir())\n\n"
      "test = files('d')[:90]\n"),
-    ("SR121", "import os\n\nclass Folder:\n    def __init__(self, d):\n        self.names = os.listdir(d)\n\n"
-     "    def __getitem__(self, i):\n        return self.names[i]\n"),
+    ("SR121", "import os\nimport torch\n\ntorch.manual_seed(0)\n\nclass Folder:\n    def __init__(self, d):\n"
+     "        self.names = os.listdir(d)\n\n    def __getitem__(self, i):\n        return self.names[i]\n"),
     ("SR121", "import os\npaths = []\nfor folder, _, names in os.walk('d'):\n    for name in names:\n"
      "        paths.append(name)\nlast = paths[-5:]\n"),
     ("SR122", "def vocabulary(text):\n    seen = set()\n    for word in text.split():\n        seen.add(word)\n"

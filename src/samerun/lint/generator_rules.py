@@ -72,12 +72,26 @@ def _is_replaced_by_seeding(index: SourceIndex, call: ast.Call) -> bool:
     )
 
 
+def _is_seeded_in_other_branch(index: SourceIndex, call: ast.Call) -> bool:
+    """Whether a condition chooses between this generator and one with a seed, for the same variable."""
+    parent, condition = index.parents.get(call), index.parents.get(index.statement_of(call))
+    if not isinstance(parent, ast.Assign) or not isinstance(condition, ast.If):
+        return False
+    return any(
+        isinstance(other := index.parents.get(one), ast.Assign)
+        and ast.dump(other.targets[0]) == ast.dump(parent.targets[0])
+        and index.is_inside(one, condition)
+        and not _lacks_seed(one)
+        for one in index.calls_of(*NUMPY_GENERATORS)
+    )
+
+
 def find_unseeded_numpy_generators(index: SourceIndex) -> Iterator[Hit]:
     for call in index.calls_of(*NUMPY_GENERATORS):
         name = last_identifier(call.func)
         if is_fallback(index, call) or _is_only_slept(index, call) or _is_replaced_by_seeding(index, call):
             continue
-        if _is_never_read(index, call):
+        if _is_never_read(index, call) or _is_seeded_in_other_branch(index, call):
             continue
         if _lacks_seed(call):
             yield Hit(call, f"{name}() takes its seed from the operating system", tuple(make_seed_argument_edits(call)))

@@ -8,7 +8,7 @@ import re
 from samerun.base.source_edits import last_identifier
 from samerun.lint.call_arguments import is_constant, keyword_value
 from samerun.lint.random_draws import DISPLAY, drawn_generator, is_for_display
-from samerun.lint.seeding import GLOBAL_SEEDS, calls_unknown_seeding, seeds_in_text, seeds_repeatably
+from samerun.lint.seeding import GLOBAL_SEEDS, calls_unknown_seeding, seeds_repeatably
 from samerun.lint.source_index import FUNCTIONS, SourceIndex
 from samerun.lint.value_origins import loads_bound_in, returned_values
 
@@ -29,21 +29,21 @@ def trains(index: SourceIndex) -> bool:
     return any(index.calls_by_last_name.get(one) for one in ("backward", "zero_grad", "fit", "train", "fit_transform"))
 
 
-def changes_result(index: SourceIndex, node: ast.AST, *, drawn: bool) -> bool:
+def changes_result(index: SourceIndex, node: ast.AST) -> bool:
     """Whether a use of an order counts: not in a display, and not in a draw that gives others in each run anyway.
 
-    Half of the modules that draw without a seed belong to programs that seed nothing. `drawn`: draws follow the use.
+    Half of the modules that draw without a seed belong to programs that seed nothing.
     """
     calls = [node] if isinstance(node, ast.Call) else []
     if isinstance(node, ast.Subscript):
         calls = [one for one in ast.walk(node.slice) if isinstance(one, ast.Call)]
-    unseeded = any(_draws_unseeded(index, one) for one in calls) or (
-        drawn and not (index.is_seeded or seeds_in_text(index))
-    )
+    unseeded = any(_draws_unseeded(index, one) for one in calls)
     return not unseeded and not is_for_display(index, node) and not _is_inspection(index, node)
 
 
-INSPECTION = re.compile(r"(?:^|_)(?:check|verify|inspect|sanity|explore|summari[sz]e|summary|stats?|statistics)(?:_|$)")
+INSPECTION = re.compile(
+    r"(?:^|_)(?:check|verify|inspect|sanity|explore|speed\w*|bench\w*|timing|summari[sz]e|summary|stats?|statistics)(?:_|$)"
+)
 STANDS_ALONE = re.compile("Infer|Predict|Demo")
 
 

@@ -1,4 +1,4 @@
-"""Rules about orders that depend on the file system, on hashes, on addresses or on who is first."""
+"""Rules about orders that depend on hashes, on addresses or on who is first."""
 
 from __future__ import annotations
 
@@ -9,60 +9,16 @@ from collections.abc import Iterator
 from samerun.base.source_edits import (
     Edit,
     last_identifier,
-    make_sorted_listing_edits,
     make_wrap_edits,
     node_span,
 )
 from samerun.lint.call_arguments import is_constant, keyword_value
-from samerun.lint.order_exemptions import changes_result, is_vocabulary, numbers_classes
+from samerun.lint.order_exemptions import changes_result, is_vocabulary
 from samerun.lint.rule import Hit, Rule
-from samerun.lint.seeding import reads_hash_seed
+from samerun.lint.seeding import reads_hash_seed, seeds_draws
 from samerun.lint.source_index import FUNCTIONS, SourceIndex
-from samerun.lint.value_flow import LISTINGS, NUMBERS, OrderFlow, OrderUse
+from samerun.lint.value_flow import OrderFlow
 from samerun.lint.value_origins import OBJECT_LISTS, element_kind, value_kind
-
-PATH_LISTINGS = ("iterdir", "glob", "rglob")
-SORTED_STORES = re.compile(r"(?:^|_)(?:fs|filesystem|file_system|gfile|s3|gcs|hdfs|bucket|client)$")
-"""Names of what lists in the order of names: fsspec, buckets."""
-
-
-def find_unsorted_listings(index: SourceIndex) -> Iterator[Hit]:
-    for call, name in _list_listings(index):
-        use = OrderFlow(index, files=False).find_use(call, "seq")
-        if use is None or (use.effect == NUMBERS and not numbers_classes(index, use.node)):
-            continue
-        if changes_result(index, use.node, drawn=use.drawn):
-            yield _make_listing_hit(index, call, name, use)
-
-
-def find_written_listings(index: SourceIndex) -> Iterator[Hit]:
-    """Listings whose order is that of a file, and has no other effect."""
-    for call, name in _list_listings(index):
-        use = OrderFlow(index).find_use(call, "seq")
-        if use is not None and OrderFlow(index, files=False).find_use(call, "seq") is None:
-            yield _make_listing_hit(index, call, name, use)
-
-
-def _make_listing_hit(index: SourceIndex, call: ast.Call, name: str, use: OrderUse) -> Hit:
-    line = getattr(use.node, "lineno", call.lineno)
-    at = "" if line == call.lineno else f" at line {line}"
-    edits = () if name == "os.walk" else make_sorted_listing_edits(call)
-    return Hit(call, f"the order of {name}() {use.effect}{at}", tuple(edits))
-
-
-def _list_listings(index: SourceIndex) -> Iterator[tuple[ast.Call, str]]:
-    known = index.calls_of(*LISTINGS)
-    walks = [one for one in index.calls_of("os.walk") if isinstance(index.parents.get(one), ast.For)]
-    for call in [*known, *walks]:
-        yield call, index.call_names[call]
-    for last in PATH_LISTINGS:
-        for call in index.calls_by_last_name.get(last, ()):
-            if call not in known and isinstance(call.func, ast.Attribute):
-                whole = index.call_names[call]
-                store = SORTED_STORES.search(last_identifier(call.func.value).lower())
-                if whole.partition(".")[0] in ("glob", "tf", "tensorflow") or store:
-                    continue
-                yield call, last
 
 
 def list_sets(index: SourceIndex) -> Iterator[ast.expr]:
@@ -85,7 +41,8 @@ def find_sets_in_order(index: SourceIndex) -> Iterator[Hit]:
             use is None
             or use.taken in told
             or not isinstance(use.taken, ast.expr)
-            or not changes_result(index, use.node, drawn=use.drawn)
+            or not changes_result(index, use.node)
+            or (use.drawn and not seeds_draws(index))
         ):
             continue
         told.add(use.taken)
@@ -257,17 +214,6 @@ def _computes_gradients_and_updates(function: ast.AST) -> bool:
     return steps and bool(calls & {"step", "sub_", "add_", "copy_"})
 
 
-UNSORTED_LISTING = Rule(
-    "SR121", "unsorted-listing", "listing-order",
-    "Finds os.listdir, glob, iterdir and os.walk whose order reaches a tensor, a split, a number or a draw.",
-    "Names come in the order of the file system, which changes with the machine and the history of the folder.",
-    "import os\nimport random\n\nfiles = os.listdir(\"data\")\nrandom.Random(0).shuffle(files)\ntrain = files[:80]\n",
-    "import os\nimport random\n\nfiles = sorted(os.listdir(\"data\"))\nrandom.Random(0).shuffle(files)\n"
-    "train = files[:80]\n",
-    "wrap the listing in sorted(...)",
-    "Files whose order does not matter in the end: statistics over all of them.",
-    find_unsorted_listings, needs_seed=True,
-)  # fmt: skip
 SET_ORDER = Rule(
     "SR122", "set-order", "hash-order",
     "Finds sets of text that are iterated where the order reaches a tensor, a number, a draw or a file.",
@@ -347,16 +293,4 @@ SHARED_UPDATES = Rule(
     "let one thread update the model, in a fixed order",
     "Hogwild training on purpose, as most of it is. Off by default.",
     find_shared_updates, default=False,
-)  # fmt: skip
-WRITTEN_LISTING = Rule(
-    "SR129", "written-listing", "listing-order",
-    "Finds os.listdir, glob, iterdir and os.walk whose order is that in which a file is written.",
-    "Names come in the order of the file system: the file that is written has its lines in another order elsewhere.",
-    "import os\n\nwith open(\"all.txt\", \"w\") as out:\n    for name in os.listdir(\"data\"):\n"
-    "        out.write(name)\n",
-    "import os\n\nwith open(\"all.txt\", \"w\") as out:\n    for name in sorted(os.listdir(\"data\")):\n"
-    "        out.write(name)\n",
-    "wrap the listing in sorted(...)",
-    "Files whose readers do not mind the order: archives, indices, summaries. Off by default.",
-    find_written_listings, default=False,
 )  # fmt: skip

@@ -35,13 +35,14 @@ def seeds_repeatably(index: SourceIndex, call: ast.Call) -> bool:
     return not any(one in CLOCKS | ENTROPY or drawn_generator(one) for one in names)
 
 
-def seeds_in_text(index: SourceIndex) -> bool:
-    """Whether the text gives a seed to anything: a generator, a split, an estimator."""
+def seeds_draws(index: SourceIndex) -> bool:
+    """Whether the text seeds what draws in it: a generator, a split, an estimator, or everything by another module."""
     makers = index.calls_of(*NUMPY_GENERATORS, "random.Random", *GLOBAL_SEEDS)
     return (
         any(one.args and seeds_repeatably(index, one) for one in makers)
         or bool(index.calls_by_last_name.get("manual_seed"))
         or any(keyword_value(one, "random_state", "seed") is not None for one in index.calls)
+        or calls_unknown_seeding(index)
     )
 
 

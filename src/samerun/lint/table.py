@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from samerun.lint import (
     generator_rules,
+    listing_rules,
     loading_rules,
     order_rules,
     seed_rules,
@@ -26,7 +27,8 @@ RULES: tuple[Rule, ...] = (
     seed_rules.LATE_HASH_SEED,
     seed_rules.CONSTANT_WORKER_SEED,
     seed_rules.MODEL_BEFORE_SEED,
-    order_rules.UNSORTED_LISTING,
+    listing_rules.SAMPLE_ORDER,
+    listing_rules.UNSORTED_LISTING,
     order_rules.SET_ORDER,
     order_rules.SORT_BY_ADDRESS,
     order_rules.SET_OF_MODULES,
@@ -34,7 +36,7 @@ RULES: tuple[Rule, ...] = (
     order_rules.HASH_BUCKET,
     order_rules.ARRIVAL_ORDER,
     order_rules.SHARED_UPDATES,
-    order_rules.WRITTEN_LISTING,
+    listing_rules.WRITTEN_LISTING,
     setting_rules.WARN_ONLY,
     setting_rules.BENCHMARK_BESIDE_DETERMINISTIC,
     setting_rules.LATE_CUBLAS_CONFIGURATION,

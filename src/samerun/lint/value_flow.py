@@ -163,7 +163,7 @@ class OrderFlow:
             return None
         if last == "shuffle" and is_only_gone_through(index, call, node):
             return None
-        if last in PICKING:
+        if last in PICKING and index.called_function(call) is None:
             return self._use(call, f"decides what {last}() picks", drawn=True)
         by_name = is_constant(keyword_value(call, "sort_keys"), True) or keyword_value(call, "arcname") is not None
         if kind not in ("set", "dict") and (name in FILE_WRITERS or last in WRITING_METHODS) and not by_name:
