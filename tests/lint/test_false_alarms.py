@@ -348,7 +348,8 @@ HARMLESS_AND_TWIN = {
         "import torch\nblock = torch.nn.Dropout(0.1)\ntorch.save({'o': optimizer.state_dict()}, 'a')\n"
         "optimizer.load_state_dict(torch.load('a')['o'])\n",
         "import torch\nblock = torch.nn.Dropout(0.1)\ntorch.save({'o': optimizer.state_dict(), 'epoch': 3}, 'a')\n"
-        "saved = torch.load('a')\noptimizer.load_state_dict(saved['o'])\nepoch = saved['epoch']\n",
+        "saved = torch.load('a')\noptimizer.load_state_dict(saved['o'])\n"
+        "for epoch in range(saved['epoch'], 9):\n    block(1)\n",
     ),
     "a drawn seed in a seeded transform": (
         "import random\ndef change(x, seed=None):\n    return rotate(x, seed or random.randint(0, 9))\n",
@@ -390,6 +391,12 @@ HARMLESS_AND_TWIN = {
     "a measurement of speed": (
         "import os\ndef speedtest(model):\n    return [time(model, name) for name in os.listdir('d')[:80]]\n",
         "import os\ndef train(model):\n    return [fit(model, name) for name in os.listdir('d')[:80]]\n",
+    ),
+    "a split that is tried out in a module of data": (
+        "import torch\nif __name__ == '__main__':\n    rows = read()\n"
+        "    for row in torch.utils.data.random_split(rows, [8, 2])[0]:\n        print(row)\n",
+        "import torch\nif __name__ == '__main__':\n    rows = read()\n"
+        "    for row in torch.utils.data.random_split(rows, [8, 2])[0]:\n        train(row)\n",
     ),
     "a helper beside tests in a class": (
         "import numpy as np\ndef rows():\n    return np.random.default_rng().normal(size=3)\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from samerun.lint import (
+    checkpoint_rules,
     generator_rules,
     listing_rules,
     loading_rules,
@@ -47,8 +48,8 @@ RULES: tuple[Rule, ...] = (
     loading_rules.DRAW_IN_GETITEM,
     loading_rules.KEPT_GENERATOR,
     loading_rules.UNSHARED_STREAM,
-    loading_rules.CHECKPOINT_WITHOUT_GENERATORS,
-    loading_rules.CHECKPOINT_WITHOUT_SCHEDULER,
+    checkpoint_rules.CHECKPOINT_WITHOUT_GENERATORS,
+    checkpoint_rules.CHECKPOINT_WITHOUT_SCHEDULER,
     setting_rules.RECOMPUTATION_WITHOUT_RNG,
     setting_rules.DRAW_UNDER_CLOCK,
     setting_rules.RESEED_BESIDE_TRAINING,
