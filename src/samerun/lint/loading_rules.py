@@ -180,7 +180,8 @@ UNSEEDED_SPLIT = Rule(
     "SR141", "unseeded-split", "unseeded-torch",
     "Finds random_split without a generator in a program that seeds torch nowhere.",
     "Every run trains and tests on other samples.",
-    "import torch\n\nif __name__ == \"__main__\":\n    train, test = torch.utils.data.random_split(range(9), [6, 3])\n    fit(train)\n",
+    "import torch\n\nif __name__ == \"__main__\":\n    train, test = torch.utils.data.random_split(range(9), [6, 3])\n"
+    "    fit(train)\n",
     "import torch\n\nif __name__ == \"__main__\":\n    order = torch.Generator().manual_seed(0)\n"
     "    train, test = torch.utils.data.random_split(range(9), [6, 3], generator=order)\n    fit(train)\n",
     "give it generator=torch.Generator().manual_seed(SEED)",
