@@ -398,6 +398,14 @@ HARMLESS_AND_TWIN = {
         "import torch\nif __name__ == '__main__':\n    rows = read()\n"
         "    for row in torch.utils.data.random_split(rows, [8, 2])[0]:\n        train(row)\n",
     ),
+    "a checkpoint of the best model": (
+        "import torch\ndef resume(model, optimizer):\n    s = torch.optim.lr_scheduler.StepLR(optimizer, 3)\n"
+        "    if loss < best_loss:\n        torch.save({'o': optimizer.state_dict()}, 'a')\n"
+        "    optimizer.load_state_dict(torch.load('a')['o'])\n",
+        "import torch\ndef resume(model, optimizer):\n    s = torch.optim.lr_scheduler.StepLR(optimizer, 3)\n"
+        "    if epoch % 5 == 0:\n        torch.save({'o': optimizer.state_dict()}, 'a')\n"
+        "    optimizer.load_state_dict(torch.load('a')['o'])\n",
+    ),
     "a helper beside tests in a class": (
         "import numpy as np\ndef rows():\n    return np.random.default_rng().normal(size=3)\n"
         "class TestRows:\n    def test_rows(self):\n        assert len(rows()) == 3\n",

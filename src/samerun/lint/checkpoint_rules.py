@@ -117,10 +117,13 @@ def find_checkpoints_without_scheduler(index: SourceIndex) -> Iterator[Hit]:
     if not made or any(keyword_value(one, "last_epoch") is not None for one in made) or _places_schedule(index):
         return
     for call, saved in _checkpoints(index):
+        if any(BEST.search(ast.unparse(test)) for test in index.enclosing_tests(call)):
+            continue  # of the best model, whose weights are taken up again
         if not re.search("sched|lr", _text_of_checkpoint(index, call, saved).lower()):
             yield Hit(call, "the learning rate's schedule is not saved: a resumed run begins it anew")
 
 
+BEST = re.compile("best|min|max|improv", re.IGNORECASE)
 SCHEDULE = re.compile("sched|lr|policy|anneal|warmup", re.IGNORECASE)
 
 
