@@ -26,12 +26,12 @@ HARMLESS_AND_TWIN = {
     "a position that finds its own element": (
         LISTED + "opened, where = [], {}\nfor i, name in enumerate(names):\n    opened.append(open(name))\n"
         "    where[opened[i].name] = i\n",
-        LISTED + "where = {}\nfor i, name in enumerate(names):\n    where[name] = i\n",
+        LISTED + "classes = {}\nfor i, name in enumerate(names):\n    classes[name] = i\n",
     ),
     "sorted in the next line": (
         "import os\nimport numpy as np\nrows = np.vstack([np.loadtxt(n) for n in os.listdir('d')])\n"
         "rows = rows[rows[:, 0].argsort()]\n",
-        "import os\nimport numpy as np\nrows = np.vstack([np.loadtxt(n) for n in os.listdir('d')])\nmodel.fit(rows)\n",
+        "import os\nimport numpy as np\nrows = np.vstack([np.loadtxt(n) for n in os.listdir('d')])\nfit(rows[:80])\n",
     ),
     "a draw that no seed reaches": (
         "import os\nimport random\nshown = random.sample(os.listdir('d'), 3)\n",
@@ -39,9 +39,9 @@ HARMLESS_AND_TWIN = {
     ),
     "an order that came back to another call": (
         "import os\ndef pass_on(rows):\n    return rows\nfor name in pass_on(os.listdir('d')):\n    convert(name)\n"
-        "numbers = {name: i for i, name in enumerate(pass_on(['a', 'b']))}\n",
+        "labels = {name: i for i, name in enumerate(pass_on(['a', 'b']))}\n",
         "import os\ndef pass_on(rows):\n    return rows\n"
-        "numbers = {name: i for i, name in enumerate(pass_on(os.listdir('d')))}\n",
+        "labels = {name: i for i, name in enumerate(pass_on(os.listdir('d')))}\n",
     ),
     "a hash of numbers": (
         "import torch\ndef start(seed, rank):\n    torch.manual_seed(hash((seed, rank)))\n",
@@ -133,16 +133,16 @@ HARMLESS_AND_TWIN = {
     ),
     "the same for each name": (
         "import os\nimport torch\nrows = [None for name in os.listdir('d')]\nfor i in range(9):\n"
-        "    rows[i] = load(i)\nx = torch.stack(rows)\nfit(x)\n",
+        "    rows[i] = load(i)\nx = torch.stack(rows)\nfit(x[:80])\n",
         "import os\nimport torch\nrows = [load(name) for name in os.listdir('d')]\n"
-        "x = torch.stack(rows)\nfit(x)\n",
+        "x = torch.stack(rows)\nfit(x[:80])\n",
     ),
     "features of each file": (
         "import os\nimport torch\ndef read(model):\n    rows = []\n    for name in os.listdir('d'):\n"
         "        with torch.no_grad():\n            rows.append(model(load(name)))\n"
         "    return torch.cat(rows)\ndef learn(loss):\n    loss.backward()\n",
         "import os\nimport torch\ndef read(model):\n    rows = []\n    for name in os.listdir('d'):\n"
-        "        rows.append(model(load(name)))\n    return torch.cat(rows)\ndef learn(loss):\n"
+        "        rows.append(model(load(name)))\n    return torch.cat(rows)[:80]\ndef learn(loss):\n"
         "    loss.backward()\n",
     ),
     "all behind a header": (
@@ -165,7 +165,7 @@ HARMLESS_AND_TWIN = {
         "    return rows\nscores = {}\nfor name, score in gather([]):\n    scores[name] = score\n",
         "from concurrent.futures import as_completed\ndef gather(futures):\n    rows = []\n"
         "    for future in as_completed(futures):\n        rows.append(future.result())\n"
-        "    return rows\n",
+        "    return rows\nscores = gather([])[:80]\n",
     ),
     "a tensor that is drawn before the seed": (
         "import torch\nz = torch.normal(mean=m, std=s)\ntorch.manual_seed(0)\nprint(z)\n",
@@ -180,11 +180,11 @@ HARMLESS_AND_TWIN = {
         "        self.register_buffer('count', count)\n",
     ),
     "a schedule that is set to its epoch": (
-        "import torch\ndef train(model, optimizer):\n"
+        "import torch\ndef resume(model, optimizer):\n"
         "    s = torch.optim.lr_scheduler.StepLR(optimizer, 3, last_epoch=2)\n"
         "    torch.save({'o': optimizer.state_dict()}, 'a')\n"
         "    optimizer.load_state_dict(torch.load('a')['o'])\n",
-        "import torch\ndef train(model, optimizer):\n"
+        "import torch\ndef resume(model, optimizer):\n"
         "    s = torch.optim.lr_scheduler.StepLR(optimizer, 3)\n"
         "    torch.save({'o': optimizer.state_dict()}, 'a')\n"
         "    optimizer.load_state_dict(torch.load('a')['o'])\n",
@@ -228,14 +228,14 @@ HARMLESS_AND_TWIN = {
     "each element for itself": (
         "import os\nrows = [read(name) for name in os.listdir('d')]\nfor i in range(len(rows)):\n"
         "    rows[i] = resize(rows[i])\n",
-        "import os\nrows = os.listdir('d')\nwhere = {}\nfor i in range(len(rows)):\n"
-        "    where[rows[i]] = i\n",
+        "import os\nrows = os.listdir('d')\nlabels = {}\nfor i in range(len(rows)):\n"
+        "    labels[rows[i]] = i\n",
     ),
     "a mean over all": (
         "import os\nimport torch\n"
         "mean = torch.stack([load(name) for name in os.listdir('d')]).mean(0)\n",
         "import os\nimport torch\n"
-        "mean = torch.stack([load(name) for name in os.listdir('d')]).view(-1)\nfit(mean)\n",
+        "mean = torch.stack([load(name) for name in os.listdir('d')])\nfit(mean[:80])\n",
     ),
     "a shuffle that no seed reaches": (
         "import os\nimport random\nnames = os.listdir('d')\nrandom.shuffle(names)\n"
@@ -285,7 +285,132 @@ HARMLESS_AND_TWIN = {
         "import os\nimport torch\nx = torch.stack([load(name) for name in os.listdir('d')])\n"
         "show(x.shape)\n",
         "import os\nimport torch\nx = torch.stack([load(name) for name in os.listdir('d')])\n"
-        "train(x)\n",
+        "train(x[:80])\n",
+    ),
+    "a random index that no seed reaches": (
+        "import os\nimport random\nnames = os.listdir('d')\nshow(names[random.randint(0, 6)])\n",
+        LISTED + "show(names[random.randint(0, 6)])\n",
+    ),
+    "results whose order nobody is seen to use": (
+        "from concurrent.futures import as_completed\ndef gather(futures):\n    rows = []\n"
+        "    for future in as_completed(futures):\n        rows.append(future.result())\n    return rows\n",
+        "from concurrent.futures import as_completed\ndef gather(futures):\n    rows = []\n"
+        "    for future in as_completed(futures):\n        rows.append(future.result())\n    return rows[:80]\n",
+    ),
+    "a sample to check files": (
+        "import os\nimport random\ndef check_files():\n    random.seed(0)\n"
+        "    return [decode(name) for name in random.sample(os.listdir('d'), 20)]\n",
+        "import os\nimport random\ndef list_files():\n    random.seed(0)\n"
+        "    return [decode(name) for name in random.sample(os.listdir('d'), 20)]\n",
+    ),
+    "a dataset of which each item stands alone": (
+        LISTED + "class InferenceData:\n    def __init__(self):\n        self.names = os.listdir('d')\n"
+        "    def __getitem__(self, i):\n        return load(self.names[i])\n",
+        LISTED + "class Data:\n    def __init__(self):\n        self.names = os.listdir('d')\n"
+        "    def __getitem__(self, i):\n        return load(self.names[i])\n",
+    ),
+    "a set that is written down": (
+        "import json\nnames = set(open('a').read().split())\njson.dump(list(names), open('valid.json', 'w'))\n",
+        "import json\nnames = set(open('a').read().split())\njson.dump(list(names), open('labels.json', 'w'))\n",
+    ),
+    "a generator that is given a seed on request": (
+        "import torch\ndef start(seed=None):\n    own = torch.Generator()\n    own.seed()\n"
+        "    if seed is not None:\n        own.manual_seed(seed)\n    return own\n",
+        "import torch\ndef start(seed=None):\n    own = torch.Generator()\n    own.seed()\n    return own\n",
+    ),
+    "a split that nothing calls": (
+        "import sys\nfrom sklearn.model_selection import train_test_split\ndef split(rows):\n"
+        "    return train_test_split(rows)\nif __name__ == '__main__':\n    train(sys.argv)\n",
+        "import sys\nfrom sklearn.model_selection import train_test_split\ndef split(rows):\n"
+        "    return train_test_split(rows)\nif __name__ == '__main__':\n    train(split(sys.argv))\n",
+    ),
+    "one of two libraries": (
+        "try:\n    from tsnecuda import TSNE\nexcept ImportError:\n    from sklearn.manifold import TSNE\n"
+        "for rows in data:\n    show(TSNE().fit_transform(rows))\n",
+        "from sklearn.manifold import TSNE\nfor rows in data:\n    show(TSNE().fit_transform(rows))\n",
+    ),
+    "a worker's seed without workers": (
+        "import random\nfrom torch.utils.data import DataLoader\ndef start(number):\n    random.seed(3)\n"
+        "loader = DataLoader(read(random.random()), worker_init_fn=start)\n",
+        "import random\nfrom torch.utils.data import DataLoader\ndef start(number):\n    random.seed(3)\n"
+        "loader = DataLoader(read(random.random()), num_workers=2, worker_init_fn=start)\n",
+    ),
+    "a game in real time": (
+        "import random\nimport time\nwhile True:\n    if time.time() > last + 3:\n        move(random.random())\n",
+        "import random\nimport time\nwhile True:\n    if time.time() > last + 3:\n        move(random.random())\n"
+        "    loss.backward()\n",
+    ),
+    "numbers that only find files again": (
+        LISTED + "file2id = {name: i for i, name in enumerate(names)}\n",
+        LISTED + "class2id = {name: i for i, name in enumerate(names)}\n",
+    ),
+    "what is loaded to look at": (
+        "import torch\nblock = torch.nn.Dropout(0.1)\ntorch.save({'o': optimizer.state_dict()}, 'a')\n"
+        "optimizer.load_state_dict(torch.load('a')['o'])\n",
+        "import torch\nblock = torch.nn.Dropout(0.1)\ntorch.save({'o': optimizer.state_dict(), 'epoch': 3}, 'a')\n"
+        "saved = torch.load('a')\noptimizer.load_state_dict(saved['o'])\n"
+        "for epoch in range(saved['epoch'], 9):\n    block(1)\n",
+    ),
+    "a drawn seed in a seeded transform": (
+        "import random\ndef change(x, seed=None):\n    return rotate(x, seed or random.randint(0, 9))\n",
+        "import os\ndef change(x, seed=None):\n    return rotate(x, seed or os.getpid())\n",
+    ),
+    "a setting that was made before": (
+        "import os\nimport torch\nos.environ['CUBLAS_WORKSPACE_CONFIG'] = ':4096:8'\nmodel = make().cuda()\n"
+        "os.environ['CUBLAS_WORKSPACE_CONFIG'] = ':4096:8'\n",
+        "import os\nimport torch\nmodel = make().cuda()\nos.environ['CUBLAS_WORKSPACE_CONFIG'] = ':4096:8'\n",
+    ),
+    "a layer without weights": (
+        LISTED + "import torch\nfor name in names:\n    use(torch.nn.Sigmoid()(load(name)))\n",
+        LISTED + "import torch\nfor name in names:\n    use(torch.nn.Linear(2, 2)(load(name)))\n",
+    ),
+    "a function that is tried out without a seed": (
+        "import numpy as np\ndef tasks(seed=None):\n    return np.random.default_rng(seed).normal(size=3)\n"
+        "if __name__ == '__main__':\n    plot(tasks())\n",
+        "import numpy as np\ndef tasks(seed=None):\n    return np.random.default_rng(seed).normal(size=3)\n"
+        "if __name__ == '__main__':\n    fit(tasks())\n",
+    ),
+    "an order of samples in a file that seeds nothing": (
+        "import os\nclass Data:\n    def __init__(self):\n        self.names = os.listdir('d')\n"
+        "    def __getitem__(self, i):\n        return load(self.names[i])\n",
+        "import os\nimport torch\ntorch.manual_seed(0)\nclass Data:\n    def __init__(self):\n"
+        "        self.names = os.listdir('d')\n    def __getitem__(self, i):\n        return load(self.names[i])\n",
+    ),
+    "a generator that is chosen to have no seed": (
+        "import numpy as np\ndef start(mode, number):\n    if mode == 'fixed':\n"
+        "        rng = np.random.default_rng(number)\n    else:\n"
+        "        rng = np.random.default_rng()\n    return rng\n",
+        "import numpy as np\ndef start(mode, number):\n    if mode == 'fixed':\n"
+        "        rng = None\n    else:\n        rng = np.random.default_rng()\n    return rng\n",
+    ),
+    "a function of one's own that is called split_data": (
+        "import os\nimport random\ndef split_data(names):\n    random.shuffle(names)\n    return names\n"
+        "write(split_data(os.listdir('d')))\n",
+        LISTED + "from other import split_data\nwrite(split_data(os.listdir('d')))\n",
+    ),
+    "a measurement of speed": (
+        "import os\ndef speedtest(model):\n    return [time(model, name) for name in os.listdir('d')[:80]]\n",
+        "import os\ndef train(model):\n    return [fit(model, name) for name in os.listdir('d')[:80]]\n",
+    ),
+    "a split that is tried out in a module of data": (
+        "import torch\nif __name__ == '__main__':\n    rows = read()\n"
+        "    for row in torch.utils.data.random_split(rows, [8, 2])[0]:\n        print(row)\n",
+        "import torch\nif __name__ == '__main__':\n    rows = read()\n"
+        "    for row in torch.utils.data.random_split(rows, [8, 2])[0]:\n        train(row)\n",
+    ),
+    "a checkpoint of the best model": (
+        "import torch\ndef resume(model, optimizer):\n    s = torch.optim.lr_scheduler.StepLR(optimizer, 3)\n"
+        "    if loss < best_loss:\n        torch.save({'o': optimizer.state_dict()}, 'a')\n"
+        "    optimizer.load_state_dict(torch.load('a')['o'])\n",
+        "import torch\ndef resume(model, optimizer):\n    s = torch.optim.lr_scheduler.StepLR(optimizer, 3)\n"
+        "    if epoch % 5 == 0:\n        torch.save({'o': optimizer.state_dict()}, 'a')\n"
+        "    optimizer.load_state_dict(torch.load('a')['o'])\n",
+    ),
+    "a helper beside tests in a class": (
+        "import numpy as np\ndef rows():\n    return np.random.default_rng().normal(size=3)\n"
+        "class TestRows:\n    def test_rows(self):\n        assert len(rows()) == 3\n",
+        "import numpy as np\ndef rows():\n    return np.random.default_rng().normal(size=3)\n"
+        "def test_epoch(model):\n    model(rows())\n",
     ),
 }  # fmt: skip
 

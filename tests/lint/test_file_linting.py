@@ -24,12 +24,12 @@ from samerun.commands.lint import command
 from samerun.lint.file_linting import (
     Flake8Plugin,
     LintSettings,
-    find_source_files,
     lint_file,
     lint_text,
     read_lint_settings,
     select_rules,
 )
+from samerun.lint.source_files import find_source_files
 from samerun.lint.table import RULES
 
 HAZARD = "import numpy as np\n\nrng = np.random.default_rng()\n"
@@ -175,6 +175,41 @@ def test_which_files(tmp_path: Path) -> None:
     assert find_source_files(["g.txt", "./b", "b"], ["c.py"])[0] == ["g.txt"]
 
 
+RESUMED = """
+import torch
+def resume(model, optimizer, saved):
+    model(torch.nn.functional.dropout(torch.ones(2)))
+    torch.save({"optimizer": optimizer.state_dict()}, "a.pt")
+    optimizer.load_state_dict(torch.load("a.pt")["optimizer"])
+"""
+
+
+def test_lost_generators_count_where_a_program_seeds_them() -> None:
+    Path("a/tests").mkdir(parents=True)
+    Path("a/state.py").write_text(RESUMED + 'if __name__ == "__main__":\n    train(resume)\n')
+    Path("a/train.py").write_text("import torch\n")
+    assert "SR151" not in lint("a").output
+    assert "SR151" in lint("a/state.py").output  # what seeds may lie elsewhere
+    Path("a/train.py").write_text("import torch\ntorch.manual_seed(0)\n")
+    assert "SR151" not in lint("a").output  # it does not run what lies there
+    Path("a/tests/test_state.py").write_text("import torch\nfrom state import resume\ntorch.manual_seed(0)\n")
+    assert "SR151" not in lint("a").output
+    Path("a/loop.py").write_text("from state import resume\n")
+    Path("a/train.py").write_text("import torch\nimport loop\ntorch.manual_seed(0)\n")
+    assert "SR151" in lint("a").output
+
+
+def test_a_seed_that_is_put_in_makes_an_order_count() -> None:
+    Path("a.py").write_text(
+        "import os\nfrom sklearn.model_selection import train_test_split\n"
+        "for part in train_test_split(os.listdir('d')):\n    use(part)\n"
+    )
+    assert "SR142" in lint("a.py").output and "SR121" not in lint("a.py").output
+    assert lint("--fix", "a.py").output.startswith("2 mended, 0 findings")
+    assert "train_test_split(sorted(os.listdir('d')), random_state=0)" in Path("a.py").read_text()
+    assert lint("--fix", "a.py").output.startswith("0 findings")
+
+
 def test_many_files_are_looked_at_in_parallel() -> None:
     for number in range(40):
         Path(f"m{number:02}.py").write_text(HAZARD if number % 2 else "x = 1\n")
@@ -188,7 +223,7 @@ from samerun.lint import file_linting
 
 own = os.getpid()
 os.sched_getaffinity = lambda process: {0, 1}  # or there would be no other process
-file_linting.lint_file = lambda file, rules: None if os.getpid() == own else os._exit(1)
+file_linting.lint_file = lambda file, rules, **_: None if os.getpid() == own else os._exit(1)
 from samerun.cli import main
 
 sys.argv = ["samerun", "lint", "."]

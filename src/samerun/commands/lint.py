@@ -22,6 +22,7 @@ from samerun.base.records import CheckReport, FoundCause, Hazard, LintFinding, L
 from samerun.base.text import echo_escaped, escape_as_one_line
 
 if TYPE_CHECKING:
+    from samerun.lint.file_linting import LintedFile
     from samerun.lint.rule import Rule
 
 MAX_STDIN_BYTES = 4 << 20
@@ -120,7 +121,9 @@ def _lint_paths(
     paths: Sequence[str], exclude: Sequence[str], rules: Sequence[Rule], fix: bool, stdin_filename: str | None
 ) -> LintReport:
     """Look at everything that is named, and with --fix mend it. Raises SamerunError for paths that do not fit."""
-    from samerun.lint.file_linting import find_source_files, fix_file, lint_file, lint_files
+    from samerun.lint.file_linting import lint_files
+    from samerun.lint.project_seeding import find_unseeded_files
+    from samerun.lint.source_files import find_source_files
 
     if not paths:
         raise SamerunError("No file or folder given.", hint="samerun lint .")
@@ -129,20 +132,26 @@ def _lint_paths(
             raise SamerunError("- cannot go with other paths or with --fix.", hint="Give it alone.")
         return _lint_stdin(rules, stdin_filename or "<stdin>")
     files, problems = find_source_files(paths, exclude)
-    results = lint_files(files, rules)
-    mended = 0
-    if fix:
-        for number, one in enumerate(results):
-            try:
-                count = fix_file(one, rules)
-            except OSError as error:
-                problems.append(LintProblem(one.file, f"it cannot be written ({error.strerror or error})"))
-                continue
-            if count:
-                mended += count
-                results[number] = lint_file(one.file, rules)
-    problems += [one.problem for one in results if one.problem is not None]
+    results = lint_files(files, rules, find_unseeded_files(paths, files))
+    mended, unwritable = 0, dict[str, LintProblem]()
+    while fix and (count := _fix_all(results, rules, unwritable)):
+        mended += count  # a seed that was put in can make more findings count
+        results = lint_files(files, rules, find_unseeded_files(paths, files))
+    problems += [*unwritable.values(), *(one.problem for one in results if one.problem is not None)]
     return LintReport(len(files), tuple(f for one in results for f in one.findings), tuple(problems), mended)
+
+
+def _fix_all(results: Sequence[LintedFile], rules: Sequence[Rule], unwritable: dict[str, LintProblem]) -> int:
+    """Mend the files; returns how many findings were mended, and notes the files that cannot be written."""
+    from samerun.lint.file_linting import fix_file
+
+    mended = 0
+    for one in results:
+        try:
+            mended += fix_file(one, rules)
+        except OSError as error:
+            unwritable[one.file] = LintProblem(one.file, f"it cannot be written ({error.strerror or error})")
+    return mended
 
 
 def _lint_stdin(rules: Sequence[Rule], name: str) -> LintReport:
@@ -336,7 +345,7 @@ def add_lint_hints(report: CheckReport, words: Sequence[str]) -> CheckReport:
 
 def find_files_of_program(begin: Sequence[str]) -> list[str]:
     """These files and those beside them that they import, as far as imports are written out; at most a few dozen."""
-    from samerun.lint.file_linting import list_imported_files
+    from samerun.lint.source_files import list_imported_files
 
     found = list(dict.fromkeys(os.path.relpath(one) for one in begin))
     for file in found:  # grows while it is gone through

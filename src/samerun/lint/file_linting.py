@@ -10,10 +10,10 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from fnmatch import fnmatch
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -32,11 +32,10 @@ from samerun.base.source_edits import (
 )
 from samerun.base.text import escape_as_one_line
 from samerun.lint.rule import Hit, Rule, is_in_test
+from samerun.lint.source_files import make_problem
 from samerun.lint.source_index import SourceIndex
 from samerun.lint.table import RULES
 
-SUFFIXES = (".py", ".ipynb")
-SKIPPED_FOLDERS = {"__pycache__", "node_modules", "site-packages", "venv", "build", "dist"}
 NOQA = re.compile(r"#\s*noqa\b(?!:)|#\s*noqa:\s?(?P<codes>[A-Z]+[0-9]*(?:[,\s]+[A-Z]+[0-9]+)*)", re.IGNORECASE)
 FEWEST_FILES_IN_PARALLEL = 24
 """With fewer files, starting processes takes longer than they save."""
@@ -117,81 +116,24 @@ def _parse_toml(text: str) -> dict[str, Any]:
     )
 
 
-# --- which files
-def find_source_files(paths: Iterable[str], exclude: Sequence[str]) -> tuple[list[str], list[LintProblem]]:
-    """The Python files and notebooks under some paths, sorted; links to folders are not followed on the way.
-
-    A file that is named is taken whatever it is called.
-    """
-    files: dict[str, None] = {}
-    problems: list[LintProblem] = []
-    for path in paths:
-        if os.path.isdir(path):
-            for folder, below, names in os.walk(path, onerror=lambda e: problems.append(_make_problem(e.filename, e))):
-                below[:] = sorted(
-                    one for one in below if not _is_skipped(one) and not _is_excluded(f"{folder}/{one}", exclude)
-                )
-                for name in sorted(names):
-                    file = os.path.join(folder, name)
-                    if name.endswith(SUFFIXES) and os.path.isfile(file) and not _is_excluded(file, exclude):
-                        files.setdefault(os.path.normpath(file))
-        else:
-            files.setdefault(os.path.normpath(path))
-    return list(files), problems
-
-
-def _is_skipped(folder_name: str) -> bool:
-    return folder_name.startswith(".") or folder_name in SKIPPED_FOLDERS
-
-
-def _is_excluded(path: str, patterns: Sequence[str]) -> bool:
-    shown = os.path.normpath(path).replace(os.sep, "/")
-    return any(fnmatch(shown, one) or fnmatch(shown, f"*/{one}") or fnmatch(shown, f"{one}/*") for one in patterns)
-
-
-def _make_problem(file: str, error: BaseException) -> LintProblem:
-    said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return LintProblem(str(file), said or type(error).__name__)
-
-
-def list_imported_files(file: str, folder: str) -> list[str]:
-    """The files under `folder`, or beside `file`, that the imports of a file name; none if it is not Python."""
-    try:
-        tree = ast.parse(decode_python_source(read_regular_file(file, LARGEST_BYTES)).text)
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return []
-    names: list[str] = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            module = node.module or ""
-            names += [module, *(f"{module}.{alias.name}".lstrip(".") for alias in node.names)]
-    found = []
-    for name in dict.fromkeys(one for one in names if one):
-        for root in dict.fromkeys((os.path.dirname(file), folder)):
-            stem = os.path.join(root, *name.split("."))
-            found += [one for one in (f"{stem}.py", os.path.join(stem, "__init__.py")) if os.path.isfile(one)]
-    return list(dict.fromkeys(found))
-
-
 # --- one text
 @dataclass(frozen=True)
 class LintedFile:
-    """What was found in one file. `edits`: for each finding, what mends it; `text`: the source, as it was read."""
+    """What was found in one file. `edits`: for each finding, what mends it. `is_seeded`: see `SourceIndex`."""
 
     file: str
     findings: tuple[LintFinding, ...] = ()
     edits: tuple[tuple[Edit, ...], ...] = ()
     problem: LintProblem | None = None
+    is_seeded: bool = True
 
 
-def lint_text(text: str, file: str, rules: Iterable[Rule]) -> LintedFile:
+def lint_text(text: str, file: str, rules: Iterable[Rule], *, is_seeded: bool = True) -> LintedFile:
     """The findings in one Python source, by line; suppressed ones are left out."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of escape sequences in the user's strings
-            index = SourceIndex(text)
+            index = SourceIndex(text, is_seeded=is_seeded, stem=Path(file).stem)
         hits = [(rule, hit) for rule in rules for hit in rule.find(index) if not is_in_test(index, hit.node)]
     except SyntaxError as error:
         where = f"line {error.lineno}: " if error.lineno else ""
@@ -199,7 +141,7 @@ def lint_text(text: str, file: str, rules: Iterable[Rule]) -> LintedFile:
     except (RecursionError, MemoryError):
         return LintedFile(file, problem=LintProblem(file, "it is nested too deeply to be looked at"))
     except ValueError as error:  # null bytes, before Python 3.12
-        return LintedFile(file, problem=_make_problem(file, error))
+        return LintedFile(file, problem=make_problem(file, error))
     lines = split_python_lines(text)
     found: dict[tuple[int, int, str], tuple[LintFinding, tuple[Edit, ...]]] = {}
     for rule, hit in hits:
@@ -207,7 +149,8 @@ def lint_text(text: str, file: str, rules: Iterable[Rule]) -> LintedFile:
             finding = _make_finding(file, rule, hit, lines)
             found.setdefault((finding.line, finding.column, finding.code), (finding, hit.edits))
     ordered = [found[key] for key in sorted(found)]
-    return LintedFile(file, tuple(one for one, _ in ordered), tuple(edits for _, edits in ordered))
+    findings, edits = tuple(one for one, _ in ordered), tuple(one for _, one in ordered)
+    return LintedFile(file, findings, edits, is_seeded=is_seeded)
 
 
 def _is_suppressed(hit: Hit, code: str, lines: list[str]) -> bool:
@@ -245,7 +188,7 @@ def _to_characters(lines: list[str], line: int, byte: int) -> int:
 
 
 # --- notebooks
-def lint_notebook(raw: bytes, file: str, rules: Iterable[Rule]) -> LintedFile:
+def lint_notebook(raw: bytes, file: str, rules: Iterable[Rule], *, is_seeded: bool = True) -> LintedFile:
     """The findings in the code cells of a notebook, which are looked at as one program; none is mended."""
     try:
         cells = _read_code_cells(raw)
@@ -265,13 +208,13 @@ def lint_notebook(raw: bytes, file: str, rules: Iterable[Rule]) -> LintedFile:
         for line, part in enumerate(split_python_lines(text), 1):
             lines.append(part.rstrip("\r\n") + "\n")
             places.append((number, line))
-    linted = lint_text("".join(lines), file, rules)
+    linted = lint_text("".join(lines), file, rules, is_seeded=is_seeded)
     findings = []
     for one in linted.findings:
         (cell, line), (_, end) = places[one.line - 1], places[one.end_line - 1]
         said = re.sub(r"\bline (\d+)", lambda found: "cell {} line {}".format(*places[int(found[1]) - 1]), one.message)
         findings.append(replace(one, cell=cell, line=line, end_line=end, fixable=False, message=said))
-    return LintedFile(file, tuple(findings), tuple(() for _ in findings), linted.problem)
+    return replace(linted, findings=tuple(findings), edits=tuple(() for _ in findings))
 
 
 def _read_code_cells(raw: bytes) -> list[tuple[int, str]]:
@@ -294,36 +237,39 @@ def _without_magics(source: str) -> str:
 
 
 # --- one file, all files
-def lint_file(file: str, rules: Sequence[Rule]) -> LintedFile:
+def lint_file(file: str, rules: Sequence[Rule], *, is_seeded: bool = True) -> LintedFile:
     """The findings in a file, or why there are none to be had."""
     try:
         raw = read_regular_file(file, LARGEST_BYTES)
         if file.endswith(".ipynb"):
-            return lint_notebook(raw, file, rules)
-        return lint_text(decode_python_source(raw).text, file, rules)
+            return lint_notebook(raw, file, rules, is_seeded=is_seeded)
+        return lint_text(decode_python_source(raw).text, file, rules, is_seeded=is_seeded)
     except (OSError, SyntaxError, ValueError) as error:
-        return LintedFile(file, problem=_make_problem(file, error))
+        return LintedFile(file, problem=make_problem(file, error))
 
 
-def _lint_file_by_codes(file: str, codes: tuple[str, ...]) -> LintedFile:
-    return lint_file(file, [rule for rule in RULES if rule.code in codes])
+def _lint_file_by_codes(file: str, codes: tuple[str, ...], is_seeded: bool) -> LintedFile:
+    return lint_file(file, [rule for rule in RULES if rule.code in codes], is_seeded=is_seeded)
 
 
-def lint_files(files: Sequence[str], rules: Sequence[Rule]) -> list[LintedFile]:
+def lint_files(files: Sequence[str], rules: Sequence[Rule], unseeded: Container[str] = ()) -> list[LintedFile]:
     """What `lint_file` finds in each, in the order of the files; many are looked at in several processes.
+
+    `unseeded`: the files that are run by programs which seed nothing.
 
     Raises SamerunError if one of these is killed.
     """
+    seeded = [one not in unseeded for one in files]
     count = min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, 16)
     if len(files) < FEWEST_FILES_IN_PARALLEL or count < 2:
-        return [lint_file(one, rules) for one in files]
-    codes = tuple(rule.code for rule in rules)
+        return [lint_file(one, rules, is_seeded=known) for one, known in zip(files, seeded, strict=True)]
+    codes, count_of_files = tuple(rule.code for rule in rules), len(files)
     try:
         with ProcessPoolExecutor(count) as pool:
-            return list(pool.map(_lint_file_by_codes, files, [codes] * len(files), chunksize=8))
+            return list(pool.map(_lint_file_by_codes, files, [codes] * count_of_files, seeded, chunksize=8))
     except BrokenExecutor as error:
         raise SamerunError(
-            f"A process that looked at some of {len(files)} files was ended from outside.",
+            f"A process that looked at some of {count_of_files} files was ended from outside.",
             hint="Is there memory left? Name fewer files at a time.",
         ) from error
 
@@ -351,26 +297,34 @@ def fix_text(text: str, linted: LintedFile, rules: Sequence[Rule]) -> tuple[str,
     Of edits that touch each other the first is made. What does not parse afterwards, or is reported again, is not
     changed.
     """
-    wanted: list[tuple[Edit, ...]] = []
-    for edits in linted.edits:
-        if edits and not any(_edits_touch(edits, other) for other in wanted):
-            wanted.append(edits)
+    wanted: list[tuple[str, tuple[Edit, ...]]] = []
+    for finding, edits in zip(linted.findings, linted.edits, strict=True):
+        if edits and not any(_edits_touch(edits, other) for _, other in wanted):
+            wanted.append((finding.code, edits))
     if wanted and (changed := _try_edits(text, wanted, linted, rules)) is not None:
         return changed, len(wanted)
-    kept: list[tuple[Edit, ...]] = []
+    kept: list[tuple[str, tuple[Edit, ...]]] = []
     result = text
-    for edits in wanted:
-        changed = _try_edits(text, [*kept, edits], linted, rules)
+    for one in wanted:
+        changed = _try_edits(text, [*kept, one], linted, rules)
         if changed is not None:
-            kept, result = [*kept, edits], changed
+            kept, result = [*kept, one], changed
     return result, len(kept)
 
 
-def _try_edits(text: str, wanted: list[tuple[Edit, ...]], linted: LintedFile, rules: Sequence[Rule]) -> str | None:
-    """The text with all of these edits; None where it no longer parses, or a finding that they mend is still there."""
-    changed = apply_edits(SourceAtLine(text, 1), [edit for edits in wanted for edit in edits])
-    again = lint_text(changed, linted.file, rules)
-    if again.problem is not None or len(again.findings) > len(linted.findings) - len(wanted):
+def _try_edits(
+    text: str, wanted: list[tuple[str, tuple[Edit, ...]]], linted: LintedFile, rules: Sequence[Rule]
+) -> str | None:
+    """The text with all of these edits; None where it no longer parses, or a finding that they mend is still there.
+
+    A seed that is put in can make other rules report what did not count before.
+    """
+    changed = apply_edits(SourceAtLine(text, 1), [edit for _, edits in wanted for edit in edits])
+    again = lint_text(changed, linted.file, rules, is_seeded=linted.is_seeded)
+    before, now = (Counter(one.code for one in each.findings) for each in (linted, again))
+    before.subtract(code for code, _ in wanted)
+    told = {code for code, _ in wanted} | {rule.code for rule in rules if not rule.needs_seed}
+    if again.problem is not None or any(now[code] > before[code] for code in told):
         return None
     return changed
 

@@ -7,17 +7,19 @@ import re
 from collections.abc import Iterator
 
 from samerun.base.source_edits import last_identifier, make_manual_seed_edits, make_seed_argument_edits
+from samerun.lint.call_arguments import argument_for, default_of, has_star, is_constant, keyword_value
 from samerun.lint.random_draws import drawn_generator, is_for_display
-from samerun.lint.rule import Hit, Rule
+from samerun.lint.rule import Hit, Rule, is_tried_out
 from samerun.lint.seeding import (
     GLOBAL_SEEDS,
     NUMPY_GENERATORS,
+    asks_for_seed,
     calls_unknown_seeding,
     is_fallback,
     is_program,
     seeds_repeatably,
 )
-from samerun.lint.source_index import SourceIndex, argument_for, default_of, has_star, is_constant, keyword_value
+from samerun.lint.source_index import SourceIndex
 from samerun.lint.value_origins import find_origins, loads_of_assigned_variable
 
 
@@ -70,12 +72,26 @@ def _is_replaced_by_seeding(index: SourceIndex, call: ast.Call) -> bool:
     )
 
 
+def _is_seeded_in_other_branch(index: SourceIndex, call: ast.Call) -> bool:
+    """Whether a condition chooses between this generator and one with a seed, for the same variable."""
+    parent, condition = index.parents.get(call), index.parents.get(index.statement_of(call))
+    if not isinstance(parent, ast.Assign) or not isinstance(condition, ast.If):
+        return False
+    return any(
+        isinstance(other := index.parents.get(one), ast.Assign)
+        and ast.dump(other.targets[0]) == ast.dump(parent.targets[0])
+        and index.is_inside(one, condition)
+        and not _lacks_seed(one)
+        for one in index.calls_of(*NUMPY_GENERATORS)
+    )
+
+
 def find_unseeded_numpy_generators(index: SourceIndex) -> Iterator[Hit]:
     for call in index.calls_of(*NUMPY_GENERATORS):
         name = last_identifier(call.func)
         if is_fallback(index, call) or _is_only_slept(index, call) or _is_replaced_by_seeding(index, call):
             continue
-        if _is_never_read(index, call):
+        if _is_never_read(index, call) or _is_seeded_in_other_branch(index, call):
             continue
         if _lacks_seed(call):
             yield Hit(call, f"{name}() takes its seed from the operating system", tuple(make_seed_argument_edits(call)))
@@ -93,7 +109,8 @@ def _find_call_without_seed(index: SourceIndex, call: ast.Call) -> ast.Call | No
     if len(index.bindings_of(seed)) != 1 or "seed" in function.name:  # which the caller of the class calls again
         return None
     for caller in index.calls_of_function(function):
-        if not has_star(caller) and argument_for(caller, function, seed.id) is None and not is_fallback(index, caller):
+        left_out = not has_star(caller) and argument_for(caller, function, seed.id) is None
+        if left_out and not is_fallback(index, caller) and not is_tried_out(index, caller):
             return caller
     return None
 
@@ -218,6 +235,8 @@ def _only_names_something(index: SourceIndex, call: ast.Call) -> bool:
 
 
 def find_entropy_reseeds(index: SourceIndex) -> Iterator[Hit]:
+    if not index.is_seeded:
+        return  # no seed was set before that could be lost
     kinds = {"random.seed": "unseeded-python", "numpy.random.seed": "unseeded-numpy-global"}
     for call in index.calls_of(
         "random.seed", "numpy.random.seed", "torch.seed", "torch.cuda.seed", "torch.cuda.seed_all"
@@ -235,11 +254,22 @@ def find_entropy_reseeds(index: SourceIndex) -> Iterator[Hit]:
     for call in index.calls_by_last_name.get("seed", ()):
         if isinstance(call.func, ast.Attribute) and not call.args and not call.keywords:
             made = [one for one in find_origins(index, call.func.value) if index.call_names[one] == "torch.Generator"]
-            if made and not is_fallback(index, call):
+            if made and not is_fallback(index, call) and not _is_seeded_by_choice(index, call.func.value):
                 yield Hit(
                     call, "Generator.seed() takes a seed from the operating system",
                     tuple(make_manual_seed_edits(call)), "unseeded-torch-generator",
                 )  # fmt: skip
+
+
+def _is_seeded_by_choice(index: SourceIndex, generator: ast.expr) -> bool:
+    """Whether the same function seeds a generator with a number where it is given one."""
+    return any(
+        isinstance(one.func, ast.Attribute)
+        and ast.dump(one.func.value) == ast.dump(generator)
+        and index.function_of(one) is index.function_of(generator)
+        and any(asks_for_seed(test) for test in index.enclosing_tests(one))
+        for one in index.calls_by_last_name.get("manual_seed", ())
+    )
 
 
 def _is_restored(index: SourceIndex, call: ast.Call) -> bool:

@@ -1,4 +1,4 @@
-"""Rules about data and checkpoints: how data is split and loaded, and what a resumed run needs."""
+"""Rules about data: how it is split and loaded."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import re
 from collections.abc import Iterator
 
 from samerun.base.source_edits import Edit, last_identifier, make_insert_argument_edits, node_span
+from samerun.lint.call_arguments import has_star, is_constant, keyword_value
+from samerun.lint.order_exemptions import trains
 from samerun.lint.random_draws import drawn_generator
 from samerun.lint.rule import Hit, Rule
 from samerun.lint.seeding import calls_unknown_seeding, is_fallback, is_program
-from samerun.lint.source_index import Function, SourceIndex, has_star, is_constant, keyword_value
+from samerun.lint.source_index import FUNCTIONS, Function, SourceIndex
 from samerun.lint.value_origins import find_origins
 
 
@@ -18,12 +20,19 @@ def _is_seeded_somewhere(index: SourceIndex, *names: str) -> bool:
     return any(index.calls_by_name.get(name) for name in names) or calls_unknown_seeding(index)
 
 
+TRAINING = re.compile("train|fit|learn|optimi|step|run|experiment", re.IGNORECASE)
+"""Names of functions that use a split."""
+
+
 def find_unseeded_splits(index: SourceIndex) -> Iterator[Hit]:
     """`random_split` with neither a generator nor a seed before it, in a program that starts itself."""
     if _is_seeded_somewhere(index, "torch.manual_seed", "torch.seed", "torch.set_rng_state"):
         return
+    if not trains(index) and not any(TRAINING.search(last) for last in index.calls_by_last_name):
+        return  # a module of data, which may be tried out
     for call in index.calls_of("torch.utils.data.random_split"):
-        if is_program(index) and not has_star(call) and len(call.args) < 3 and keyword_value(call, "generator") is None:
+        given = has_star(call) or len(call.args) > 2 or keyword_value(call, "generator") is not None
+        if is_program(index) and not given and not _is_never_called(index, call):
             torch = _local_name(index, "torch")
             made = f"generator={torch}.Generator().manual_seed(0)"
             edits = tuple(make_insert_argument_edits(call, made)) if torch else ()
@@ -61,6 +70,8 @@ def find_unseeded_sklearn(index: SourceIndex) -> Iterator[Hit]:
             continue
         if not program and index.function_of(call) is not None:
             continue  # in a library, whose users seed NumPy
+        if _is_never_called(index, call):
+            continue
         shuffled = last in SKLEARN_SHUFFLED and is_constant(keyword_value(call, "shuffle"), True)
         plain = last in SKLEARN_ALWAYS and not is_constant(keyword_value(call, "shuffle"), False)
         function = index.function_of(call)
@@ -75,6 +86,13 @@ def find_unseeded_sklearn(index: SourceIndex) -> Iterator[Hit]:
                 make_insert_argument_edits(call, "random_state=0") if state is None else [Edit(*node_span(state), "0")]
             )
             yield Hit(call, f"{last} draws from NumPy's generator, which this file does not seed", tuple(edits))
+
+
+def _is_never_called(index: SourceIndex, node: ast.AST) -> bool:
+    """Whether a node stands in a function that nothing in the text mentions: left over, or for others."""
+    outermost = [one for one in index.ancestors(node) if isinstance(one, FUNCTIONS)][-1:]
+    named = index.name_loads.keys() | {one.attr for one in index.nodes[ast.Attribute]}  # type: ignore[attr-defined]
+    return bool(outermost) and outermost[0].name not in named and not outermost[0].decorator_list
 
 
 def _is_given_state_later(index: SourceIndex, call: ast.Call) -> bool:
@@ -158,117 +176,14 @@ def find_unshared_streams(index: SourceIndex) -> Iterator[Hit]:
             yield Hit(method, "every worker goes through all of it: more workers give every item more often")
 
 
-# --- checkpoints
-RNG_WORDS = re.compile("rng|random|seed|generator|states?_all", re.IGNORECASE)
-
-
-def _checkpoints(index: SourceIndex) -> Iterator[tuple[ast.Call, ast.Dict]]:
-    """What is saved with an optimizer's state in it, where the text can also take it up again."""
-    loads = index.calls_by_last_name.get("load_state_dict", ())
-    if not index.calls_by_name.get("torch.load") or not any("opt" in ast.unparse(one.func).lower() for one in loads):
-        return
-    for call in index.calls_of("torch.save"):
-        value = call.args[0] if call.args else None
-        if isinstance(value, ast.Name):
-            values = [index.assigned_value(one) for one in index.bindings_of(value)]
-            value = next((one for one in values if one is not None), None) if len(values) == 1 else None
-        if isinstance(value, ast.Dict) and None not in value.keys and _is_optimizer_state(value):
-            yield call, value
-
-
-def _is_optimizer_state(saved: ast.Dict) -> bool:
-    return any(
-        isinstance(one, ast.Call) and last_identifier(one.func) == "state_dict"
-        and isinstance(one.func, ast.Attribute) and "opt" in last_identifier(one.func.value).lower()
-        for one in saved.values
-    )  # fmt: skip
-
-
-def find_saves_without_generators(index: SourceIndex) -> Iterator[Hit]:
-    elsewhere = any(index.calls_by_last_name.get(one) for one in ("get_rng_state", "get_rng_state_all", "getstate"))
-    for call, saved in _checkpoints(index):
-        said = _text_of_checkpoint(index, call, saved)
-        if not RNG_WORDS.search(said):
-            if not elsewhere and _draws_while_training(index):
-                yield Hit(
-                    call, "an optimizer's state is saved, the random generators' are not: a resumed run draws others"
-                )
-        elif "get_rng_state" in said and (loader := _find_loader_with_own_generator(index)) is not None:
-            yield Hit(
-                call, f"the loader at line {loader.lineno} draws from its own generator, whose state is not saved"
-            )
-
-
-def _find_loader_with_own_generator(index: SourceIndex) -> ast.Call | None:
-    """A loader that shuffles by a generator which is not the global one, where nothing asks a generator's state."""
-    if index.calls_by_last_name.get("get_state"):
-        return None
-    loaders = index.calls_by_name.get("torch.utils.data.DataLoader", ())
-    shuffling = (one for one in loaders if is_constant(keyword_value(one, "shuffle"), True))
-    own = {"torch.Generator", "torch.Generator.manual_seed"}
-    for one in shuffling:
-        generator = keyword_value(one, "generator")
-        if generator is not None and any(
-            index.call_names[origin] in own or last_identifier(origin.func) in ("Generator", "manual_seed")
-            for origin in find_origins(index, generator)
-        ):
-            return one
-    return None
-
-
-def _text_of_checkpoint(index: SourceIndex, call: ast.Call, saved: ast.Dict) -> str:
-    """The dictionary, and what is stored under more keys of the name that is saved."""
-    name = last_identifier(call.args[0])
-    stores = (
-        index.statement_of(one) for one in index.nodes[ast.Subscript]
-        if isinstance(one, ast.Subscript) and isinstance(one.ctx, ast.Store) and last_identifier(one.value) == name
-    )  # fmt: skip
-    return " ".join([ast.unparse(saved), *(ast.unparse(one) for one in stores if name)])
-
-
-def _draws_while_training(index: SourceIndex) -> bool:
-    """Whether the text shows a draw that goes on after the start: dropout, shuffling, draws in a loop."""
-    for call in index.calls:
-        last = last_identifier(call.func)
-        own = keyword_value(call, "generator") is not None
-        if "dropout" in last.lower() or (is_constant(keyword_value(call, "shuffle"), True) and not own):
-            return True
-        looped = any(isinstance(one, (ast.For, ast.While)) for one in index.ancestors(call))
-        if looped and (drawn_generator(index.call_names[call]) or last == "sample") and not own:
-            return True
-    return False
-
-
-def find_checkpoints_without_scheduler(index: SourceIndex) -> Iterator[Hit]:
-    made = [one for one, name in index.call_names.items() if name.startswith("torch.optim.lr_scheduler.")]
-    if not made or any(keyword_value(one, "last_epoch") is not None for one in made) or _places_schedule(index):
-        return
-    for call, saved in _checkpoints(index):
-        if not re.search("sched|lr", _text_of_checkpoint(index, call, saved).lower()):
-            yield Hit(call, "the learning rate's schedule is not saved: a resumed run begins it anew")
-
-
-SCHEDULE = re.compile("sched|lr|policy|anneal|warmup", re.IGNORECASE)
-
-
-def _places_schedule(index: SourceIndex) -> bool:
-    """Whether the text saves a schedule by itself, or sets it to the epoch or step at which the program is."""
-    for call in index.calls:
-        last = last_identifier(call.func)
-        receiver = last_identifier(call.func.value) if isinstance(call.func, ast.Attribute) else ""
-        placed = last == "step" and call.args and re.search("epoch|iter|step", ast.unparse(call.args[0]).lower())
-        if SCHEDULE.search(receiver) and (placed or last == "state_dict"):
-            return True
-    return any(isinstance(one, ast.Attribute) and one.attr == "last_epoch" for one in index.nodes[ast.Attribute])
-
-
 UNSEEDED_SPLIT = Rule(
     "SR141", "unseeded-split", "unseeded-torch",
     "Finds random_split without a generator in a program that seeds torch nowhere.",
     "Every run trains and tests on other samples.",
-    "import torch\n\nif __name__ == \"__main__\":\n    train, test = torch.utils.data.random_split(range(9), [6, 3])\n",
+    "import torch\n\nif __name__ == \"__main__\":\n    train, test = torch.utils.data.random_split(range(9), [6, 3])\n"
+    "    fit(train)\n",
     "import torch\n\nif __name__ == \"__main__\":\n    order = torch.Generator().manual_seed(0)\n"
-    "    train, test = torch.utils.data.random_split(range(9), [6, 3], generator=order)\n",
+    "    train, test = torch.utils.data.random_split(range(9), [6, 3], generator=order)\n    fit(train)\n",
     "give it generator=torch.Generator().manual_seed(SEED)",
     "A seed that another module sets when it is imported.",
     find_unseeded_splits,
@@ -333,38 +248,4 @@ UNSHARED_STREAM = Rule(
     "share it out with torch.utils.data.get_worker_info()",
     "A stream without an end, of which each worker gives other parts. Off by default.",
     find_unshared_streams, default=False,
-)  # fmt: skip
-CHECKPOINT_WITHOUT_GENERATORS = Rule(
-    "SR151", "checkpoint-without-generators", "resume-rng",
-    "Finds checkpoints with an optimizer's state and without those of the random generators, in a file that resumes.",
-    "The resumed run draws other numbers than the one that was not interrupted: dropout, shuffling, augmentation.",
-    "import torch\n\nblock = torch.nn.Dropout(0.1)\n\n\ndef save(model, optimizer):\n"
-    "    torch.save({\"model\": model.state_dict(), \"optimizer\": optimizer.state_dict()}, \"a.pt\")\n\n\n"
-    "def resume(model, optimizer):\n    saved = torch.load(\"a.pt\")\n"
-    "    optimizer.load_state_dict(saved[\"optimizer\"])\n",
-    "import torch\n\nblock = torch.nn.Dropout(0.1)\n\n\ndef save(model, optimizer):\n    rng = torch.get_rng_state()\n"
-    "    torch.save({\"model\": model.state_dict(), \"optimizer\": optimizer.state_dict(), \"rng\": rng}, \"a.pt\")\n"
-    "\n\n"
-    "def resume(model, optimizer):\n    saved = torch.load(\"a.pt\")\n"
-    "    optimizer.load_state_dict(saved[\"optimizer\"])\n"
-    "    torch.set_rng_state(saved[\"rng\"])\n",
-    "save and restore the generators' states too (samerun.save_checkpoint does)",
-    "A training that draws nothing after its start, or a generator that is seeded from the epoch.",
-    find_saves_without_generators,
-)  # fmt: skip
-CHECKPOINT_WITHOUT_SCHEDULER = Rule(
-    "SR152", "checkpoint-without-scheduler", "resume-position",
-    "Finds checkpoints with an optimizer's state and without that of the learning rate's schedule.",
-    "The resumed run begins the schedule anew.",
-    "import torch\n\n\ndef train(model, optimizer):\n    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 3)\n"
-    "    rng = torch.get_rng_state()\n"
-    "    torch.save({\"model\": model.state_dict(), \"optimizer\": optimizer.state_dict(), \"rng\": rng}, \"a.pt\")\n"
-    "    optimizer.load_state_dict(torch.load(\"a.pt\")[\"optimizer\"])\n    schedule.step()\n",
-    "import torch\n\n\ndef train(model, optimizer):\n    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 3)\n"
-    "    state = {\"optimizer\": optimizer.state_dict(), \"schedule\": schedule.state_dict()}\n"
-    "    torch.save({**state, \"rng\": torch.get_rng_state()}, \"a.pt\")\n"
-    "    optimizer.load_state_dict(torch.load(\"a.pt\")[\"optimizer\"])\n    schedule.step()\n",
-    "save and restore the schedule's state_dict() too",
-    "A schedule that is set from the epoch's number when the program resumes.",
-    find_checkpoints_without_scheduler,
 )  # fmt: skip

@@ -6,10 +6,11 @@ import ast
 import re
 
 from samerun.base.source_edits import last_identifier
-from samerun.lint.random_draws import drawn_generator, is_for_display
+from samerun.lint.call_arguments import is_constant, keyword_value
+from samerun.lint.random_draws import DISPLAY, drawn_generator, is_for_display
 from samerun.lint.seeding import GLOBAL_SEEDS, calls_unknown_seeding, seeds_repeatably
-from samerun.lint.source_index import FUNCTIONS, SourceIndex, is_constant, keyword_value
-from samerun.lint.value_origins import loads_bound_in, loads_of_assigned_variable, returned_values
+from samerun.lint.source_index import FUNCTIONS, SourceIndex
+from samerun.lint.value_origins import loads_bound_in, returned_values
 
 SORTING = {"sorted", "natsorted", "sort", "humansorted", "os_sorted", "natural_sort", "sort_values", "argsort"}
 SHOWING = re.compile(r"^(?:\w*_)?[vp]?print$|^(?:\w*_)?(?:info|debug|warning|error|log|warn|pprint)$")
@@ -33,27 +34,36 @@ def changes_result(index: SourceIndex, node: ast.AST) -> bool:
 
     Half of the modules that draw without a seed belong to programs that seed nothing.
     """
-    return not _draws_unseeded(index, node) and not is_for_display(index, node)
+    calls = [node] if isinstance(node, ast.Call) else []
+    if isinstance(node, ast.Subscript):
+        calls = [one for one in ast.walk(node.slice) if isinstance(one, ast.Call)]
+    unseeded = any(_draws_unseeded(index, one) for one in calls)
+    return not unseeded and not is_for_display(index, node) and not _is_inspection(index, node)
 
 
-def _draws_unseeded(index: SourceIndex, node: ast.AST) -> bool:
-    """Whether a node draws from a global generator of Python or NumPy, and the text seeds neither."""
-    name = index.call_names.get(node, "") if isinstance(node, ast.Call) else ""
+INSPECTION = re.compile(
+    r"(?:^|_)(?:check|verify|inspect|sanity|explore|speed\w*|bench\w*|timing|summari[sz]e|summary|stats?|statistics)(?:_|$)"
+)
+STANDS_ALONE = re.compile("Infer|Predict|Demo")
+
+
+def _is_inspection(index: SourceIndex, node: ast.AST) -> bool:
+    """Whether a use stands in a file or function that only looks at data, or in a dataset whose items stand alone."""
+    return bool(DISPLAY.search(index.stem)) or any(
+        INSPECTION.search(one.name) if isinstance(one, FUNCTIONS) else STANDS_ALONE.search(one.name)
+        for one in index.ancestors(node) if isinstance(one, (*FUNCTIONS, ast.ClassDef))
+    )  # fmt: skip
+
+
+def _draws_unseeded(index: SourceIndex, call: ast.Call) -> bool:
+    """Whether a call draws from a global generator of Python or NumPy, and the text seeds neither."""
+    name = index.call_names.get(call, "")
     kind = drawn_generator(name)
-    if name.startswith("sklearn.") and isinstance(node, ast.Call) and keyword_value(node, "random_state") is None:
+    if name.startswith("sklearn.") and keyword_value(call, "random_state") is None:
         kind = "numpy"
     seeds = [one for one, what in GLOBAL_SEEDS.items() if what == kind]
     seeded = any(seeds_repeatably(index, one) for one in index.calls_of(*seeds))
     return bool(seeds) and not seeded and not calls_unknown_seeding(index)
-
-
-def is_inference_here(index: SourceIndex, node: ast.AST) -> bool:
-    """Whether the function around a node applies a model without gradients, and trains none."""
-    function = index.function_of(node)
-    calls = (
-        {last_identifier(one.func) for one in ast.walk(function) if isinstance(one, ast.Call)} if function else set()
-    )
-    return bool(calls & set(INFERRING)) and not calls & {"backward", "zero_grad", "fit", "train"}
 
 
 LOGS = re.compile(r"(?:^|[^a-z])(?:logs?|logger|fail\w*|err\w*|missing|summary|reports?|debug|skipped)(?:[^a-z]|$)")
@@ -68,6 +78,27 @@ def is_log(index: SourceIndex, write: ast.AST) -> bool:
         elif isinstance(one, FUNCTIONS):
             break
     return any(LOGS.search(text.lower()) for text in texts)
+
+
+CLASS_NAMES = re.compile("label|class|cls|categor|species|speaker|person|identit|target|vocab|word|token|tag")
+VOCABULARY = re.compile("vocab|label|class|dict|token|word|tag|categor|alphabet|char|entit|relation|index|2id|to_id")
+
+
+def numbers_classes(index: SourceIndex, node: ast.AST) -> bool:
+    """Whether numbers are given to classes or words, by the names there: a file's number only finds it again."""
+    statement = index.statement_of(node)
+    loops = [one for one in index.ancestors(statement) if isinstance(one, ast.For)]
+    stored = isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Subscript)
+    named = statement.targets[0] if stored else statement  # type: ignore[attr-defined]
+    texts = [ast.unparse(named), *(ast.unparse(part) for one in loops for part in (one.target, one.iter))]
+    return any(CLASS_NAMES.search(text.lower()) for text in texts)
+
+
+def is_vocabulary(index: SourceIndex, write: ast.AST) -> bool:
+    """Whether a call writes a file whose lines are numbers for its readers, by the names around it."""
+    statements = [write, *(one for one in index.ancestors(write) if isinstance(one, ast.With))]
+    texts = [ast.unparse(one.items[0]) if isinstance(one, ast.With) else ast.unparse(one) for one in statements]
+    return any(VOCABULARY.search(text.lower()) for text in texts)
 
 
 def _is_behind_header(index: SourceIndex, subscript: ast.Subscript, where: ast.Slice) -> bool:
@@ -190,21 +221,6 @@ def is_dictionary(index: SourceIndex, target: ast.expr) -> bool:
         isinstance(one, (ast.Dict, ast.DictComp)) or (isinstance(one, ast.Call) and last_identifier(one.func) in makers)
         for one in index.values_assigned_to(target)
     )
-
-
-REDUCTIONS = {"sum", "mean", "nanmean", "max", "min", "amax", "amin", "std", "var", "median", "nansum"}
-
-
-def is_reduced(index: SourceIndex, call: ast.Call) -> bool:
-    """Whether all that is taken of a tensor is a sum, a mean or the like: of it, or of the variable it is kept in."""
-    reads: list[ast.expr] = [*loads_of_assigned_variable(index, call)] or [call]
-    return all(_reducing_call(index, one) for one in reads)
-
-
-def _reducing_call(index: SourceIndex, node: ast.AST) -> bool:
-    parent = index.parents.get(node)
-    above = index.parents.get(parent) if isinstance(parent, ast.Attribute) else parent
-    return isinstance(above, ast.Call) and last_identifier(above.func) in REDUCTIONS
 
 
 def is_shuffled_unseeded(index: SourceIndex, node: ast.AST) -> bool:

@@ -1,4 +1,4 @@
-"""Rules about orders that depend on the file system, on hashes, on addresses or on who is first."""
+"""Rules about orders that depend on hashes, on addresses or on who is first."""
 
 from __future__ import annotations
 
@@ -9,57 +9,16 @@ from collections.abc import Iterator
 from samerun.base.source_edits import (
     Edit,
     last_identifier,
-    make_sorted_listing_edits,
     make_wrap_edits,
     node_span,
 )
-from samerun.lint.order_exemptions import changes_result
+from samerun.lint.call_arguments import is_constant, keyword_value
+from samerun.lint.order_exemptions import changes_result, is_vocabulary
 from samerun.lint.rule import Hit, Rule
-from samerun.lint.seeding import reads_hash_seed
-from samerun.lint.source_index import FUNCTIONS, SourceIndex, is_constant, keyword_value
-from samerun.lint.value_flow import LISTINGS, OrderFlow, OrderUse
+from samerun.lint.seeding import reads_hash_seed, seeds_draws
+from samerun.lint.source_index import FUNCTIONS, SourceIndex
+from samerun.lint.value_flow import OrderFlow
 from samerun.lint.value_origins import OBJECT_LISTS, element_kind, value_kind
-
-PATH_LISTINGS = ("iterdir", "glob", "rglob")
-SORTED_STORES = re.compile(r"(?:^|_)(?:fs|filesystem|file_system|gfile|s3|gcs|hdfs|bucket|client)$")
-"""Names of what lists in the order of names: fsspec, buckets."""
-
-
-def find_unsorted_listings(index: SourceIndex) -> Iterator[Hit]:
-    for call, name in _list_listings(index):
-        use = OrderFlow(index, files=False).find_use(call, "seq")
-        if use is not None and changes_result(index, use.node):
-            yield _make_listing_hit(index, call, name, use)
-
-
-def find_written_listings(index: SourceIndex) -> Iterator[Hit]:
-    """Listings whose order is that of a file, and has no other effect."""
-    for call, name in _list_listings(index):
-        use = OrderFlow(index).find_use(call, "seq")
-        if use is not None and OrderFlow(index, files=False).find_use(call, "seq") is None:
-            yield _make_listing_hit(index, call, name, use)
-
-
-def _make_listing_hit(index: SourceIndex, call: ast.Call, name: str, use: OrderUse) -> Hit:
-    line = getattr(use.node, "lineno", call.lineno)
-    at = "" if line == call.lineno else f" at line {line}"
-    edits = () if name == "os.walk" else make_sorted_listing_edits(call)
-    return Hit(call, f"the order of {name}() {use.effect}{at}", tuple(edits))
-
-
-def _list_listings(index: SourceIndex) -> Iterator[tuple[ast.Call, str]]:
-    known = index.calls_of(*LISTINGS)
-    walks = [one for one in index.calls_of("os.walk") if isinstance(index.parents.get(one), ast.For)]
-    for call in [*known, *walks]:
-        yield call, index.call_names[call]
-    for last in PATH_LISTINGS:
-        for call in index.calls_by_last_name.get(last, ()):
-            if call not in known and isinstance(call.func, ast.Attribute):
-                whole = index.call_names[call]
-                store = SORTED_STORES.search(last_identifier(call.func.value).lower())
-                if whole.partition(".")[0] in ("glob", "tf", "tensorflow") or store:
-                    continue
-                yield call, last
 
 
 def list_sets(index: SourceIndex) -> Iterator[ast.expr]:
@@ -75,12 +34,15 @@ def find_sets_in_order(index: SourceIndex) -> Iterator[Hit]:
     for made in list_sets(index) if not reads_hash_seed(index) else ():
         if _element_kind_of_set(index, made) != "text" or _is_tiny(made):
             continue
-        use = OrderFlow(index).find_use(made, "set")
+        use = OrderFlow(index, files=False).find_use(made, "set")
+        if use is None and (use := OrderFlow(index).find_use(made, "set")) and not is_vocabulary(index, use.node):
+            continue
         if (
             use is None
             or use.taken in told
             or not isinstance(use.taken, ast.expr)
             or not changes_result(index, use.node)
+            or (use.drawn and not seeds_draws(index))
         ):
             continue
         told.add(use.taken)
@@ -163,39 +125,6 @@ def find_completion_orders(index: SourceIndex) -> Iterator[Hit]:
             use = OrderFlow(index, files=False).find_use(call, "seq")
             if use is not None:
                 yield Hit(call, f"results come in the order in which they are ready, which {use.effect}")
-            elif _is_returned_as_completed(index, call):
-                yield Hit(call, "results are returned in the order in which they are ready")
-
-
-def _is_returned_as_completed(index: SourceIndex, call: ast.Call) -> bool:
-    """Whether a loop over the results appends them to a list that is returned as it is, to who knows whom.
-
-    Where the text calls the function itself, `OrderFlow` has seen what becomes of the list.
-    """
-    loop = index.parents.get(call)
-    while isinstance(loop, ast.Call):
-        loop = index.parents.get(loop)
-    if not isinstance(loop, ast.For):
-        return False
-    target = loop.target.id if isinstance(loop.target, ast.Name) else ""
-    for node in (node for statement in loop.body for node in ast.walk(statement)):
-        if not isinstance(node, ast.Call) or last_identifier(node.func) not in ("append", "extend"):
-            continue
-        receiver = node.func.value if isinstance(node.func, ast.Attribute) else None
-        if not isinstance(receiver, ast.Name) or not node.args:
-            continue
-        held = [one.id for one in ast.walk(node.args[0]) if isinstance(one, ast.Name)]
-        result = target in held or any(
-            last_identifier(one.func) == "result" for one in ast.walk(node.args[0]) if isinstance(one, ast.Call)
-        )
-        loads = [one for one in index.name_loads.get(receiver.id, ()) if one.lineno > node.lineno]
-        parents = [index.parents.get(one) for one in loads]
-        is_sorted = any(isinstance(one, ast.Attribute) and one.attr == "sort" for one in parents)
-        function = index.function_of(node)
-        followed = function is not None and index.calls_of_function(function)
-        if result and not is_sorted and not followed and any(isinstance(one, ast.Return) for one in parents):
-            return True
-    return False
 
 
 def find_hash_buckets(index: SourceIndex) -> Iterator[Hit]:
@@ -285,17 +214,6 @@ def _computes_gradients_and_updates(function: ast.AST) -> bool:
     return steps and bool(calls & {"step", "sub_", "add_", "copy_"})
 
 
-UNSORTED_LISTING = Rule(
-    "SR121", "unsorted-listing", "listing-order",
-    "Finds os.listdir, glob, iterdir and os.walk whose order reaches a tensor, a split, a number or a draw.",
-    "Names come in the order of the file system, which changes with the machine and the history of the folder.",
-    "import os\nimport random\n\nfiles = os.listdir(\"data\")\nrandom.Random(0).shuffle(files)\ntrain = files[:80]\n",
-    "import os\nimport random\n\nfiles = sorted(os.listdir(\"data\"))\nrandom.Random(0).shuffle(files)\n"
-    "train = files[:80]\n",
-    "wrap the listing in sorted(...)",
-    "Files whose order does not matter in the end: statistics over all of them.",
-    find_unsorted_listings,
-)  # fmt: skip
 SET_ORDER = Rule(
     "SR122", "set-order", "hash-order",
     "Finds sets of text that are iterated where the order reaches a tensor, a number, a draw or a file.",
@@ -304,7 +222,7 @@ SET_ORDER = Rule(
     "words = \"to be or not to be\".split()\nnumbers = {word: i for i, word in enumerate(sorted(set(words)))}\n",
     "iterate over sorted(...) of the set",
     "Elements that are numbers, where the text does not say so.",
-    find_sets_in_order,
+    find_sets_in_order, needs_seed=True,
 )  # fmt: skip
 SORT_BY_ADDRESS = Rule(
     "SR123", "sort-by-address", "object-id",
@@ -375,16 +293,4 @@ SHARED_UPDATES = Rule(
     "let one thread update the model, in a fixed order",
     "Hogwild training on purpose, as most of it is. Off by default.",
     find_shared_updates, default=False,
-)  # fmt: skip
-WRITTEN_LISTING = Rule(
-    "SR129", "written-listing", "listing-order",
-    "Finds os.listdir, glob, iterdir and os.walk whose order is that in which a file is written.",
-    "Names come in the order of the file system: the file that is written has its lines in another order elsewhere.",
-    "import os\n\nwith open(\"all.txt\", \"w\") as out:\n    for name in os.listdir(\"data\"):\n"
-    "        out.write(name)\n",
-    "import os\n\nwith open(\"all.txt\", \"w\") as out:\n    for name in sorted(os.listdir(\"data\")):\n"
-    "        out.write(name)\n",
-    "wrap the listing in sorted(...)",
-    "Files whose readers do not mind the order: archives, indices, summaries. Off by default.",
-    find_written_listings, default=False,
 )  # fmt: skip

@@ -6,18 +6,13 @@ import ast
 import re
 
 from samerun.base.source_edits import last_identifier
-from samerun.lint.source_index import FUNCTIONS, SourceIndex, keyword_value
+from samerun.lint.call_arguments import keyword_value
+from samerun.lint.source_index import FUNCTIONS, SourceIndex
 
-NOT_DRAWING_LAYERS = {
-    "ModuleList",
-    "ModuleDict",
-    "Sequential",
-    "Identity",
-    "ReLU",
-    "Flatten",
-    "Softmax",
-    "DataParallel",
-}
+DRAWING_LAYERS = re.compile(
+    r"(?:Lazy)?(?:Linear|Bilinear|(?:Conv|ConvTranspose)[123]d|Embedding|EmbeddingBag|MultiheadAttention"
+    r"|(?:RNN|LSTM|GRU)(?:Cell)?|Transformer\w*)"
+)
 DRAWING_METHODS = {"normal_", "uniform_", "random_", "bernoulli_", "exponential_", "log_normal_"}
 TORCH_DRAWS = {"rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "normal", "bernoulli",
                "multinomial", "poisson"}  # fmt: skip
@@ -68,5 +63,4 @@ def draws(index: SourceIndex, call: ast.Call) -> bool:
 def makes_layer(index: SourceIndex, call: ast.Call) -> bool:
     """Whether a call builds a layer of torch.nn, whose weights are drawn."""
     name = index.call_names.get(call, "")
-    known = name.startswith("torch.nn.") and name.count(".") == 2 and last_identifier(call.func)[:1].isupper()
-    return known and name.rpartition(".")[2] not in NOT_DRAWING_LAYERS
+    return name.startswith("torch.nn.") and bool(DRAWING_LAYERS.fullmatch(name.removeprefix("torch.nn.")))

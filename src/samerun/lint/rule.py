@@ -30,7 +30,8 @@ class Rule:
 
     `cause`: the kind of cause of `samerun check` that it leads to. `before` is reported, by this rule and no other;
     `after` is not. `fix`: one line in the imperative. `risk`: when a report may be wrong. `default`: whether it is
-    on unless it is asked for: its precision on public code is at least 0.9.
+    on unless it is asked for: its precision on public code is at least 0.9. `needs_seed`: what it reports counts
+    only where something seeds, so that a seed which is put in can bring it up.
     """
 
     code: str
@@ -44,6 +45,7 @@ class Rule:
     risk: str
     find: Callable[[SourceIndex], Iterable[Hit]]
     default: bool = True
+    needs_seed: bool = False
 
 
 EFFECT = re.compile(
@@ -63,9 +65,7 @@ def _is_in_self_check(index: SourceIndex, node: ast.AST) -> bool:
 
     So does what stands in a function that the block calls.
     """
-    block = next(
-        (one for one in index.tree.body if isinstance(one, ast.If) and "__name__" in ast.unparse(one.test)), None
-    )
+    block = _find_main_block(index)
     if block is None or not index.is_inside(node, block):
         return False
     todo: list[ast.AST] = [block]
@@ -85,11 +85,22 @@ def _is_in_self_check(index: SourceIndex, node: ast.AST) -> bool:
     return constructs
 
 
+def is_tried_out(index: SourceIndex, call: ast.Call) -> bool:
+    """Whether a call stands in a main block that neither trains nor keeps anything."""
+    block = _find_main_block(index)
+    if block is None or not index.is_inside(call, block):
+        return False
+    return not any(EFFECT.search(last_identifier(one.func)) for one in ast.walk(block) if isinstance(one, ast.Call))
+
+
+def _find_main_block(index: SourceIndex) -> ast.If | None:
+    blocks = (one for one in index.tree.body if isinstance(one, ast.If) and "__name__" in ast.unparse(one.test))
+    return next(blocks, None)
+
+
 def _is_in_test_code(index: SourceIndex, node: ast.AST) -> bool:
     """Whether a node stands in a test, which may draw as it likes: nothing else depends on it."""
-    if any(isinstance(one, ast.FunctionDef) and one.name.startswith("test_") for one in index.tree.body) or any(
-        "TestCase" in base for one in index.classes for base in index.base_names(one)
-    ):
+    if _is_test_module(index):
         return True
     for one in index.ancestors(node):
         if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef)) and (
@@ -101,3 +112,18 @@ def _is_in_test_code(index: SourceIndex, node: ast.AST) -> bool:
         ):
             return True
     return False
+
+
+def _is_test_module(index: SourceIndex) -> bool:
+    """Whether a text is for pytest or unittest: it imports them, or has test functions with an assertion.
+
+    Training code has functions called test_epoch, without one.
+    """
+    imported = {alias.name for node in index.nodes[ast.Import] for alias in node.names}  # type: ignore[attr-defined]
+    imported |= {node.module or "" for node in index.nodes[ast.ImportFrom]}  # type: ignore[attr-defined]
+    if any(one.partition(".")[0] in ("pytest", "unittest") for one in imported):
+        return True
+    return any(
+        isinstance(function := index.function_of(one), ast.FunctionDef) and function.name.startswith("test_")
+        for one in index.nodes[ast.Assert]
+    )

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from samerun.base.source_edits import last_identifier, make_seed_argument_edits
+from samerun.lint.call_arguments import is_constant, keyword_value
 from samerun.lint.random_draws import drawn_generator, makes_layer
 from samerun.lint.rule import Hit, Rule
 from samerun.lint.seeding import (
@@ -19,7 +20,7 @@ from samerun.lint.seeding import (
     is_program,
     reads_hash_seed,
 )
-from samerun.lint.source_index import FUNCTIONS, SourceIndex, is_constant, keyword_value
+from samerun.lint.source_index import FUNCTIONS, SourceIndex
 from samerun.lint.value_origins import find_origins, loads_of_assigned_variable, value_kind
 
 SEED_TAKERS = {"seed", "manual_seed", "manual_seed_all", "seed_everything", "set_seed", "set_random_seed", "seed_all",
@@ -116,7 +117,7 @@ def find_falsy_seeds(index: SourceIndex) -> Iterator[Hit]:
             continue
         for origin in find_origins(index, node.values[-1]):
             name = index.call_names[origin]
-            if name in CLOCKS | ENTROPY or drawn_generator(name):
+            if name in CLOCKS | ENTROPY or (drawn_generator(name) and is_program(index)):
                 yield Hit(node, f"a seed of 0 counts as none here: {name}() replaces it")
                 break
 
@@ -146,9 +147,12 @@ def find_late_hash_seeds(index: SourceIndex) -> Iterator[Hit]:
 
 
 def find_constant_worker_seeds(index: SourceIndex) -> Iterator[Hit]:
-    """A `worker_init_fn` that seeds with the same number in every worker."""
+    """A `worker_init_fn` that seeds a generator, from which the text draws, with the same number in every worker."""
+    drawn = {drawn_generator(name) for name in index.calls_by_name}
     for call in index.calls:
-        function = keyword_value(call, "worker_init_fn")
+        function, workers = keyword_value(call, "worker_init_fn"), keyword_value(call, "num_workers")
+        if workers is None or is_constant(workers, 0):
+            continue
         if isinstance(function, ast.Name):
             bodies: list[ast.AST] = [one for one in index.bindings_of(function) if isinstance(one, FUNCTIONS)]
         else:
@@ -156,7 +160,8 @@ def find_constant_worker_seeds(index: SourceIndex) -> Iterator[Hit]:
         for body in bodies:
             for seeding in (node for node in ast.walk(body) if isinstance(node, ast.Call)):
                 name = index.call_names[seeding]
-                if GLOBAL_SEEDS.get(name) and seeding.args and _is_same_in_all_workers(index, seeding.args[0], body):
+                kind = GLOBAL_SEEDS.get(name)
+                if kind in drawn and seeding.args and _is_same_in_all_workers(index, seeding.args[0], body):
                     yield Hit(seeding, "every worker gets the same seed, and draws the same numbers")
 
 
@@ -290,9 +295,11 @@ CONSTANT_WORKER_SEED = Rule(
     "Finds a worker_init_fn that gives every DataLoader worker the same seed.",
     "All workers draw the same numbers, again in every epoch, so that the data depends on how many there are.",
     "import numpy as np\nfrom torch.utils.data import DataLoader\n\n\ndef seed_worker(number):\n"
-    "    np.random.seed(1234)\n\n\nloader = DataLoader(range(9), num_workers=2, worker_init_fn=seed_worker)\n",
+    "    np.random.seed(1234)\n\n\nrows = np.random.rand(9)\n"
+    "loader = DataLoader(rows, num_workers=2, worker_init_fn=seed_worker)\n",
     "import numpy as np\nfrom torch.utils.data import DataLoader\n\n\ndef seed_worker(number):\n"
-    "    np.random.seed(1234 + number)\n\n\nloader = DataLoader(range(9), num_workers=2, worker_init_fn=seed_worker)\n",
+    "    np.random.seed(1234 + number)\n\n\nrows = np.random.rand(9)\n"
+    "loader = DataLoader(rows, num_workers=2, worker_init_fn=seed_worker)\n",
     "add the worker's number, or use torch.initial_seed()",
     "Items that draw nothing from the generator.",
     find_constant_worker_seeds,

@@ -6,8 +6,9 @@ import ast
 import re
 
 from samerun.base.source_edits import last_identifier
+from samerun.lint.call_arguments import is_constant, keyword_value
 from samerun.lint.random_draws import drawn_generator
-from samerun.lint.source_index import SourceIndex, is_constant
+from samerun.lint.source_index import SourceIndex
 from samerun.lint.value_origins import find_origins
 
 NUMPY_GENERATORS = tuple(
@@ -32,6 +33,17 @@ def seeds_repeatably(index: SourceIndex, call: ast.Call) -> bool:
         return bool(call.keywords)
     names = [index.call_names[one] for one in find_origins(index, call.args[0])]
     return not any(one in CLOCKS | ENTROPY or drawn_generator(one) for one in names)
+
+
+def seeds_draws(index: SourceIndex) -> bool:
+    """Whether the text seeds what draws in it: a generator, a split, an estimator, or everything by another module."""
+    makers = index.calls_of(*NUMPY_GENERATORS, "random.Random", *GLOBAL_SEEDS)
+    return (
+        any(one.args and seeds_repeatably(index, one) for one in makers)
+        or bool(index.calls_by_last_name.get("manual_seed"))
+        or any(keyword_value(one, "random_state", "seed") is not None for one in index.calls)
+        or calls_unknown_seeding(index)
+    )
 
 
 def is_program(index: SourceIndex) -> bool:

@@ -7,9 +7,11 @@ import re
 from collections.abc import Iterator
 
 from samerun.base.source_edits import Edit, last_identifier, make_zeroed_constructor_edits, node_span
+from samerun.lint.call_arguments import is_constant, keyword_value
+from samerun.lint.order_exemptions import trains
 from samerun.lint.random_draws import draws
 from samerun.lint.rule import Hit, Rule
-from samerun.lint.source_index import Function, SourceIndex, is_constant, keyword_value
+from samerun.lint.source_index import Function, SourceIndex
 
 DETERMINISTIC_MODE = "torch.use_deterministic_algorithms"
 
@@ -76,6 +78,8 @@ def find_late_cublas_configurations(index: SourceIndex) -> Iterator[Hit]:
         if value and isinstance(value, str) and value not in (":4096:8", ":16:8"):
             yield Hit(node, f"{value!r} does not make cuBLAS deterministic; :4096:8 and :16:8 do")
             continue
+        if any(is_constant(one, CUBLAS) and one.lineno < node.lineno for one in index.nodes[ast.Constant]):  # type: ignore
+            continue  # set before
         block = getattr(index.parents[node], "body", [])
         for earlier in block[: block.index(node)] if node in block else []:
             if isinstance(earlier, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
@@ -203,7 +207,9 @@ FORKS = re.compile("fork_rng|isolate|seeded|preserve")
 
 
 def find_draws_under_clock(index: SourceIndex) -> Iterator[Hit]:
-    """A draw, here or in a function called here, in a branch that the clock decides."""
+    """A draw, here or in a function called here, in a branch that the clock decides; in a text that trains."""
+    if not trains(index):
+        return
     for node in index.nodes[ast.If]:
         assert isinstance(node, ast.If)
         if not _asks_clock(index, node.test):
@@ -336,12 +342,12 @@ RECOMPUTATION_WITHOUT_RNG = Rule(
 )  # fmt: skip
 DRAW_UNDER_CLOCK = Rule(
     "SR154", "draw-under-clock", "extra-draw",
-    "Finds draws from global generators in a branch that the clock decides.",
+    "Finds draws from global generators in a branch that the clock decides, in a file that trains.",
     "Whether it draws changes all that is drawn behind it.",
     "import time\n\nimport torch\n\nlast = time.time()\nfor step in range(9):\n    if time.time() - last > 1:\n"
-    "        noise = torch.randn(2)\n",
+    "        noise = torch.randn(2)\n    model(noise).backward()\n",
     "import time\n\nimport torch\n\nlast = time.time()\nfor step in range(9):\n    if time.time() - last > 1:\n"
-    "        with torch.random.fork_rng():\n            noise = torch.randn(2)\n",
+    "        with torch.random.fork_rng():\n            noise = torch.randn(2)\n    model(noise).backward()\n",
     "draw from a generator of its own, or inside torch.random.fork_rng()",
     "Draws that nothing else follows.",
     find_draws_under_clock,

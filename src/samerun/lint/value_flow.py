@@ -11,28 +11,26 @@ import ast
 from dataclasses import dataclass
 
 from samerun.base.source_edits import last_identifier
+from samerun.lint.call_arguments import is_constant, keyword_value, parameter_for
 from samerun.lint.order_exemptions import (
     SORTING,
     enumerated_names,
     is_counter,
     is_dictionary,
-    is_inference_here,
     is_log,
     is_made_outside,
     is_only_gone_through,
     is_only_inference,
     is_only_looked_up,
     is_only_shown,
-    is_reduced,
     is_shuffled_unseeded,
     is_sorted_here,
     is_sorted_next,
     positions_in_appended_lists,
     takes_no_part,
-    trains,
 )
 from samerun.lint.random_draws import draws
-from samerun.lint.source_index import Function, SourceIndex, is_constant, keyword_value, parameter_for
+from samerun.lint.source_index import Function, SourceIndex
 from samerun.lint.value_origins import loads_bound_in
 
 MAX_STEPS = 400  # expressions followed from one source; what lies behind is taken to be harmless
@@ -57,16 +55,21 @@ FILE_WRITERS = {"json.dump", "pickle.dump", "torch.save", "numpy.save", "numpy.s
 WRITING_METHODS = {"write", "writelines", "writerow", "writerows", "to_csv", "to_json", "to_parquet", "to_pickle"}
 LISTINGS = ("os.listdir", "os.scandir", "glob.glob", "glob.iglob")
 MODEL_MAKERS = ("torch.optim.", "torch.nn.ModuleList", "torch.nn.Sequential", "torch.nn.ParameterList")
+NUMBERS = "numbers the elements"
 SET_OPERATIONS = {"union", "intersection", "difference", "symmetric_difference", "copy"}
 
 
 @dataclass(frozen=True)
 class OrderUse:
-    """Where an order has an effect, and which, as the end of a sentence. `taken`: where a set first got an order."""
+    """Where an order has an effect, and which, as the end of a sentence. `taken`: where a set first got an order.
+
+    `drawn`: the effect is beside draws, so that it shows only if something seeds them.
+    """
 
     node: ast.AST
     effect: str
     taken: ast.AST
+    drawn: bool
 
 
 class OrderFlow:
@@ -105,8 +108,8 @@ class OrderFlow:
             return None
         return self._use(node, f"is the order in which {writer}() writes")
 
-    def _use(self, node: ast.AST, effect: str) -> OrderUse:
-        return OrderUse(node, effect, self.taken or self.at)
+    def _use(self, node: ast.AST, effect: str, *, drawn: bool = False) -> OrderUse:
+        return OrderUse(node, effect, self.taken or self.at, drawn)
 
     def _follow(self, node: ast.AST, kind: str) -> OrderUse | None:
         parent = self.index.parents.get(node)
@@ -154,18 +157,14 @@ class OrderFlow:
         name, last = index.call_names.get(call, ""), last_identifier(call.func)
         if last in ORDER_FREE or (last == "join" and name.endswith("path.join")):
             return None
-        by_itself = self.only_inference or not trains(index) or is_inference_here(index, call)
-        if name in TENSOR_MAKERS and kind == "seq" and (by_itself or is_sorted_next(index, call)):
-            self._push(call, kind)
+        if name in TENSOR_MAKERS:
+            if kind == "seq" and not is_sorted_next(index, call):
+                self._push(call, kind)
             return None
-        if name in TENSOR_MAKERS and kind == "seq" and is_reduced(index, call):
-            return None
-        if name in TENSOR_MAKERS and kind == "seq":
-            return self._use(call, f"decides the order of what {name} makes")
         if last == "shuffle" and is_only_gone_through(index, call, node):
             return None
-        if last in PICKING:
-            return self._use(call, f"decides what {last}() picks")
+        if last in PICKING and index.called_function(call) is None:
+            return self._use(call, f"decides what {last}() picks", drawn=True)
         by_name = is_constant(keyword_value(call, "sort_keys"), True) or keyword_value(call, "arcname") is not None
         if kind not in ("set", "dict") and (name in FILE_WRITERS or last in WRITING_METHODS) and not by_name:
             return self._use_in_file(call, last)
@@ -183,7 +182,7 @@ class OrderFlow:
                 return self._use(call, "pairs it with another listing")
             self._push(call, "dict" if last in ("dict", "OrderedDict", "fromkeys") else "seq")
         elif kind != "set" and name.startswith("torch.utils.data.") and not self.only_inference:
-            return self._use(call, f"is the order of the samples of {last}")
+            return self._use(call, f"is the order of the samples of {last}", drawn=True)
         elif isinstance(call.func, ast.Attribute) and last in ("extend", "update"):
             receiver = call.func.value
             counter = last == "update" and is_counter(index, receiver)
@@ -222,9 +221,9 @@ class OrderFlow:
         function = self.index.function_of(subscript)
         sample = function is not None and function.name == "__getitem__" and not isinstance(where, ast.Constant)
         if sample and not self.only_inference:
-            return self._use(subscript, "is the order of the samples of __getitem__")
+            return self._use(subscript, "is the order of the samples of __getitem__", drawn=True)
         if any(draws(self.index, call) for call in ast.walk(where) if isinstance(call, ast.Call)):
-            return self._use(subscript, "decides what a random index picks")
+            return self._use(subscript, "decides what a random index picks", drawn=True)
         if isinstance(where, ast.Name):
             for bound in self.index.bindings_of(where):
                 loop = self.index.parents.get(bound)
@@ -240,12 +239,12 @@ class OrderFlow:
         for part in parts:
             for call in ast.walk(part):
                 if isinstance(call, ast.Call) and draws(self.index, call):
-                    return self._use(call, "decides which element gets which random numbers")
+                    return self._use(call, "decides which element gets which random numbers", drawn=True)
         numbers = enumerated_names(clause.target, clause.iter)
         if isinstance(made, ast.DictComp):
             numbered = numbers & {one.id for one in ast.walk(made.value) if isinstance(one, ast.Name)}
             if numbered and not is_only_shown(self.index, made):
-                return self._use(made, "numbers the elements")
+                return self._use(made, NUMBERS)
             self._push(made, "dict")
         elif not isinstance(made, ast.SetComp):
             self._push(made, "seq")
@@ -278,9 +277,9 @@ class OrderFlow:
         if isinstance(node, ast.Call):
             last = last_identifier(node.func)
             if last == "backward":
-                return self._use(node, "is the order of the training steps")
+                return self._use(node, "is the order of the training steps", drawn=True)
             if draws(index, node):
-                return self._use(node, "decides which element gets which random numbers")
+                return self._use(node, "decides which element gets which random numbers", drawn=True)
             if not isinstance(node.func, ast.Attribute):
                 return None
             receiver = node.func.value
@@ -291,7 +290,7 @@ class OrderFlow:
                 return None
             if last in ("append", "extend", "insert", "appendleft") and is_made_outside(index, receiver, loop):
                 if any(isinstance(one, ast.Name) and one.id in numbers for one in node.args):
-                    return self._use(node, "numbers the elements")
+                    return self._use(node, NUMBERS)
                 self._follow_target(receiver, "seq", after=loop)
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
             target = node.targets[0]
@@ -305,7 +304,7 @@ class OrderFlow:
                 self._follow_target(target.value, "seq", after=loop)
                 return None
             if same or filled or (isinstance(node.value, ast.Name) and counted):
-                return self._use(node, "numbers the elements")
+                return self._use(node, NUMBERS)
             self._follow_target(target.value, "dict", after=loop)
         return None
 

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from samerun.base.source_edits import last_identifier
-from samerun.lint.source_index import FUNCTIONS, Function, SourceIndex, argument_for, default_of
+from samerun.lint.call_arguments import argument_for, default_of
+from samerun.lint.source_index import FUNCTIONS, Function, SourceIndex
 
 MAX_STEPS = 200
 

@@ -1,0 +1,174 @@
+"""Rules about checkpoints: what a resumed run needs."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from samerun.base.source_edits import last_identifier
+from samerun.lint.call_arguments import is_constant, keyword_value
+from samerun.lint.random_draws import drawn_generator
+from samerun.lint.rule import Hit, Rule
+from samerun.lint.source_index import SourceIndex
+from samerun.lint.value_origins import find_origins
+
+RNG_WORDS = re.compile("rng|random|seed|generator|states?_all", re.IGNORECASE)
+
+
+def _checkpoints(index: SourceIndex) -> Iterator[tuple[ast.Call, ast.Dict]]:
+    """What is saved with an optimizer's state in it, where the text can also take it up again."""
+    loads = index.calls_by_last_name.get("load_state_dict", ())
+    if (
+        not _goes_on(index)
+        or not index.calls_by_name.get("torch.load")
+        or not any("opt" in ast.unparse(one.func).lower() for one in loads)
+    ):
+        return
+    for call in index.calls_of("torch.save"):
+        value = call.args[0] if call.args else None
+        if isinstance(value, ast.Name):
+            values = [index.assigned_value(one) for one in index.bindings_of(value)]
+            value = next((one for one in values if one is not None), None) if len(values) == 1 else None
+        if isinstance(value, ast.Dict) and None not in value.keys and _is_optimizer_state(value):
+            yield call, value
+
+
+RESUMING = re.compile(r"(?:^|[^a-z])resum(?!e_run|e_id)", re.IGNORECASE)
+BEGINNING = re.compile("start|begin|epoch|iter|step|init|resum", re.IGNORECASE)
+
+
+def _goes_on(index: SourceIndex) -> bool:
+    """Whether the text goes on from what it loads, and does not only look at it: it says so, or counts from there."""
+    words = (*index.name_loads, *(one.attr for one in index.nodes[ast.Attribute]))  # type: ignore[attr-defined]
+    texts = (one.value for one in index.nodes[ast.Constant] if isinstance(one, ast.Constant))
+    names = (*words, *(one for one in texts if isinstance(one, str)), *(one.name for one in index.functions))
+    counts = (one.args[0] for one in index.calls_by_name.get("range", ()) if len(one.args) > 1)
+    return any(BEGINNING.search(ast.unparse(one)) for one in counts) or any(RESUMING.search(one) for one in names)
+
+
+def _is_optimizer_state(saved: ast.Dict) -> bool:
+    return any(
+        isinstance(one, ast.Call) and last_identifier(one.func) == "state_dict"
+        and isinstance(one.func, ast.Attribute) and "opt" in last_identifier(one.func.value).lower()
+        for one in saved.values
+    )  # fmt: skip
+
+
+def find_saves_without_generators(index: SourceIndex) -> Iterator[Hit]:
+    if not index.is_seeded:
+        return  # no two runs draw the same, resumed or not
+    elsewhere = any(index.calls_by_last_name.get(one) for one in ("get_rng_state", "get_rng_state_all", "getstate"))
+    for call, saved in _checkpoints(index):
+        said = _text_of_checkpoint(index, call, saved)
+        if not RNG_WORDS.search(said):
+            if not elsewhere and _draws_while_training(index):
+                yield Hit(
+                    call, "an optimizer's state is saved, the random generators' are not: a resumed run draws others"
+                )
+        elif "get_rng_state" in said and (loader := _find_loader_with_own_generator(index)) is not None:
+            yield Hit(
+                call, f"the loader at line {loader.lineno} draws from its own generator, whose state is not saved"
+            )
+
+
+def _find_loader_with_own_generator(index: SourceIndex) -> ast.Call | None:
+    """A loader that shuffles by a generator which is not the global one, where nothing asks a generator's state."""
+    if index.calls_by_last_name.get("get_state"):
+        return None
+    loaders = index.calls_by_name.get("torch.utils.data.DataLoader", ())
+    shuffling = (one for one in loaders if is_constant(keyword_value(one, "shuffle"), True))
+    own = {"torch.Generator", "torch.Generator.manual_seed"}
+    for one in shuffling:
+        generator = keyword_value(one, "generator")
+        if generator is not None and any(
+            index.call_names[origin] in own or last_identifier(origin.func) in ("Generator", "manual_seed")
+            for origin in find_origins(index, generator)
+        ):
+            return one
+    return None
+
+
+def _text_of_checkpoint(index: SourceIndex, call: ast.Call, saved: ast.Dict) -> str:
+    """The dictionary, and what is stored under more keys of the name that is saved."""
+    name = last_identifier(call.args[0])
+    stores = (
+        index.statement_of(one) for one in index.nodes[ast.Subscript]
+        if isinstance(one, ast.Subscript) and isinstance(one.ctx, ast.Store) and last_identifier(one.value) == name
+    )  # fmt: skip
+    return " ".join([ast.unparse(saved), *(ast.unparse(one) for one in stores if name)])
+
+
+def _draws_while_training(index: SourceIndex) -> bool:
+    """Whether the text shows a draw that goes on after the start: dropout, shuffling, draws in a loop."""
+    for call in index.calls:
+        last = last_identifier(call.func)
+        own = keyword_value(call, "generator") is not None
+        if "dropout" in last.lower() or (is_constant(keyword_value(call, "shuffle"), True) and not own):
+            return True
+        looped = any(isinstance(one, (ast.For, ast.While)) for one in index.ancestors(call))
+        if looped and (drawn_generator(index.call_names[call]) or last == "sample") and not own:
+            return True
+    return False
+
+
+def find_checkpoints_without_scheduler(index: SourceIndex) -> Iterator[Hit]:
+    made = [one for one, name in index.call_names.items() if name.startswith("torch.optim.lr_scheduler.")]
+    if not made or any(keyword_value(one, "last_epoch") is not None for one in made) or _places_schedule(index):
+        return
+    for call, saved in _checkpoints(index):
+        if any(BEST.search(ast.unparse(test)) for test in index.enclosing_tests(call)):
+            continue  # of the best model, whose weights are taken up again
+        if not re.search("sched|lr", _text_of_checkpoint(index, call, saved).lower()):
+            yield Hit(call, "the learning rate's schedule is not saved: a resumed run begins it anew")
+
+
+BEST = re.compile("best|min|max|improv", re.IGNORECASE)
+SCHEDULE = re.compile("sched|lr|policy|anneal|warmup", re.IGNORECASE)
+
+
+def _places_schedule(index: SourceIndex) -> bool:
+    """Whether the text saves a schedule by itself, or sets it to the epoch or step at which the program is."""
+    for call in index.calls:
+        last = last_identifier(call.func)
+        receiver = last_identifier(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+        placed = last == "step" and call.args and re.search("epoch|iter|step", ast.unparse(call.args[0]).lower())
+        if SCHEDULE.search(receiver) and (placed or last == "state_dict"):
+            return True
+    return any(isinstance(one, ast.Attribute) and one.attr == "last_epoch" for one in index.nodes[ast.Attribute])
+
+
+CHECKPOINT_WITHOUT_GENERATORS = Rule(
+    "SR151", "checkpoint-without-generators", "resume-rng",
+    "Finds checkpoints with an optimizer's state and without those of the random generators, in a file that resumes.",
+    "The resumed run draws other numbers than the one that was not interrupted: dropout, shuffling, augmentation.",
+    "import torch\n\nblock = torch.nn.Dropout(0.1)\n\n\ndef save(model, optimizer):\n"
+    "    torch.save({\"model\": model.state_dict(), \"optimizer\": optimizer.state_dict()}, \"a.pt\")\n\n\n"
+    "def resume(model, optimizer):\n    saved = torch.load(\"a.pt\")\n"
+    "    optimizer.load_state_dict(saved[\"optimizer\"])\n",
+    "import torch\n\nblock = torch.nn.Dropout(0.1)\n\n\ndef save(model, optimizer):\n    rng = torch.get_rng_state()\n"
+    "    torch.save({\"model\": model.state_dict(), \"optimizer\": optimizer.state_dict(), \"rng\": rng}, \"a.pt\")\n"
+    "\n\n"
+    "def resume(model, optimizer):\n    saved = torch.load(\"a.pt\")\n"
+    "    optimizer.load_state_dict(saved[\"optimizer\"])\n"
+    "    torch.set_rng_state(saved[\"rng\"])\n",
+    "save and restore the generators' states too (samerun.save_checkpoint does)",
+    "A training that draws nothing after its start, or a generator that is seeded from the epoch.",
+    find_saves_without_generators, needs_seed=True,
+)  # fmt: skip
+CHECKPOINT_WITHOUT_SCHEDULER = Rule(
+    "SR152", "checkpoint-without-scheduler", "resume-position",
+    "Finds checkpoints with an optimizer's state and without that of the learning rate's schedule.",
+    "The resumed run begins the schedule anew.",
+    "import torch\n\n\ndef resume(model, optimizer):\n    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 3)\n"
+    "    rng = torch.get_rng_state()\n"
+    "    torch.save({\"model\": model.state_dict(), \"optimizer\": optimizer.state_dict(), \"rng\": rng}, \"a.pt\")\n"
+    "    optimizer.load_state_dict(torch.load(\"a.pt\")[\"optimizer\"])\n    schedule.step()\n",
+    "import torch\n\n\ndef resume(model, optimizer):\n    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 3)\n"
+    "    state = {\"optimizer\": optimizer.state_dict(), \"schedule\": schedule.state_dict()}\n"
+    "    torch.save({**state, \"rng\": torch.get_rng_state()}, \"a.pt\")\n"
+    "    optimizer.load_state_dict(torch.load(\"a.pt\")[\"optimizer\"])\n    schedule.step()\n",
+    "save and restore the schedule's state_dict() too",
+    "A schedule that is set from the epoch's number when the program resumes.",
+    find_checkpoints_without_scheduler,
+)  # fmt: skip

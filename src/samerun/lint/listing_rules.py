@@ -1,0 +1,102 @@
+"""Rules about the order in which the file system lists names."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from samerun.base.source_edits import last_identifier, make_sorted_listing_edits
+from samerun.lint.order_exemptions import changes_result, numbers_classes
+from samerun.lint.rule import Hit, Rule
+from samerun.lint.seeding import seeds_draws
+from samerun.lint.source_index import SourceIndex
+from samerun.lint.value_flow import LISTINGS, NUMBERS, OrderFlow, OrderUse
+
+PATH_LISTINGS = ("iterdir", "glob", "rglob")
+SORTED_STORES = re.compile(r"(?:^|_)(?:fs|filesystem|file_system|gfile|s3|gcs|hdfs|bucket|client)$")
+"""Names of what lists in the order of names: fsspec, buckets."""
+
+
+def find_unsorted_listings(index: SourceIndex) -> Iterator[Hit]:
+    for call, name in _list_listings(index):
+        use = OrderFlow(index, files=False).find_use(call, "seq")
+        if use is None or (use.effect == NUMBERS and not numbers_classes(index, use.node)):
+            continue
+        if changes_result(index, use.node) and (seeds_draws(index) or not use.drawn):
+            yield _make_listing_hit(index, call, name, use)
+
+
+def find_sample_orders(index: SourceIndex) -> Iterator[Hit]:
+    """Listings whose order counts only beside draws that another file seeds, if any does."""
+    for call, name in _list_listings(index) if index.is_seeded and not seeds_draws(index) else ():
+        use = OrderFlow(index, files=False).find_use(call, "seq")
+        if use is not None and use.drawn and changes_result(index, use.node):
+            yield _make_listing_hit(index, call, name, use)
+
+
+def find_written_listings(index: SourceIndex) -> Iterator[Hit]:
+    """Listings whose order is that of a file, and has no other effect."""
+    for call, name in _list_listings(index):
+        use = OrderFlow(index).find_use(call, "seq")
+        if use is not None and OrderFlow(index, files=False).find_use(call, "seq") is None:
+            yield _make_listing_hit(index, call, name, use)
+
+
+def _make_listing_hit(index: SourceIndex, call: ast.Call, name: str, use: OrderUse) -> Hit:
+    line = getattr(use.node, "lineno", call.lineno)
+    at = "" if line == call.lineno else f" at line {line}"
+    edits = () if name == "os.walk" else make_sorted_listing_edits(call)
+    return Hit(call, f"the order of {name}() {use.effect}{at}", tuple(edits))
+
+
+def _list_listings(index: SourceIndex) -> Iterator[tuple[ast.Call, str]]:
+    known = index.calls_of(*LISTINGS)
+    walks = [one for one in index.calls_of("os.walk") if isinstance(index.parents.get(one), ast.For)]
+    for call in [*known, *walks]:
+        yield call, index.call_names[call]
+    for last in PATH_LISTINGS:
+        for call in index.calls_by_last_name.get(last, ()):
+            if call not in known and isinstance(call.func, ast.Attribute):
+                whole = index.call_names[call]
+                store = SORTED_STORES.search(last_identifier(call.func.value).lower())
+                if whole.partition(".")[0] in ("glob", "tf", "tensorflow") or store:
+                    continue
+                yield call, last
+
+
+SAMPLE_ORDER = Rule(
+    "SR120", "sample-order", "listing-order",
+    "Finds os.listdir, glob, iterdir and os.walk whose order is that of a dataset's samples, in a file without a seed.",
+    "A seeded shuffle of another order is another order: every batch has other samples on another machine.",
+    "import os\n\n\nclass Images:\n    def __init__(self):\n        self.names = os.listdir(\"data\")\n\n"
+    "    def __getitem__(self, i):\n        return open(self.names[i]).read()\n",
+    "import os\n\n\nclass Images:\n    def __init__(self):\n        self.names = sorted(os.listdir(\"data\"))\n\n"
+    "    def __getitem__(self, i):\n        return open(self.names[i]).read()\n",
+    "wrap the listing in sorted(...)",
+    "The program that uses the file seeds nothing, or only evaluates. Off by default.",
+    find_sample_orders, default=False, needs_seed=True,
+)  # fmt: skip
+UNSORTED_LISTING = Rule(
+    "SR121", "unsorted-listing", "listing-order",
+    "Finds os.listdir, glob, iterdir and os.walk whose order reaches a tensor, a split, a number or a draw.",
+    "Names come in the order of the file system, which changes with the machine and the history of the folder.",
+    "import os\nimport random\n\nfiles = os.listdir(\"data\")\nrandom.Random(0).shuffle(files)\ntrain = files[:80]\n",
+    "import os\nimport random\n\nfiles = sorted(os.listdir(\"data\"))\nrandom.Random(0).shuffle(files)\n"
+    "train = files[:80]\n",
+    "wrap the listing in sorted(...)",
+    "Files whose order does not matter in the end: statistics over all of them.",
+    find_unsorted_listings, needs_seed=True,
+)  # fmt: skip
+WRITTEN_LISTING = Rule(
+    "SR129", "written-listing", "listing-order",
+    "Finds os.listdir, glob, iterdir and os.walk whose order is that in which a file is written.",
+    "Names come in the order of the file system: the file that is written has its lines in another order elsewhere.",
+    "import os\n\nwith open(\"all.txt\", \"w\") as out:\n    for name in os.listdir(\"data\"):\n"
+    "        out.write(name)\n",
+    "import os\n\nwith open(\"all.txt\", \"w\") as out:\n    for name in sorted(os.listdir(\"data\")):\n"
+    "        out.write(name)\n",
+    "wrap the listing in sorted(...)",
+    "Files whose readers do not mind the order: archives, indices, summaries. Off by default.",
+    find_written_listings, default=False,
+)  # fmt: skip
