@@ -24,8 +24,8 @@ kept = torch.tensor([float(numbers[name]) for name in sorted(names)])
 folder = os.environ["FOLDER"]
 for name in ("b", "a", "c", "e", "d"):
     open(os.path.join(folder, name), "w").close()
-first = {name: i for i, name in enumerate(os.listdir(folder))}
-print((kept * kept[0]).sum().item(), len(first))
+labels = {name: i for i, name in enumerate(os.listdir(folder))}
+print((kept * kept[0]).sum().item(), len(labels))
 """
 
 
