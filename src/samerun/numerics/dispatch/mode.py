@@ -77,6 +77,9 @@ def _resolve_cuda_runner_cached(func: OpOverload) -> Any:
 class PortableMode(_python_dispatch.TorchDispatchMode):
     """One for each thread that is inside. `settings`: what each nested `portable()` says of the unsupported."""
 
+    is_portable = True
+    """Tells the rooms below which mode this is (`declare.only_portable_mode_sees_operators`)."""
+
     def __init__(self, unsupported: Literal["error", "warn"]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.settings = [unsupported]
@@ -181,7 +184,7 @@ def _install_hooks_once() -> None:
     if not _hooks_installed:
         _hooks_installed = True
         compiled_regions.install_hooks(current_portable_mode, find_user_source_location)
-        optimizer_loops.replace_loops(current_portable_mode)
+        optimizer_loops.replace_loops()
 
 
 @contextmanager

@@ -15,11 +15,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._functorch import peek_interpreter_stack
 from torch.utils._mode_utils import no_dispatch
 
-from samerun.numerics.kernels import library
-from samerun.numerics.kernels.optimizer_steps import AdamFactors, try_adam_steps, try_sgd_steps
+from samerun.numerics.aten_handlers.declare import only_portable_mode_sees_operators
+from samerun.numerics.kernels.optimizer_steps import (
+    AdamFactors,
+    try_adam_steps,
+    try_count_as_written,
+    try_sgd_steps,
+)
 
 _LARGEST_EXACT_STEP = 2.0**24
 """Counters of steps are float32: from here on, adding 1 rounds."""
@@ -39,10 +43,10 @@ def _next_step_counts(steps: Sequence[Tensor]) -> list[float] | None:
         if type(step) is not Tensor or not step.is_cpu or step.dtype is not torch.float32 or step.dim():
             return None
         count = step.item()
-        if not (0 <= count < _LARGEST_EXACT_STEP and float(count).is_integer()) or step.is_inference():
+        if not (0 <= count < _LARGEST_EXACT_STEP and float(count).is_integer()):
             return None
         counts.append(float(count) + 1)
-    return counts
+    return counts if try_count_as_written(steps) else None
 
 
 def _try_adam(
@@ -118,6 +122,7 @@ def _try_sgd(
     )  # fmt: skip
 
 
+@functools.wraps(_try_sgd)
 def _try_sgd_unless_gradients_change(*args: Any, **kwargs: Any) -> bool:
     """With foreach and nesterov, torch leaves another gradient behind."""
     return not kwargs.get("nesterov") and _try_sgd(*args, **kwargs)
@@ -129,41 +134,28 @@ _LOOPS: tuple[tuple[str, str, TryStep], ...] = (
     ("torch.optim.sgd", "_single_tensor_sgd", _try_sgd),
     ("torch.optim.sgd", "_multi_tensor_sgd", _try_sgd_unless_gradients_change),
 )
-_PARAMETERS: dict[TryStep, TryStep] = {_try_adam: _try_adam, _try_sgd: _try_sgd, _try_sgd_unless_gradients_change: _try_sgd}
 
 
-def replace_loops(get_portable_mode: Callable[[], Any]) -> None:
+def _parameter_names(function: Callable[..., Any]) -> list[str]:
+    return [*inspect.signature(function).parameters]
+
+
+def replace_loops() -> None:
     """Once a process. A loop whose parameters have other names than here (another torch) stays as it is."""
     for module_name, name, try_step in _LOOPS:
         module = sys.modules.get(module_name)
         loop = getattr(module, name, None)
-        if loop is not None and [*inspect.signature(loop).parameters] == [
-            *inspect.signature(_PARAMETERS[try_step]).parameters
-        ]:
-            setattr(module, name, _make_loop_or_one_call(loop, try_step, get_portable_mode))
+        if loop is not None and _parameter_names(loop) == _parameter_names(try_step):
+            setattr(module, name, _make_loop_or_one_call(loop, try_step))
 
 
-def _make_loop_or_one_call(
-    loop: Callable[..., Any], try_step: TryStep, get_portable_mode: Callable[[], Any]
-) -> Callable[..., Any]:
+def _make_loop_or_one_call(loop: Callable[..., Any], try_step: TryStep) -> Callable[..., Any]:
     @functools.wraps(loop)
     def run(*args: Any, **kwargs: Any) -> Any:
-        if not torch.compiler.is_compiling() and _nobody_else_looks(get_portable_mode):
+        if not torch.compiler.is_compiling() and not torch.is_grad_enabled() and only_portable_mode_sees_operators():
             with no_dispatch():
                 if try_step(*args, **kwargs):
                     return None
         return loop(*args, **kwargs)
 
     return run
-
-
-def _nobody_else_looks(get_portable_mode: Callable[[], Any]) -> bool:
-    """Whether this thread is inside `portable()`, without other modes, without gradients, and with the C library."""
-    return (
-        torch._C._len_torch_dispatch_stack() == 1
-        and get_portable_mode() is not None
-        and not torch._C._len_torch_function_stack()
-        and not torch.is_grad_enabled()
-        and peek_interpreter_stack() is None
-        and library.is_available()
-    )

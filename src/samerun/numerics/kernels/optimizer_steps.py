@@ -44,8 +44,18 @@ def _are_plain(tensors: Sequence[Sequence[Tensor]]) -> bool:
         for x in group:
             if type(x) not in _PLAIN_TYPES or x.dtype is not torch.float32 or not x.is_cpu or x.shape != shape:
                 return False
-            if x.layout is not torch.strided or not x.is_contiguous() or x.is_neg() or x.is_inference():
+            if x.layout is not torch.strided or not x.is_contiguous() or x.is_neg():
                 return False
+    return True
+
+
+def try_count_as_written(*tensors: Sequence[Tensor]) -> bool:
+    """Tell autograd that these are overwritten; False where one is an inference tensor, which has no version."""
+    try:
+        for each in tensors:
+            increment_version(each)
+    except RuntimeError:
+        return False
     return True
 
 
@@ -76,11 +86,7 @@ def try_adam_steps(
         )  # fmt: skip
     except OverflowError:  # a number beyond float32
         return False
-    if not _adam_steps(steps, len(params)):
-        return False
-    for tensors in written:
-        increment_version(tensors)
-    return True
+    return try_count_as_written(*written) and bool(_adam_steps(steps, len(params)))
 
 
 def try_sgd_steps(
@@ -111,8 +117,4 @@ def try_sgd_steps(
         pack("=4q", p.data_ptr(), g.data_ptr(), buffer, p.numel()) + settings
         for p, g, buffer in zip(params, grads, buffers, strict=True)
     )
-    if not _sgd_steps(steps, len(params)):
-        return False
-    for tensors in written:
-        increment_version(tensors)
-    return True
+    return try_count_as_written(*written) and bool(_sgd_steps(steps, len(params)))
