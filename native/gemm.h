@@ -25,6 +25,10 @@ typedef struct {
     int64_t bias_batch, bias_row, bias_column;
 } samerun_gemm;
 
+/* matmul.c says what the dimensions and strides are. */
+samerun_status samerun_matmul(int is_double, const int64_t *dims_and_strides, const void *a, const void *b, void *c,
+                              const void *bias);
+
 /* Columns of a vector. */
 int64_t samerun_gemm_vector_lanes(int is_double);
 

@@ -4,6 +4,9 @@
 
 #include <stdint.h>
 
+#include "optimizer_steps.h"
+#include "recurrent.h"
+
 enum { MOST_FUNCTIONS = 32 };
 
 /* Functions of two arguments, out[i] = f(x[i], y[i]). */
@@ -40,6 +43,12 @@ typedef struct {
     void (*binary_function)(int function, const float *x, const float *y, float *out, int64_t n);
     void (*activation)(int activation, const float *x, const float *grad, float *out, int64_t n);
     void (*update)(int update, float *x, const float *y, const float *z, float value, int64_t n);
+    /* A whole step for elements begin to end of a parameter; its arrays share no memory. */
+    void (*adam_step)(const adam_step_t *step, int64_t begin, int64_t end);
+    void (*sgd_step)(const sgd_step_t *step, int64_t begin, int64_t end);
+    /* Rows of one time step of an LSTM. */
+    void (*lstm_step)(const lstm_step_t *step, int64_t row_begin, int64_t row_end);
+    void (*lstm_step_backward)(const lstm_step_backward_t *step, int64_t row_begin, int64_t row_end);
     void (*softmax_family_row)(int function, const float *input_or_output, const float *grad_output, float *result,
                                int64_t n);
     void (*normalize_row)(const row_norm_t *norm, const float *x, float *out, float *mean, float *rstd);

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._C._functorch import peek_interpreter_stack
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from samerun.numerics.kernels import library
 from samerun.numerics.kernels.random import advance_generator
@@ -34,6 +36,20 @@ class NoPortableKernel(Exception):
         super().__init__(reason, hint)
         self.reason = reason
         self.hint = hint
+
+
+def only_portable_mode_sees_operators() -> bool:
+    """Whether `portable()` is the one mode of this thread, and the library computes.
+
+    Then several operators may be one call of C. Others that look at operators must see each of them, with its result.
+    """
+    return (
+        torch._C._len_torch_dispatch_stack() == 1
+        and getattr(_get_current_dispatch_mode(), "is_portable", False)
+        and not torch._C._len_torch_function_stack()
+        and peek_interpreter_stack() is None
+        and library.is_available()
+    )
 
 
 def divide_correctly_rounded(x: Tensor, divisor: Any) -> Tensor:

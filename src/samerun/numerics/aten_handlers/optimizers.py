@@ -10,6 +10,7 @@ from torch import Tensor
 
 from samerun.numerics.aten_handlers.declare import Members, divide_correctly_rounded
 from samerun.numerics.kernels.elementwise import sqrt
+from samerun.numerics.kernels.optimizer_steps import AdamFactors, try_adam_steps, try_sgd_steps
 
 
 def _unscale_and_iterate_unless_inf(
@@ -68,25 +69,37 @@ def _make_fused_adam_handler(decoupled_weight_decay: bool) -> Any:
         grad_scale: Tensor | None = None,
         found_inf: Tensor | None = None,
     ) -> None:
-        rate = float(lr)
+        rate, is_coupled = float(lr), not decoupled_weight_decay and weight_decay != 0
+        decay = 1 - rate * weight_decay if decoupled_weight_decay and weight_decay != 0 else 1.0
+
+        def factors_at(step: Tensor) -> AdamFactors:
+            t = float(step)
+            root = (1 - integer_power(beta2, t)) ** 0.5
+            minus_size = -(rate / (1 - integer_power(beta1, t)))
+            return AdamFactors(decay, weight_decay, 1 - beta1, beta2, 1 - beta2, root, eps, minus_size)
+
+        if grad_scale is None and found_inf is None and not amsgrad and len(steps) == len(params):
+            factors = [factors_at(step) for step in steps]
+            if try_adam_steps(
+                params, grads, exp_avgs, exp_avg_sqs, None, factors, is_coupled=is_coupled, maximize=maximize
+            ):
+                return
         for at, p, gradient in _unscale_and_iterate_unless_inf(
             params, grads, grad_scale, found_inf, maximize,
             exp_avgs=exp_avgs, exp_avg_sqs=exp_avg_sqs, max_exp_avg_sqs=max_exp_avg_sqs if amsgrad else (),
         ):  # fmt: skip
-            t = float(steps[at])
-            if decoupled_weight_decay and weight_decay != 0:
-                p.mul_(1 - rate * weight_decay)
-            g = gradient if decoupled_weight_decay else _add_weight_decay(gradient, p, weight_decay)
+            factor = factors_at(steps[at])
+            if decay != 1:
+                p.mul_(decay)
+            g = _add_weight_decay(gradient, p, weight_decay) if is_coupled else gradient
             m, v = exp_avgs[at], exp_avg_sqs[at]
             m.add_(torch.mul(torch.sub(g, m), 1 - beta1))
             v.mul_(beta2).add_(torch.mul(torch.mul(g, 1 - beta2), g))
-            size = rate / (1 - integer_power(beta1, t))
-            root = (1 - integer_power(beta2, t)) ** 0.5
             if amsgrad:
                 torch.maximum(max_exp_avg_sqs[at], v, out=max_exp_avg_sqs[at])
                 v = max_exp_avg_sqs[at]
-            below = divide_correctly_rounded(sqrt(v), root).add_(eps)
-            p.add_(torch.div(torch.mul(m, -size), below))
+            below = divide_correctly_rounded(sqrt(v), factor.bias_correction2_sqrt).add_(eps)
+            p.add_(torch.div(torch.mul(m, factor.minus_step_size), below))
 
     return fused_adam_
 
@@ -107,6 +120,13 @@ def fused_sgd_(
     found_inf: Tensor | None = None,
 ) -> None:
     rate = float(lr)
+    if grad_scale is None and found_inf is None and not (momentum != 0 and is_first_step):
+        buffers = momentum_buffers if momentum != 0 else None
+        if try_sgd_steps(
+            params, grads, buffers, lr=rate, weight_decay=weight_decay, momentum=momentum, dampening=dampening,
+            nesterov=nesterov, maximize=maximize,
+        ):  # fmt: skip
+            return
     for at, p, gradient in _unscale_and_iterate_unless_inf(
         params, grads, grad_scale, found_inf, maximize, momentum_buffer_list=momentum_buffers if momentum != 0 else ()
     ):

@@ -5,6 +5,7 @@ some CPUs.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from samerun.numerics.aten_handlers.declare import Handler, Members
+from samerun.numerics.aten_handlers.lstm_layer import can_be_one_node, run_lstm_layer
 
 State = tuple[Tensor, ...]
 """(h, c) of an LSTM, (h,) of the others; each [batch, hidden]. The first is what the step gives."""
@@ -79,6 +81,23 @@ def _run_one_direction(
     return outputs[::-1] if is_reversed else outputs, state
 
 
+def _compose_lstm_layer(
+    is_reversed: bool,
+    input_gates: Tensor,
+    h0: Tensor,
+    c0: Tensor,
+    w_hh: Sequence[Tensor],
+    b_hh: Sequence[Tensor],
+) -> tuple[Tensor, Tensor, Tensor]:
+    """As `_run_one_direction`; each step in turn has weights of its own."""
+    state: State = (h0, c0)
+    outputs, steps = [], input_gates.unbind(0)
+    for number, gates in enumerate(reversed(steps) if is_reversed else steps):
+        state = _lstm_step(gates, linear(state[0], w_hh[number], b_hh[number] if b_hh else None), state)
+        outputs.append(state[0])
+    return torch.stack(outputs[::-1] if is_reversed else outputs), state[0], state[1]
+
+
 def _run_layers(
     step: Step,
     x: Tensor,
@@ -104,14 +123,22 @@ def _run_layers(
             at = layer * directions + direction
             direction_weights = weights[at * weights_per_direction : (at + 1) * weights_per_direction]
             input_gates = linear(x, direction_weights[0], direction_weights[2] if has_biases else None)
+            begin = tuple(kind[at] for kind in states)
+            if step is _lstm_step and batch_sizes is None and len(direction_weights) == (4 if has_biases else 2):
+                h0, c0, w_hh, b_hh = *begin, direction_weights[1], direction_weights[3] if has_biases else None
+                if can_be_one_node(input_gates, h0, c0, w_hh, b_hh):
+                    compose = partial(_compose_lstm_layer, direction == 1)
+                    y, h, c = run_lstm_layer(compose, input_gates, h0, c0, w_hh, b_hh, direction == 1)
+                    found.append(y)
+                    last.append((h, c))
+                    continue
             steps = (
                 input_gates.unbind(0)
                 if batch_sizes is None
                 else torch.split_with_sizes(input_gates, list(batch_sizes), 0)
             )
-            begin = tuple(kind[at] for kind in states)
-            y, end = _run_one_direction(step, steps, begin, direction_weights, has_biases, direction == 1)
-            found.append(torch.stack(y) if batch_sizes is None else torch.cat(y))
+            outputs, end = _run_one_direction(step, steps, begin, direction_weights, has_biases, direction == 1)
+            found.append(torch.stack(outputs) if batch_sizes is None else torch.cat(outputs))
             last.append(end)
         x = torch.cat(found, -1) if bidirectional else found[0]
         if dropout and train and layer < num_layers - 1:

@@ -16,7 +16,7 @@ from samerun.base.errors import CudaError, NotPortableError, NotPortableWarning,
 from samerun.numerics.aten_handlers.checks import raise_torch_error_unless_accepted
 from samerun.numerics.aten_handlers.declare import NoPortableKernel
 from samerun.numerics.aten_handlers.table import resolve_runner_unless_exact
-from samerun.numerics.dispatch import compiled_regions, composites
+from samerun.numerics.dispatch import compiled_regions, composites, optimizer_loops
 from samerun.numerics.dispatch.refusals import explain_refusal, find_user_source_location, raise_no_kernel_unless_meta
 
 _Tensor = torch.Tensor
@@ -76,6 +76,9 @@ def _resolve_cuda_runner_cached(func: OpOverload) -> Any:
 # (decision 0020).
 class PortableMode(_python_dispatch.TorchDispatchMode):
     """One for each thread that is inside. `settings`: what each nested `portable()` says of the unsupported."""
+
+    is_portable = True
+    """Tells the rooms below which mode this is (`declare.only_portable_mode_sees_operators`)."""
 
     def __init__(self, unsupported: Literal["error", "warn"]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -181,6 +184,7 @@ def _install_hooks_once() -> None:
     if not _hooks_installed:
         _hooks_installed = True
         compiled_regions.install_hooks(current_portable_mode, find_user_source_location)
+        optimizer_loops.replace_loops()
 
 
 @contextmanager
