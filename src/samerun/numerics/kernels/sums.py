@@ -14,6 +14,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from samerun.numerics.kernels import functions, library
 from samerun.numerics.kernels.elementwise import sqrt
@@ -39,10 +40,14 @@ _row_sums = {
     torch.float32: library.declare_native_function("samerun_row_sums32", "iippplld"),
     torch.float64: library.declare_native_function("samerun_row_sums64", "iippplld"),
 }
-_total = {
-    each: (library.declare_native_function(f"samerun_total{each.itemsize * 8}", "ippl"), torch.zeros((), dtype=each))
-    for each in (torch.float32, torch.float64)
-}
+with _disable_current_modes():  # this file may be imported by an operator that a mode of the program's sees
+    _total = {
+        each: (
+            library.declare_native_function(f"samerun_total{each.itemsize * 8}", "ippl"),
+            torch.zeros((), dtype=each),
+        )
+        for each in (torch.float32, torch.float64)
+    }
 _cumulate = {
     torch.float32: library.declare_native_function("samerun_cumulate32", "vipplll"),
     torch.float64: library.declare_native_function("samerun_cumulate64", "vipplll"),
