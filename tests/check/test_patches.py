@@ -39,6 +39,8 @@ CHANGES = [
     ("hash-order", "for i, name in enumerate(set(words)):", "for i, name in enumerate(sorted(set(words))):"),
     ("hash-order", "x = {w: i for i, w in enumerate(words)}", "x = {w: i for i, w in enumerate(sorted(words))}"),
     ("hash-order", "order = list({*a, *b})", "order = list(sorted({*a, *b}))"),
+    ("hash-order", "s = {1}; [[k for k in s] for n in l]", "s = {1}; [[k for k in sorted(s)] for n in l]"),
+    ("hash-order", "pairs = [(a, b) for a in these for b in those]", None),
     ("hash-order", "for name in names():", None),
     ("hash-order", "seed = hash(name)", None),
     ("uninitialised-memory", "x = torch.empty(3, 4)", "x = torch.zeros(3, 4)"),

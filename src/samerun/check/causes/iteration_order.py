@@ -34,31 +34,55 @@ def make_seed_suspects(situation: Situation, kind: str, words: str) -> list[Susp
 
 ORDER_PRESERVING = ("enumerate", "list", "tuple", "iter", "fromiter", "join", "reversed", "zip", "tqdm")
 """Functions that keep the order of what they are given."""
+SET_FUNCTIONS = ("set", "frozenset", "union", "intersection", "difference", "symmetric_difference")
 
 
 def wrap_iterated_set_in_sorted(source: SourceAtLine) -> list[Edit]:
-    """`sorted(...)` around the set that is iterated."""
-    edits = []
-    for node in ast.walk(source.tree):
-        if isinstance(node, (ast.For, ast.comprehension)) and node.iter.lineno == source.line:
-            edits += _wrap_set_in_sorted(source, node.iter)
-    if not edits:
-        for call in source.calls_spanning_line(*ORDER_PRESERVING):
-            edits += _wrap_set_in_sorted(source, call)
-            break
-    return edits
+    """`sorted(...)` around the set that is iterated.
+
+    A line may iterate a list as well, whose order must stay: of several, only what is known to be a set is wrapped.
+    """
+    iterated = [
+        node.iter
+        for node in ast.walk(source.tree)
+        if isinstance(node, (ast.For, ast.comprehension)) and node.iter.lineno == source.line
+    ]
+    candidates = [found for node in iterated if (found := _find_possible_set(node)) is not None]
+    if not candidates:
+        calls = source.calls_spanning_line(*ORDER_PRESERVING)[:1]
+        candidates = [found for node in calls if (found := _find_possible_set(node)) is not None]
+    if len(candidates) > 1:
+        candidates = [node for node in candidates if _is_known_to_be_set(source, node)]
+    return [edit for node in candidates for edit in make_wrap_edits(node, "sorted(", ")")]
 
 
-def _wrap_set_in_sorted(source: SourceAtLine, node: ast.expr) -> list[Edit]:
+def _find_possible_set(node: ast.expr) -> ast.expr | None:
+    """What is iterated, inside of functions that keep its order; None where it cannot be a set."""
     if isinstance(node, ast.Call):
         name = last_identifier(node.func)
         if name in ORDER_PRESERVING:
-            return _wrap_set_in_sorted(source, node.args[0]) if node.args else []
-        if name not in ("set", "frozenset", "union", "intersection", "difference", "symmetric_difference"):
-            return []
-    elif not isinstance(node, (ast.Name, ast.Attribute, ast.Set, ast.SetComp, ast.BinOp)):
-        return []
-    return make_wrap_edits(node, "sorted(", ")")
+            return _find_possible_set(node.args[0]) if node.args else None
+        return node if name in SET_FUNCTIONS else None
+    return node if isinstance(node, (ast.Name, ast.Attribute, ast.Set, ast.SetComp, ast.BinOp)) else None
+
+
+def _is_known_to_be_set(source: SourceAtLine, node: ast.expr) -> bool:
+    """Whether it makes a set, or is a name that the file gives one."""
+    if not isinstance(node, (ast.Name, ast.Attribute)):
+        return _makes_set(node)
+    named = ast.unparse(node)
+    return any(
+        _makes_set(assignment.value) and named in map(ast.unparse, assignment.targets)
+        for assignment in ast.walk(source.tree)
+        if isinstance(assignment, ast.Assign)
+    )
+
+
+def _makes_set(node: ast.expr) -> bool:
+    if isinstance(node, ast.BinOp):
+        return _makes_set(node.left) or _makes_set(node.right)
+    is_call = isinstance(node, ast.Call) and last_identifier(node.func) in SET_FUNCTIONS
+    return is_call or isinstance(node, (ast.Set, ast.SetComp))
 
 
 HASH_ORDER = Cause(
