@@ -72,6 +72,45 @@ def test_the_line_becomes(kind: str, before: str, after: str | None, tmp_path: P
     assert Path("train.py").read_text(encoding="utf-8") == text.replace(before, after)
 
 
+OF_WORKER = "torch.initial_seed() % 2**32"
+DRAWN = "int(torch.randint(2**31, ()))"
+AROUND = [
+    ("time", "{}", "seed = config['seed'] or int(time.time())", "seed = config['seed'] or 0"),
+    ("time", "{}", "torch.manual_seed(rank + int(time.time()) % 1000)", "torch.manual_seed(rank + 0)"),
+    ("time", "{}", "torch.manual_seed(args.seed if args.seed else time.time_ns())",
+     "torch.manual_seed(args.seed if args.seed else 0)"),
+    ("os-entropy", "{}", "seed = args.seed or torch.seed()", "seed = args.seed or 0"),
+    ("time", "{}", "torch.manual_seed(args.seed)", None),
+    ("time", "for trial in trials:\n    {}", "torch.manual_seed(int(time.time()))", None),
+    ("time", "def worker_init_fn(i):\n    {}", "np.random.seed(int(time.time()))", f"np.random.seed({OF_WORKER})"),
+    ("time", "def begin(i):\n    {}\nDataLoader(data, worker_init_fn=begin)", "np.random.seed(i + int(time.time()))",
+     "np.random.seed(i + 0)"),
+    ("unseeded-numpy-global", "def begin(i):\n    {}\nDataLoader(data, worker_init_fn=begin)", "np.random.seed()",
+     f"np.random.seed({OF_WORKER})"),
+    ("unseeded-numpy-generator", "class D:\n    def __init__(self):\n        {}", "self.rng = default_rng()",
+     "self.rng = default_rng(0)"),
+    ("unseeded-numpy-generator", "class D:\n    def __getitem__(self, i):\n        {}", "rng = default_rng()",
+     f"rng = default_rng({DRAWN})"),
+    ("unseeded-python", "for epoch in epochs:\n    {}", "rng = random.Random()", f"rng = random.Random({DRAWN})"),
+    ("unseeded-torch-generator", "for epoch in epochs:\n    {}", "g.seed()", None),
+]  # fmt: skip
+"""Cause, what stands around the line, the line, and what becomes of it."""
+
+
+@pytest.mark.parametrize("kind, around, before, after", AROUND)
+def test_a_fixed_seed_keeps_what_the_user_gave_and_makes_no_samples_alike(
+    kind: str, around: str, before: str, after: str | None, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = "import torch\n" + around.replace("{}", before) + "\n"
+    Path("train.py").write_text(text)
+    line = next(number for number, one in enumerate(text.splitlines(), 1) if before in one)
+    patch = make_source_patch("train.py", line, cause_of_kind(kind).make_edits)
+    if patch is not None:
+        subprocess.run(["git", "apply"], input=patch.encode(), check=True)
+    assert Path("train.py").read_text() == text.replace(before, before if after is None else after)
+
+
 @pytest.mark.parametrize(
     "kind, module, call",
     [

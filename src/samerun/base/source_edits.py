@@ -282,24 +282,6 @@ def make_manual_seed_edits(call: ast.Call) -> list[Edit]:
     return [Edit((line, column - len("seed()")), (line, column), "manual_seed(0)")]
 
 
-SEEDING_FUNCTIONS = ("seed", "manual_seed", "manual_seed_all", "seed_everything", "set_seed", "default_rng", "Random",
-           "RandomState", "SeedSequence")  # fmt: skip
-
-
-def make_fixed_seed_edits(source: SourceAtLine) -> list[Edit]:
-    """0 in place of the argument of a seeding call on the line, or of what a variable named like a seed gets."""
-    for call in source.calls_spanning_line(*SEEDING_FUNCTIONS):
-        if call.args or any(keyword.arg == "seed" for keyword in call.keywords):
-            return make_seed_argument_edits(call)
-    for node in ast.walk(source.tree):
-        if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None or node.lineno != source.line:
-            continue
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        if all("seed" in last_identifier(target).lower() for target in targets):
-            return [Edit(*node_span(node.value), "0")]
-    return []
-
-
 def last_identifier(node: ast.AST) -> str:
     """`c` of `a.b.c`; "" where an expression has no name."""
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

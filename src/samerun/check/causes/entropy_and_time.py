@@ -8,7 +8,7 @@ import struct
 from collections import defaultdict
 from itertools import pairwise
 
-from samerun.base.source_edits import Edit, SourceAtLine, make_fixed_seed_edits
+from samerun.base.seed_edits import make_fixed_seed_edits
 from samerun.check.causes.cause import Cause
 from samerun.check.evidence.situation import (
     Situation,
@@ -56,11 +56,6 @@ def find_os_entropy_suspects(situation: Situation) -> list[Suspect]:
     return found
 
 
-def replace_entropy_seed_with_zero(source: SourceAtLine) -> list[Edit]:
-    """0 in place of a seed that is made of the system's entropy."""
-    return make_fixed_seed_edits(source)
-
-
 OS_ENTROPY = Cause(
     "os-entropy",
     find_os_entropy_suspects,
@@ -69,7 +64,7 @@ OS_ENTROPY = Cause(
     " temporary names are other ones in every run. A value that reaches"
     " the training from there differs in every run. Native code that asks the system past Python (a tokenizer's"
     " dropout, say) is found on Linux: a preloaded library counts and holds what it draws.",
-    replace_entropy_seed_with_zero,
+    make_fixed_seed_edits,
 )
 
 
@@ -130,16 +125,11 @@ def estimate_clock_tick_seconds(events: list[Event]) -> float:
     return min(max(1 / rate, tick), pins.SLOWEST_CLOCK_TICK_SECONDS) if rate else tick
 
 
-def replace_clock_seed_with_zero(source: SourceAtLine) -> list[Edit]:
-    """0 in place of a seed that is made of the clock."""
-    return make_fixed_seed_edits(source)
-
-
 TIME = Cause(
     "time",
     find_time_suspects,
     "do not let the clock decide: use a fixed seed, a number of steps, a date given as an argument",
     "A seed made of the time, a loop that runs for so many seconds, a split by today's date, the newest file: each"
     " gives another result at another moment.",
-    replace_clock_seed_with_zero,
+    make_fixed_seed_edits,
 )
