@@ -35,45 +35,40 @@ def make_fixed_seed_edits(source: SourceAtLine) -> list[Edit]:
     for call in source.calls_spanning_line(*SEEDING_FUNCTIONS):
         given = next((k.value for k in call.keywords if k.arg == "seed"), call.args[0] if call.args else None)
         if given is not None:
-            return _make_changing_part_edits(source, given)
+            return make_changing_part_edits(source.tree, given)
     for node in ast.walk(source.tree):
         if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None or node.lineno != source.line:
             continue
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         if all("seed" in last_identifier(target).lower() for target in targets):
-            return _make_changing_part_edits(source, node.value)
+            return make_changing_part_edits(source.tree, node.value)
     return []
 
 
-def make_first_seed_edits(source: SourceAtLine, calls: Sequence[ast.Call]) -> list[Edit]:
-    """A seed for calls that have none: 0; one for each worker, or a drawn one, where 0 would make them all alike."""
-    knows_torch = source.find_imported_name_of_module("torch") == "torch"
-    edits = []
-    for call in calls:
-        around = _list_enclosing_nodes(source, call)
-        if _initializes_worker(source, around):
-            edits += make_seed_argument_edits(call, SEED_OF_WORKER) if knows_torch else []
-        elif _is_repeated(around):
-            edits += make_seed_argument_edits(call, DRAWN_SEED) if knows_torch else []
-        else:
-            edits += make_seed_argument_edits(call)
-    return edits
+def make_first_seed_edits(tree: ast.Module, call: ast.Call) -> list[Edit]:
+    """A seed for a call that has none: 0; one for each worker, or a drawn one, where 0 would make them all alike."""
+    around = _list_enclosing_nodes(tree, call)
+    if _initializes_worker(tree, around):
+        return make_seed_argument_edits(call, SEED_OF_WORKER) if _imports_torch(tree) else []
+    if _is_repeated(around):
+        return make_seed_argument_edits(call, DRAWN_SEED) if _imports_torch(tree) else []
+    return make_seed_argument_edits(call)
 
 
-def is_repeated(source: SourceAtLine, node: ast.AST) -> bool:
-    """Whether it stands in a loop, or in a function that is called for every sample, batch or step."""
-    return _is_repeated(_list_enclosing_nodes(source, node))
-
-
-def _make_changing_part_edits(source: SourceAtLine, value: ast.expr) -> list[Edit]:
-    parts = list(_find_changing_parts(value))
-    around = _list_enclosing_nodes(source, value)
-    if parts != [value]:
+def make_changing_part_edits(tree: ast.Module, seed: ast.expr) -> list[Edit]:
+    """0 in place of those parts of a seed that change from run to run, where that makes no samples or trials alike."""
+    parts = list(_find_changing_parts(seed))
+    around = _list_enclosing_nodes(tree, seed)
+    if parts != [seed]:
         return [Edit(*node_span(part), "0") for part in parts]
-    if _initializes_worker(source, around):
-        torch_imported = source.find_imported_name_of_module("torch") == "torch"
-        return [Edit(*node_span(value), SEED_OF_WORKER)] if torch_imported else []
-    return [] if _is_repeated(around) else [Edit(*node_span(value), "0")]
+    if _initializes_worker(tree, around):
+        return [Edit(*node_span(seed), SEED_OF_WORKER)] if _imports_torch(tree) else []
+    return [] if _is_repeated(around) else [Edit(*node_span(seed), "0")]
+
+
+def is_repeated(tree: ast.Module, node: ast.AST) -> bool:
+    """Whether it stands in a loop, or in a function that is called for every sample, batch or step."""
+    return _is_repeated(_list_enclosing_nodes(tree, node))
 
 
 def _find_changing_parts(node: ast.AST) -> Iterator[ast.expr]:
@@ -110,9 +105,9 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.comprehension, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
-def _list_enclosing_nodes(source: SourceAtLine, node: ast.AST) -> list[ast.AST]:
+def _list_enclosing_nodes(tree: ast.Module, node: ast.AST) -> list[ast.AST]:
     """The nodes around one of the file, up to its function: the innermost first."""
-    parents = {child: parent for parent in ast.walk(source.tree) for child in ast.iter_child_nodes(parent)}
+    parents = {child: parent for parent in ast.walk(tree) for child in ast.iter_child_nodes(parent)}
     found: list[ast.AST] = []
     while node in parents:
         node = parents[node]
@@ -128,8 +123,13 @@ def _is_repeated(around: Sequence[ast.AST]) -> bool:
     )
 
 
-def _initializes_worker(source: SourceAtLine, around: Sequence[ast.AST]) -> bool:
+def _initializes_worker(tree: ast.Module, around: Sequence[ast.AST]) -> bool:
     """Whether a loader's workers begin with the function: by its name, or as the file says."""
     name = getattr(around[-1], "name", "") if around else ""
-    given = [k.value for k in ast.walk(source.tree) if isinstance(k, ast.keyword) and k.arg == "worker_init_fn"]
+    given = [k.value for k in ast.walk(tree) if isinstance(k, ast.keyword) and k.arg == "worker_init_fn"]
     return "worker_init" in name or "init_worker" in name or any(name and last_identifier(one) == name for one in given)
+
+
+def _imports_torch(tree: ast.Module) -> bool:
+    names = [name for node in tree.body if isinstance(node, ast.Import) for name in node.names]
+    return any(name.name.partition(".")[0] == "torch" and not name.asname for name in names)
