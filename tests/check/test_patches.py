@@ -42,7 +42,18 @@ CHANGES = [
     ("hash-order", "s = {1}; [[k for k in s] for n in l]", "s = {1}; [[k for k in sorted(s)] for n in l]"),
     ("hash-order", "pairs = [(a, b) for a in these for b in those]", None),
     ("hash-order", "for name in names():", None),
-    ("hash-order", "seed = hash(name)", None),
+    ("hash-order", "seed = crc32(name)", None),
+    ("async-order", "loader = DataLoader(data, in_order=False)", "loader = DataLoader(data, in_order=True)"),
+    ("async-order", "for x in pool.imap_unordered(f, xs):", "for x in pool.imap(f, xs):"),
+    ("async-order", "r = [f.result() for f in as_completed([a, b])]", "r = [f.result() for f in [a, b]]"),
+    ("async-order", "f = []; r = list(as_completed(f))", "f = []; r = list(f)"),
+    ("async-order", "f = {a, b}; r = list(as_completed(f))", None),
+    ("async-order", "r = list(as_completed(given))", None),
+    ("async-order", "for f in as_completed(p.submit(g, x) for x in xs):", "for f in list(p.submit(g, x) for x in xs):"),
+    ("async-order", "for c in asyncio.as_completed(tasks):", None),
+    ("async-order", "item = queue.get()", None),
+    ("worker-seed", "def worker_init_fn(i): np.random.seed(1)", None),
+    ("worker-seed", "self.rng = RandomState(47)", None),
     ("uninitialised-memory", "x = torch.empty(3, 4)", "x = torch.zeros(3, 4)"),
     ("uninitialised-memory", "x = torch.empty_like(y) + y.new_empty(2)", "x = torch.zeros_like(y) + y.new_zeros(2)"),
     ("time", "torch.manual_seed(int(time.time()))", "torch.manual_seed(0)"),
@@ -129,6 +140,16 @@ def test_a_global_generator_is_seeded_behind_the_imports(
     assert patch is not None
     subprocess.run(["git", "apply"], input=patch.encode(), check=True)
     assert Path("train.py").read_text() == text.replace(f"{module}\n", f"{module}\n\n{call}\n")
+
+
+def test_hash_becomes_a_checksum_that_is_imported(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("import torch\n\ntorch.manual_seed(hash('a') % 2**32)\n")
+    patch = make_source_patch("train.py", 3, cause_of_kind("hash-order").make_edits)
+    assert patch is not None
+    subprocess.run(["git", "apply"], input=patch.encode(), check=True)
+    expected = "import torch\nimport zlib\n\ntorch.manual_seed(zlib.crc32(str('a').encode()) % 2**32)\n"
+    assert Path("train.py").read_text() == expected
 
 
 def test_what_cannot_be_patched_is_left_alone(tmp_path: Path) -> None:

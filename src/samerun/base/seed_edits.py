@@ -62,8 +62,14 @@ def make_changing_part_edits(tree: ast.Module, seed: ast.expr) -> list[Edit]:
     if parts != [seed]:
         return [Edit(*node_span(part), "0") for part in parts]
     if _initializes_worker(tree, around):
-        return [Edit(*node_span(seed), SEED_OF_WORKER)] if _imports_torch(tree) else []
+        return make_worker_seed_edits(tree, seed)
     return [] if _is_repeated(around) else [Edit(*node_span(seed), "0")]
+
+
+def make_worker_seed_edits(tree: ast.Module, seed: ast.expr) -> list[Edit]:
+    """The worker's own seed in place of one that all workers get; nothing where no worker begins with it."""
+    in_worker = _initializes_worker(tree, _list_enclosing_nodes(tree, seed))
+    return [Edit(*node_span(seed), SEED_OF_WORKER)] if in_worker and _imports_torch(tree) else []
 
 
 def is_repeated(tree: ast.Module, node: ast.AST) -> bool:

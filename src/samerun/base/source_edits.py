@@ -205,6 +205,17 @@ class SourceAtLine:
         ]
         return sorted(found, key=lambda node: (node.lineno, node.col_offset))
 
+    def find_assigned_values(self, name: ast.Name | ast.Attribute) -> list[ast.expr]:
+        """What the file assigns to names written like this one, wherever it does."""
+        written = ast.unparse(name)
+        assignments = [node for node in ast.walk(self.tree) if isinstance(node, (ast.Assign, ast.AnnAssign))]
+        return [
+            node.value
+            for node in assignments
+            for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+            if node.value is not None and ast.unparse(target) == written
+        ]
+
     def find_imported_name_of_module(self, module_name: str) -> str | None:
         """The name under which the whole file knows a module; None if it does not."""
         for node in self.tree.body:
@@ -215,7 +226,7 @@ class SourceAtLine:
         return None
 
     def make_insertion_after_imports(self, statement: str) -> Edit:
-        """A statement on a line of its own behind the last import at the top of the file."""
+        """A statement on a line of its own behind the last import at the top of the file, an import without a gap."""
         last = 0
         for node in self.tree.body:
             docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
@@ -223,7 +234,8 @@ class SourceAtLine:
                 last = node.end_lineno or node.lineno
             elif last and not isinstance(node, (ast.Import, ast.ImportFrom)):
                 break
-        return Edit((last + 1, 0), (last + 1, 0), f"\n{statement}\n")
+        before = "" if statement.startswith("import ") else "\n"
+        return Edit((last + 1, 0), (last + 1, 0), f"{before}{statement}\n")
 
 
 MakeEdits = Callable[[SourceAtLine], list[Edit]]

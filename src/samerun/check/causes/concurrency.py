@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+
+from samerun.base.source_edits import Edit, SourceAtLine, last_identifier, node_span
 from samerun.check.causes.cause import Cause
 from samerun.check.evidence.situation import Situation, Suspect, relative_event_distance
 from samerun.check.evidence.trace_signs import is_inplace_operator_name
@@ -65,6 +68,34 @@ def find_async_order_suspects(situation: Situation) -> list[Suspect]:
     return sorted(found, key=lambda suspect: suspect.rank)[:2]
 
 
+def take_results_in_order(source: SourceAtLine) -> list[Edit]:
+    """`in_order=True`, `imap` for `imap_unordered`, and futures as they were submitted, not `as_completed`."""
+    edits = []
+    for call in source.calls_spanning_line("DataLoader", "StatefulDataLoader"):
+        given = [k.value for k in call.keywords if k.arg == "in_order"]
+        edits += [Edit(*node_span(value), "True") for value in given]
+    for call in source.calls_spanning_line("imap_unordered"):
+        (line, column), name = node_span(call.func)[1], "imap_unordered"
+        edits.append(Edit((line, column - len(name)), (line, column), "imap"))
+    for call in source.calls_spanning_line("as_completed"):
+        by_asyncio = isinstance(call.func, ast.Attribute) and last_identifier(call.func.value) == "asyncio"
+        if by_asyncio or len(call.args) != 1 or call.keywords:
+            continue
+        if isinstance(call.args[0], ast.GeneratorExp):  # gone through first, as each of its items starts something
+            edits.append(Edit(*node_span(call.func), "list"))
+        elif _keeps_order(source, call.args[0]):
+            edits.append(Edit(*node_span(call), ast.get_source_segment(source.text, call.args[0]) or ""))
+    return edits
+
+
+def _keeps_order(source: SourceAtLine, node: ast.expr) -> bool:
+    """Whether it is a list or a dict, or a name that the file gives nothing else: a set of futures has no order."""
+    if not isinstance(node, (ast.Name, ast.Attribute)):
+        return isinstance(node, (ast.List, ast.ListComp, ast.Dict, ast.DictComp))
+    values = source.find_assigned_values(node)
+    return bool(values) and all(isinstance(one, (ast.List, ast.ListComp, ast.Dict, ast.DictComp)) for one in values)
+
+
 ASYNC_ORDER = Cause(
     "async-order",
     find_async_order_suspects,
@@ -75,6 +106,7 @@ ASYNC_ORDER = Cause(
     " that is first, and a store (TCPStore.add) counts ranks as they come. A tensor that is read before the collective"
     " with async_op=True was waited for holds what had"
     " arrived by then. All that depends on the machine's load.",
+    take_results_in_order,
 )
 
 

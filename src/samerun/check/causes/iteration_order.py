@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import ast
 
-from samerun.base.source_edits import Edit, SourceAtLine, last_identifier, make_sorted_listing_edits, make_wrap_edits
+from samerun.base.source_edits import (
+    Edit,
+    SourceAtLine,
+    last_identifier,
+    make_sorted_listing_edits,
+    make_wrap_edits,
+    node_span,
+)
 from samerun.check.causes.cause import Cause
 from samerun.check.evidence.line_search import read_statement_source_or_empty, uses_id_or_set
 from samerun.check.evidence.situation import Situation, Suspect, relative_event_distance
@@ -56,6 +63,19 @@ def wrap_iterated_set_in_sorted(source: SourceAtLine) -> list[Edit]:
     return [edit for node in candidates for edit in make_wrap_edits(node, "sorted(", ")")]
 
 
+def replace_hash_or_sort_set(source: SourceAtLine) -> list[Edit]:
+    """zlib.crc32 of the text in place of `hash()`; else `sorted(...)` around the set that is iterated."""
+    calls = [call for call in source.calls_spanning_line("hash") if isinstance(call.func, ast.Name)]
+    edits = []
+    for call in calls:
+        if len(call.args) == 1 and not call.keywords and not isinstance(call.args[0], ast.Starred):
+            edits.append(Edit(*node_span(call.func), "zlib.crc32"))
+            edits += make_wrap_edits(call.args[0], "str(", ").encode()")
+    if edits and source.find_imported_name_of_module("zlib") != "zlib":
+        edits.append(source.make_insertion_after_imports("import zlib"))
+    return edits if calls else wrap_iterated_set_in_sorted(source)
+
+
 def _find_possible_set(node: ast.expr) -> ast.expr | None:
     """What is iterated, inside of functions that keep its order; None where it cannot be a set."""
     if isinstance(node, ast.Call):
@@ -70,12 +90,7 @@ def _is_known_to_be_set(source: SourceAtLine, node: ast.expr) -> bool:
     """Whether it makes a set, or is a name that the file gives one."""
     if not isinstance(node, (ast.Name, ast.Attribute)):
         return _makes_set(node)
-    named = ast.unparse(node)
-    return any(
-        _makes_set(assignment.value) and named in map(ast.unparse, assignment.targets)
-        for assignment in ast.walk(source.tree)
-        if isinstance(assignment, ast.Assign)
-    )
+    return any(map(_makes_set, source.find_assigned_values(node)))
 
 
 def _makes_set(node: ast.expr) -> bool:
@@ -92,7 +107,7 @@ HASH_ORDER = Cause(
     "Python gives hash(str) another seed in every process, and sets are ordered by hash. Class ids, vocabularies"
     " and parameter orders taken from a set therefore change from run to run. PYTHONHASHSEED must be set before"
     " the interpreter starts; setting it inside the program comes too late.",
-    wrap_iterated_set_in_sorted,
+    replace_hash_or_sort_set,
 )
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+
+from samerun.base.seed_edits import make_worker_seed_edits
+from samerun.base.source_edits import Edit, SourceAtLine
 from samerun.check.causes.cause import Cause
 from samerun.check.evidence.line_search import first_loop_line_in_function_or_zero
 from samerun.check.evidence.situation import Situation, Suspect
@@ -101,10 +105,20 @@ def find_same_worker_seed_suspects(situation: Situation) -> list[Suspect]:
 LIBRARY_NAMES = {"torch": "torch's", "numpy": "NumPy's", "python": "Python's"}
 
 
+def seed_worker_from_loader(source: SourceAtLine) -> list[Edit]:
+    """The seed that the loader gives a worker, in place of one number for all of them."""
+    edits = []
+    for call in source.calls_spanning_line("seed", "manual_seed"):
+        if call.args and isinstance(call.args[0], ast.Constant) and not call.keywords:
+            edits += make_worker_seed_edits(source.tree, call.args[0])
+    return edits
+
+
 WORKER_SEED = Cause(
     "worker-seed",
     find_worker_seed_suspects,
     "seed the generator in each worker (worker_init_fn), or make it from (seed, epoch, index) for each item",
     "A generator that belongs to the dataset is copied into every DataLoader worker, state and all. All workers"
     " then draw the same numbers, again from the start in every epoch, and the data depends on how many there are.",
+    seed_worker_from_loader,
 )
