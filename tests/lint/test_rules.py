@@ -301,6 +301,22 @@ def test_hazards_written_otherwise(code: str, text: str) -> None:
     assert codes(text, DEFAULT) == [code]
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (
+            "import numpy as np\nimport torch\n\ntorch.manual_seed(0)\nfor epoch in range(2):\n"
+            "    rng = np.random.default_rng()\n    print(rng.random())\n",
+            "default_rng(int(torch.randint(2**31, ())))",
+        ),
+        ("import os\nimport torch\n\nrank = 1\ntorch.manual_seed(rank + os.getpid())\n", "manual_seed(rank + 0)"),
+    ],
+)
+def test_a_fix_makes_no_epochs_or_ranks_alike(before: str, after: str) -> None:
+    fixed, count = fix_text(before, lint_text(before, "train.py", RULES), RULES)
+    assert count == 1 and after in fixed and codes(fixed) == []
+
+
 # --- the zoo. Not to be seen in source: operators, threads, machines, batch sizes, libraries, switches.
 NOT_VISIBLE = {"23", "25", "29", "43", "45", "47", "49", "61"}
 NOT_FOUND = {"39", "51", "57", "81", "a1", "a5"}
