@@ -96,7 +96,7 @@ class _OwnRecording:
             self.recorder = started
         else:
             self.recorder = recorder
-            recorder.restart(config)
+            recorder.restart_after_finish(config)
 
     def stop_and_read(self) -> RecordedSections:
         from samerun.record.receipt.assemble import build_sections_of_traces

@@ -52,7 +52,7 @@ def write_step(path: Path, number: int, beginning: StepBeginning, computed: Comp
     body = {
         "step": number,
         "values": [[kind, at, value] for (kind, at), value in beginning.values.items()],
-        "arguments": _to_plain(beginning.arguments),
+        "arguments": _packed_tensors_to_dicts(beginning.arguments),
         "generators": list(computed.operators.generators.values()),
         "lanes": {lane: [_operator_to_plain(operator) for operator in found] for lane, found in digests.lanes.items()},
         "end": {name: value.hex() for name, value in digests.end.items()},
@@ -183,13 +183,13 @@ def _operator_from_plain(operator: list[Any]) -> ExecutedOperator:
 _PACKED = "samerun packed tensor"
 
 
-def _to_plain(value: Any) -> Any:
+def _packed_tensors_to_dicts(value: Any) -> Any:
     """Packed tensors as dicts, which a file may hold."""
     if isinstance(value, PackedTensor):
         return {_PACKED: [value.content, list(value.shape), list(value.stride), *value[3:]]}
     if isinstance(value, dict):
-        return {key: _to_plain(inner) for key, inner in value.items()}
-    return type(value)(map(_to_plain, value)) if type(value) in (list, tuple) else value
+        return {key: _packed_tensors_to_dicts(inner) for key, inner in value.items()}
+    return type(value)(map(_packed_tensors_to_dicts, value)) if type(value) in (list, tuple) else value
 
 
 def _from_plain(value: Any) -> Any:

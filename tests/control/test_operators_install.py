@@ -21,7 +21,7 @@ from samerun.control.deterministic_kernels.table import OPERATORS
 from samerun.control.switches import variables
 from samerun.control.switches.torch import OPERATORS as SWITCH
 
-EVERY = [(overload, key) for overload, key, _ in install.iterate_usable_kernels()]
+EVERY = [(overload, key) for overload, key, _ in install.iterate_kernels_for_torch_build()]
 INDEX, VALUES = torch.tensor([1, 1]), torch.tensor([1.0, 2.0])
 
 

@@ -102,7 +102,7 @@ def test_a_section_moves_no_stream(kept: bool) -> None:
             random.gauss(0, 1), np.random.randn(), torch.randn(1)
         for number in range(3):
             with SeededSection(1, GENERATOR_KINDS, restore=True) as section:
-                section.seed_for_item(CONTEXT, number)
+                section.seed_for_batch_or_shard(CONTEXT, number)
                 draws()
         assert str(get_rng_state()) == str(before)
         assert draws() == expected
@@ -111,7 +111,7 @@ def test_a_section_moves_no_stream(kept: bool) -> None:
 def test_a_section_starts_generators_as_their_libraries_do() -> None:
     found = CONTEXT.derive_keys([4], None, GENERATOR_KINDS)
     with SeededSection(1, GENERATOR_KINDS, restore=True) as section:
-        section.seed_for_item(CONTEXT, 4)
+        section.seed_for_batch_or_shard(CONTEXT, 4)
         drawn = draws()
     assert found.python and found.numpy and found.torch
     random.seed(found.python[0])
@@ -167,7 +167,7 @@ def test_another_bit_generator_is_keyed_and_put_back() -> None:
         drawn = []
         for _ in range(2):
             with SeededSection(1, GENERATOR_KINDS, restore=True) as section:
-                section.seed_for_item(CONTEXT, 4)
+                section.seed_for_batch_or_shard(CONTEXT, 4)
                 drawn.append(np.random.rand())
         assert drawn[0] == drawn[1] and np.random.rand() == expected
     finally:
@@ -203,7 +203,7 @@ def test_registered_generators_and_streams_are_keyed() -> None:
         for _ in range(2):
             with SeededSection(1, GENERATOR_KINDS, restore=True) as section:
                 for number in (4, 5):
-                    section.seed_for_item(CONTEXT, number)
+                    section.seed_for_batch_or_shard(CONTEXT, number)
                     drawn.append((own.random(), held.random(), stream("new").python.random()))
         assert drawn[:2] == drawn[2:] and drawn[0] != drawn[1]
         assert (own.random(), held.random()) == expected

@@ -167,7 +167,7 @@ def record_seeded_run(folder: Path, seed: int, config: pytest.Config) -> Iterato
         if recorder is None:
             recorder = start.start(watch)
         else:
-            recorder.restart(watch)
+            recorder.restart_after_finish(watch)
         assert recorder is not None
         try:
             yield
@@ -176,7 +176,7 @@ def record_seeded_run(folder: Path, seed: int, config: pytest.Config) -> Iterato
             for one in recorder.cleared_on_restart:
                 one.clear()
             recorder.finish()
-            recorder.leave_operator_mode_after_finish()
+            recorder.pause_operators_until_restart()
             os.environ.pop(ROLE_VARIABLE, None)
             if role is not None:
                 os.environ[ROLE_VARIABLE] = role

@@ -332,7 +332,7 @@ def bisect_data(program: ProgramRuns, good: str, bad: str, ignored: Sequence[str
         words = [word.replace("{}", str(folder)) for word in program.words]
 
         def run_state(count: int) -> ComparedRun | None:
-            bisection.link_data(folder, files[0], changes[:count])
+            bisection.link_good_data_with_changes(folder, files[0], changes[:count])
             return program.run(f"{count} of {len(changes)} changes", words)
 
         return bisect_and_make_record("data", program, changes, run_state, ignored)

@@ -39,21 +39,21 @@ class ColumnBlocks(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, group: Any, count: int, scratch: Any
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, group: Any, blocks_per_rank: int, scratch: Any
     ) -> Tensor:
         rows = _as_rows(x).contiguous()
-        biases = _split(bias, count, 0) if bias is not None else [None] * count
-        parts = [linear(rows, *each) for each in zip(_split(weight, count, 0), biases, strict=True)]
+        biases = _split(bias, blocks_per_rank, 0) if bias is not None else [None] * blocks_per_rank
+        parts = [linear(rows, *each) for each in zip(_split(weight, blocks_per_rank, 0), biases, strict=True)]
         ctx.save_for_backward(rows, weight)
-        ctx.how, ctx.has_bias = (group, count, scratch, x.shape), bias is not None
+        ctx.how, ctx.has_bias = (group, blocks_per_rank, scratch, x.shape), bias is not None
         return torch.cat(parts, 1).view(*x.shape[:-1], -1)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         rows, weight = ctx.saved_tensors
-        group, count, scratch, shape = ctx.how
-        blocks = _split(gradients[0].reshape(len(rows), -1), count, 1)
-        products = [block @ part for block, part in zip(blocks, _split(weight, count, 0), strict=True)]
+        group, blocks_per_rank, scratch, shape = ctx.how
+        blocks = _split(gradients[0].reshape(len(rows), -1), blocks_per_rank, 1)
+        products = [block @ part for block, part in zip(blocks, _split(weight, blocks_per_rank, 0), strict=True)]
         of_weight = torch.cat([block.T @ rows for block in blocks])
         of_bias = torch.cat([block.sum(0) for block in blocks]) if ctx.has_bias else None
         of_x = _sum_over_blocks_and_ranks(products, group, scratch).view(shape)
@@ -65,20 +65,20 @@ class RowBlocks(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, group: Any, count: int, scratch: Any
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, group: Any, blocks_per_rank: int, scratch: Any
     ) -> Tensor:
         rows = _as_rows(x)
-        pairs = zip(_split(rows, count, 1), _split(weight, count, 1), strict=True)
+        pairs = zip(_split(rows, blocks_per_rank, 1), _split(weight, blocks_per_rank, 1), strict=True)
         whole = _sum_over_blocks_and_ranks([linear(*pair) for pair in pairs], group, scratch)
         ctx.save_for_backward(rows, weight)
-        ctx.how, ctx.has_bias = (count, x.shape), bias is not None
+        ctx.how, ctx.has_bias = (blocks_per_rank, x.shape), bias is not None
         return (whole if bias is None else whole.add_(bias)).view(*x.shape[:-1], -1)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         rows, weight = ctx.saved_tensors
-        count, shape = ctx.how
+        blocks_per_rank, shape = ctx.how
         gradient = gradients[0].reshape(len(rows), -1).contiguous()
-        of_x = torch.cat([gradient @ part for part in _split(weight, count, 1)], 1).view(shape)
-        of_weight = torch.cat([gradient.T @ part for part in _split(rows, count, 1)], 1)
+        of_x = torch.cat([gradient @ part for part in _split(weight, blocks_per_rank, 1)], 1).view(shape)
+        of_weight = torch.cat([gradient.T @ part for part in _split(rows, blocks_per_rank, 1)], 1)
         return of_x, of_weight, gradient.sum(0) if ctx.has_bias else None, None, None, None

@@ -326,7 +326,7 @@ def _iterate_seeded_sampler(sampler: Any, progress: LoaderProgress, name: str) -
     at_once = type(inner) in _DRAW_AT_START
     inside: RNGSnapshot | None = None
     with SeededSection(progress.seed, GENERATOR_KINDS, restore=True) as section:
-        section.seed_for_item(KeyContext(progress.seed, name, progress.epoch, "sampler"), 0)
+        section.seed_for_batch_or_shard(KeyContext(progress.seed, name, progress.epoch, "sampler"), 0)
         items = iter(sampler)
         first = next(items, _END)
         inside = None if at_once else take_snapshot(start_devices=False)

@@ -56,10 +56,10 @@ class KeyedDataset:
         with SeededSection(task.seed, self.kinds, restore=get_worker_info() is None) as section:
             samples = self.load_samples(section, task)
             if self.collate not in TORCH_COLLATES:
-                section.seed_for_item(KeyContext(task.seed, self.name, task.epoch, "batch"), task.position)
+                section.seed_for_batch_or_shard(KeyContext(task.seed, self.name, task.epoch, "batch"), task.position)
             batch = self.collate(samples[0] if task.alone else samples)
             self._unkeyed_draws.require_no_draws()
-        notes = self._private_generators.report_generators_drawn_since_snapshot()
+        notes = self._private_generators.take_generators_drawn_since_snapshot()
         return LoadedBatch(batch, notes) if notes else batch
 
     def load_samples(self, section: SeededSection, task: BatchTask) -> list[Any]:
@@ -212,7 +212,7 @@ class KeyedIterableDataset:
         with SeededSection(task.seed, self.kinds, restore=get_worker_info() is None) as section:
             loaded = self._load_batch(section, task, task.shard)
             self._unkeyed_draws.require_no_draws()
-        loaded.notes = self._private_generators.report_generators_drawn_since_snapshot()
+        loaded.notes = self._private_generators.take_generators_drawn_since_snapshot()
         return loaded
 
     def _load_batch(self, section: SeededSection, task: ShardBatchTask, shard: int) -> LoadedBatch:
@@ -228,7 +228,7 @@ class KeyedIterableDataset:
             return LoadedBatch(None, shard=shard, count=count, empty=True, ended=True)
         state = None if ended else copy_resume_state(open_shard.samples, open_shard.dataset)
         if self.collate not in TORCH_COLLATES:
-            section.seed_for_item(self._make_key_context(task, shard, "batch"), open_shard.position - count)
+            section.seed_for_batch_or_shard(self._make_key_context(task, shard, "batch"), open_shard.position - count)
         data = self.collate(samples[0] if self.batch_size is None else samples)
         return LoadedBatch(data, shard=shard, count=count, ended=ended, state=state)
 
@@ -241,11 +241,11 @@ class KeyedIterableDataset:
         global _worker_info_was_read
         _worker_info_was_read = False
         dataset = copy_dataset_if_stateful(self.dataset, self.shards)
-        section.seed_for_item(self._make_key_context(task, shard, "shard"), 0)
+        section.seed_for_batch_or_shard(self._make_key_context(task, shard, "shard"), 0)
         samples = iterate_from_state(dataset, task.state)
         if task.state is not None:
             return _OpenShard(samples, dataset, task.skip)
-        section.seed_for_item(self._make_key_context(task, shard), 0)
+        section.seed_for_batch_or_shard(self._make_key_context(task, shard), 0)
         first = next(samples, _END)
         if not _worker_info_was_read and self.shards > 1:
             if self.world > 1:

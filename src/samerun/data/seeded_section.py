@@ -151,7 +151,7 @@ def _is_cheap_to_seed(source: RandomSource) -> bool:
 
 
 class SeededSection:
-    """Inside the section, `load_samples` and `seed_for_item` seed the generators; leaving it restores their states.
+    """Inside the section, `load_samples` and `seed_for_batch_or_shard` seed the generators; leaving it restores them.
 
     restore: False in a DataLoader worker, where nobody else draws from the generators. Sections may be nested: a
     dataset may itself iterate over a loader.
@@ -232,7 +232,7 @@ class SeededSection:
                 self._seed_streams_and_others(context.derive_key64(*samples.current_number_and_repetition()))
             loaded.append(load_one(index))
 
-    def seed_for_item(self, context: KeyContext, item_number: int) -> None:
+    def seed_for_batch_or_shard(self, context: KeyContext, item_number: int) -> None:
         """Seed every generator for item `item_number` of the context: a batch, a shard, a sampler."""
         samples = self._set_current_samples(context, [item_number], None, [])
         next(self._seed_before_each_sample(context, [item_number], None))

@@ -41,7 +41,9 @@ def show_diff(record: dict[str, Any], console: Console) -> None:
 
 def _describe_first_difference(record: dict[str, Any], first: dict[str, Any]) -> list[str]:
     names = ", ".join(escape_as_one_line(name) for name in first["names"])
-    at = f"step {first['step']}" + (f" of {_describe_processes(first)}" if first["process"] != "main" else "")
+    at = f"step {first['step']}" + (
+        f" of {_name_first_differing_processes(first)}" if first["process"] != "main" else ""
+    )
     lines = {
         "steps": [f"{at}: {names}"],
         "count": [f"{at}: the runs made {names}"],
@@ -56,7 +58,7 @@ def _describe_first_difference(record: dict[str, Any], first: dict[str, Any]) ->
     if operator is not None:
         module = f" in {escape_as_one_line(operator['module'])}" if operator["module"] else ""
         when = f"{operator['phase']}, step {operator['step']}"
-        when += f" of {_describe_processes(operator)}" if operator["process"] != "main" else ""
+        when += f" of {_name_first_differing_processes(operator)}" if operator["process"] != "main" else ""
         lines.append(f"{escape_as_one_line(operator['name'])}{module} ({when}): {operator['what']}")
         if operator["file"]:
             lines.append(f"{escape_as_one_line(operator['file'])}:{operator['line']}")
@@ -71,7 +73,7 @@ def _describe_first_difference(record: dict[str, Any], first: dict[str, Any]) ->
     return lines
 
 
-def _describe_processes(told: dict[str, Any]) -> str:
+def _name_first_differing_processes(told: dict[str, Any]) -> str:
     """The process that differs first, and those that differ as early."""
     also = [escape_as_one_line(role) for role in told["also_in"]]
     named = ", ".join([escape_as_one_line(told["process"]), *also[:MAX_PROCESSES]])

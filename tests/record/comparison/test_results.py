@@ -36,13 +36,13 @@ def recorded(name, order):
         recorder = start.start(watch)
         import torch
     else:
-        recorder.restart(watch)
+        recorder.restart_after_finish(watch)
     kept.clear()
     globals()[name](order)
     for one in recorder.cleared_on_restart:
         one.clear()
     recorder.finish()
-    recorder.leave_operator_mode_after_finish()
+    recorder.pause_operators_until_restart()
     os.environ.pop(ROLE_VARIABLE, None)  # each record is one of a main process
 
 def in_turn(work, order):

@@ -81,7 +81,8 @@ def find_examined_operators(situation: Situation) -> list[Suspect]:
             continue
         one = BatchDependence(**{**found, "shows_under": tuple(found["shows_under"])})
         name, inside = one.operator.removeprefix("aten."), f" in {one.module}" if one.module else ""
-        why = f"{name} at line {one.line}{inside} depends on the batch ({', '.join(one.shows_under)}): {one.describe()}"
+        where = f"{name} at line {one.line}{inside} depends on the batch ({', '.join(one.shows_under)})"
+        why = f"{where}: {one.describe_kind_and_difference()}"
         suspects.append(Suspect("batch-size", one.file, one.line, (why,), 0.0 if one.confirmed else 1.0))
     return suspects
 

@@ -49,7 +49,7 @@ class VariableEvent(NamedTuple):
     called_from: tuple[str, int] | None
 
     @property
-    def plain_name(self) -> str:
+    def name_in_source(self) -> str:
         """As it stands in the source: of `f(x)`, a parameter, `x`; of `f()`, a result, `f`."""
         function, _, parameter = self.name.removesuffix(")").partition("(")
         return parameter or function
@@ -145,7 +145,7 @@ def find_origin_of_value(a: Run, b: Run, role: str, file: str, line: int) -> tup
     before = [event for event, position in list_differing_variable_events(one, other) if position < end]
     while before:
         names = list_names_read(read_statement_source_or_empty(file, line))
-        at = next((n for n in reversed(range(len(before))) if before[n].plain_name in names), None)
+        at = next((n for n in reversed(range(len(before))) if before[n].name_in_source in names), None)
         if at is None:
             break
         event, before = before[at], before[:at]

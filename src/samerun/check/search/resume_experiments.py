@@ -160,17 +160,20 @@ class ResumeExperiments:
     def try_replaying_data(self, suspect: Suspect, replay_generators: bool) -> ExperimentResult:
         """Give the resumed run the data that the uninterrupted run gets after the interruption."""
         with self.temporary_scratch_folder() as folder:
-            return self._try_replaying_data_in(suspect, replay_generators, folder)
+            return self._record_data_and_try_replay(suspect, replay_generators, folder)
 
-    def _try_replaying_data_in(self, suspect: Suspect, replay_generators: bool, folder: Path) -> ExperimentResult:
+    def _record_data_and_try_replay(
+        self, suspect: Suspect, replay_generators: bool, data_folder: Path
+    ) -> ExperimentResult:
+        """Run the uninterrupted program once more to save its data, then a resumed run that gets them."""
         uninterrupted = self.resumed.uninterrupted
         data_source = None if suspect.replay is True else suspect.replay or None
-        keep = DataReplay(str(folder), keep=True, shift=self.resume_difference.shift, source=data_source)
-        label = f"replay-{folder.name}"
+        keep = DataReplay(str(data_folder), keep=True, shift=self.resume_difference.shift, source=data_source)
+        label = f"replay-{data_folder.name}"
         kept = self.search.run_and_record(
             uninterrupted.plan.with_watch(replay=keep), f"whole-{label}", (f"pin:{label}",)
         )
-        if kept.is_failed or (folder / "too-large").exists() or self.resume_difference.first_steps is None:
+        if kept.is_failed or (data_folder / "too-large").exists() or self.resume_difference.first_steps is None:
             return ExperimentResult(conclusive=False)
         skip = max(
             0,
@@ -185,7 +188,7 @@ class ResumeExperiments:
             )  # fmt: skip
         except SamerunError:
             return ExperimentResult(conclusive=False)
-        if not (folder / "given").exists():
+        if not (data_folder / "given").exists():
             return ExperimentResult(conclusive=False)
         tried = self.compare_with_uninterrupted(again)
         return replace(tried, disappeared=tried.disappeared or bool(tried.extra_steps))

@@ -29,7 +29,7 @@ class KernelEntry(NamedTuple):
     kernel: Kernel
 
 
-def iterate_usable_kernels() -> Iterator[KernelEntry]:
+def iterate_kernels_for_torch_build() -> Iterator[KernelEntry]:
     """Every kernel of the table, for each overload and dispatch key, that this build of torch has a use for."""
     absent = {"CUDA"} if torch.version.cuda is None and torch.version.hip is None else set()
     for operator in OPERATORS:
@@ -48,7 +48,7 @@ def install() -> None:
             return
         library = Library("aten", "IMPL")  # type: ignore[no-untyped-call]
         try:
-            for overload, key, kernel in iterate_usable_kernels():
+            for overload, key, kernel in iterate_kernels_for_torch_build():
                 override_kernel(library, overload, key, kernel)
         except BaseException:
             library._destroy()  # type: ignore[no-untyped-call]
@@ -67,7 +67,7 @@ def uninstall() -> None:
 
 def installed_provider() -> Literal["samerun", "torch", "mixed"]:
     """Whose kernels the dispatcher has now; "mixed": another library has put kernels over ours."""
-    ours = {_dispatches_to_samerun(overload, key) for overload, key, _ in iterate_usable_kernels()}
+    ours = {_dispatches_to_samerun(overload, key) for overload, key, _ in iterate_kernels_for_torch_build()}
     return "mixed" if len(ours) > 1 else "samerun" if ours == {True} else "torch"
 
 

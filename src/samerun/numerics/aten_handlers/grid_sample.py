@@ -110,10 +110,11 @@ def _neighbours_with_slope(
     ], factor
 
 
-def _multiply_not_none(factors: Sequence[Tensor | None]) -> Tensor | None:
+def _product_or_none(factors: Sequence[Tensor | None]) -> Tensor | None:
+    """The product of those that are not None (a weight of 1); None where all are."""
     out: Tensor | None = None
     for factor in factors:
-        out = factor if out is None or factor is None else torch.mul(out, factor)
+        out = factor if out is None else out if factor is None else torch.mul(out, factor)
     return out
 
 
@@ -177,7 +178,7 @@ def grid_sample(x: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: 
     _require_fitting_grid(x, grid, interpolation_mode, padding_mode, align_corners)
     sampling, out = _GridSampler(x, grid, interpolation_mode, padding_mode, align_corners), None
     for corner, index in sampling:
-        term, weight = sampling.gather_values(index), _multiply_not_none([tap.weight for tap in corner])
+        term, weight = sampling.gather_values(index), _product_or_none([tap.weight for tap in corner])
         term = term if weight is None else torch.mul(term, weight[:, None])
         out = term if out is None else torch.add(out, term)
     assert out is not None
@@ -208,14 +209,14 @@ def grid_sample_backward(
     slopes: list[Tensor | None] = [None] * dims
     for corner, index in sampling:
         if of_x is not None:
-            weight = _multiply_not_none([tap.weight for tap in corner])
+            weight = _product_or_none([tap.weight for tap in corner])
             term = grad if weight is None else torch.mul(grad, weight[:, None])
             ordered_scatter.index_add_(of_x, 0, torch.add(index[:, None], planes).reshape(-1), term.reshape(-1))
         if not output_mask[1] or interpolation_mode == NEAREST:
             continue
         q = sums.sum(torch.mul(grad, sampling.gather_values(index)), [1])
         for d, before in enumerate(slopes):
-            weight = _multiply_not_none([tap.slope if d == at else tap.weight for at, tap in enumerate(corner)])
+            weight = _product_or_none([tap.slope if d == at else tap.weight for at, tap in enumerate(corner)])
             assert weight is not None
             term = torch.mul(q, weight)
             slopes[d] = term if before is None else torch.add(before, term)

@@ -24,7 +24,7 @@ def diagonal_backward(grad: Tensor, input_sizes: Sequence[int], offset: int, dim
     return out
 
 
-def zeros_of_any_kind(size: Sequence[int], **kwargs: Any) -> Tensor:
+def efficient_zeros_in_memory(size: Sequence[int], **kwargs: Any) -> Tensor:
     """What autograd takes for a gradient of nothing; here in memory."""
     given = {name: kwargs.get(name) for name in ("dtype", "device", "pin_memory")}
     return torch.zeros(tuple(size), **{name: value for name, value in given.items() if value is not None})
@@ -224,7 +224,7 @@ def reduce_product(values: Sequence[Tensor], first: float, like: Tensor) -> Tens
 
 MEMBERS: Members = {
     "aten::diagonal_backward": diagonal_backward,
-    "aten::_efficientzerotensor": zeros_of_any_kind,
+    "aten::_efficientzerotensor": efficient_zeros_in_memory,
     "aten::put": put,
     "aten::_unsafe_masked_index_put_accumulate": masked_index_put,
     "aten::renorm": renorm,

@@ -64,7 +64,7 @@ def _resolve_complex_runner_cached(func: OpOverload) -> Any:
     return known[0]
 
 
-def _resolve_cuda_runner_cached(func: OpOverload) -> Any:
+def _resolve_cuda_runner_unless_exact_cached(func: OpOverload) -> Any:
     known = _resolved_on_cuda.get(id(func))
     if known is None:
         known = _resolved_on_cuda[id(func)] = (resolve_runner_unless_exact(func, on_cuda=True), func)
@@ -114,7 +114,7 @@ class PortableMode(_python_dispatch.TorchDispatchMode):
                             unusual = True
                             cuda = _is_cuda_or_raise_unless_meta(item) or cuda
             if cuda:
-                handler = _resolve_cuda_runner_cached(func)
+                handler = _resolve_cuda_runner_unless_exact_cached(func)
             elif unusual and _has_meta_tensor(args):
                 handler = None  # without values there are no bits
             elif unusual and _has_complex_tensor(args):

@@ -34,7 +34,7 @@ def _are_numbers(*values: Any) -> bool:
     return all(type(value) is float or type(value) is int for value in values)
 
 
-def _next_step_counts(steps: Sequence[Tensor]) -> list[float] | None:
+def _next_step_counts_and_bump_versions(steps: Sequence[Tensor]) -> list[float] | None:
     """What each counter will be; None where they are not plain counters of their own."""
     if len({id(step) for step in steps}) != len(steps):
         return None
@@ -75,7 +75,7 @@ def _try_adam(
         return False
     if not _are_numbers(beta1, beta2, lr, weight_decay, eps):
         return False
-    counts = _next_step_counts(state_steps)
+    counts = _next_step_counts_and_bump_versions(state_steps)
     if counts is None:
         return False
     decay = 1 - lr * weight_decay if decoupled_weight_decay and weight_decay != 0 else 1.0

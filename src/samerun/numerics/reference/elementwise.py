@@ -65,7 +65,7 @@ def apply_correctly_rounded_float64(function_name: str, *arguments: Array) -> Ar
             given = [float(x[where]) for x in arguments]
             if not _is_at_bound(function_name, given, float(doubles[where])):
                 exact = exact_function(*(fixed_point.to_fraction(x) for x in given))
-                out[where] = fixed_point.round_to_float(exact, 53, -1074)
+                out[where] = fixed_point.round_to_unbounded_float(exact, 53, -1074)
     return out
 
 

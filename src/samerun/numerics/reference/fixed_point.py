@@ -242,11 +242,11 @@ PAIR_FUNCTIONS: dict[str, Callable[[Fraction, Fraction], int]] = {
 
 def round_to_float32(v: Fixed) -> np.float32:
     """The float32 nearest to a fixed number; ties to even."""
-    rounded: np.float32 = np.float32(round_to_float(v, 24, -149))
+    rounded: np.float32 = np.float32(round_to_unbounded_float(v, 24, -149))
     return rounded
 
 
-def round_to_float(v: Fixed, significand_bits: int, least_exponent: int) -> np.float64:
+def round_to_unbounded_float(v: Fixed, significand_bits: int, least_exponent: int) -> np.float64:
     """The number of so many significant bits nearest to a fixed one; ties to even. The last bit of the smallest weighs
     2^least_exponent.
     """

@@ -295,7 +295,7 @@ def find_differing_host_events(
             others = groups_b.get(key, [])
             for number, event in enumerate(events):
                 pair = others[number] if number < len(others) else None
-                if pair is None or event.unseeded or is_evidence_pair(event, pair):
+                if pair is None or event.unseeded or differ_as_evidence(event, pair):
                     clues_of_process.append(Clue(each, event, pair))
                     break
         for key, events in groups_b.items():
@@ -315,7 +315,7 @@ def group_events_by_name_and_location(events: list[Event]) -> dict[tuple[object,
     return groups
 
 
-def is_evidence_pair(a: Event, b: Event) -> bool:
+def differ_as_evidence(a: Event, b: Event) -> bool:
     """Whether two paired events are evidence: a file read under another path is not, nor are uninitialised bytes."""
     if a.kind in READ_KINDS:
         return a.outputs != b.outputs and a.text == b.text

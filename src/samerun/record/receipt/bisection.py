@@ -349,7 +349,7 @@ def list_file_changes(good: dict[str, Path], bad: dict[str, Path]) -> list[FileC
     return changes
 
 
-def link_data(folder: Path, good: dict[str, Path], changes: Sequence[FileChange]) -> None:
+def link_good_data_with_changes(folder: Path, good: dict[str, Path], changes: Sequence[FileChange]) -> None:
     """Fill a folder, which is emptied before, with links to the good files after some of the changes."""
     shutil.rmtree(folder, ignore_errors=True)
     files: dict[str, Path | None] = {**good, **{change.name: change.bad for change in changes}}

@@ -377,8 +377,8 @@ class Recorder:
             self.writer = None
         self.stopped = True
 
-    def restart(self, config: WatchConfig) -> None:
-        """After `finish`: start another trace, in another folder, of what this process does from now on."""
+    def restart_after_finish(self, config: WatchConfig) -> None:
+        """Start another trace, in another folder, of what this process does from now on."""
         self.config, self.failure, self.role = config, "", ""
         self.step, self.last_loss, self.last_batch = 0, NOTHING, NOTHING
         for one in (self._repeats, *self.cleared_on_restart, self.thread.child_counts):
@@ -393,7 +393,7 @@ class Recorder:
             call()
         self.stopped = False
 
-    def leave_operator_mode_after_finish(self) -> None:
+    def pause_operators_until_restart(self) -> None:
         """After `finish`: stop recording the operators of this thread until another record begins."""
         self.recording = False
         if self.leave_operators is not None:

@@ -60,7 +60,7 @@ class BatchDependence:
     def location(self) -> str:
         return f"{self.file}:{self.line}" if self.line else "no line of Python"
 
-    def describe(self) -> str:
+    def describe_kind_and_difference(self) -> str:
         """Why, in words."""
         most = "infinite" if self.largest_difference is None else f"{self.largest_difference:.2g}"
         text = f"{self.kind}: {MEANINGS[self.kind]} ({self.between}), largest difference {most}"
@@ -106,7 +106,7 @@ class BatchInvarianceReport:
             shown = _align(table)
             lines += ["", shown[0]]
             for row, one in zip(shown[1:], self.dependences, strict=True):
-                lines += [row, f"      {one.describe()}"]
+                lines += [row, f"      {one.describe_kind_and_difference()}"]
         return "\n".join([*lines, *(["", *self.notes] if self.notes else [])])
 
     def to_dict(self) -> dict[str, Any]:

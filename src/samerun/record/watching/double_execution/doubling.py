@@ -222,11 +222,11 @@ class DoubledCall:
         for tensor in filter(d.is_readable, self.written):
             memory.note_write_end(tensor, self, None)
 
-    def make_replacement_tensors_by_id(self, include_shadow_views: bool) -> dict[int, Any]:
+    def make_replacement_tensors_by_id(self, read_from_shadows: bool) -> dict[int, Any]:
         """Tensors for one more execution, by the `id` of those they stand for."""
         again = copy_tensors_by_id(self.copies_before.values())
         others = {key: again[id(copy)] for key, copy in self.copies_before.items()}
-        if include_shadow_views:
+        if read_from_shadows:
             others.update({id(tensor): view_in_shadow(tensor, shadow) for tensor, shadow in self.with_shadow})
         return others
 
@@ -239,9 +239,9 @@ class DoubledCall:
         ]
         return [*self.written, *(outs[at] for at in self._output_positions)]
 
-    def execute(self, state: ThreadState, malloc_fill_byte: int, include_shadow_views: bool = True) -> list[Any]:
+    def execute(self, state: ThreadState, malloc_fill_byte: int, read_from_shadows: bool = True) -> list[Any]:
         """One more execution: the results in the order of `collect_results`. Raises what the operator raises."""
-        others = self.make_replacement_tensors_by_id(include_shadow_views)
+        others = self.make_replacement_tensors_by_id(read_from_shadows)
         out = execution.execute_again(self.func, self.args, self.kwargs, others, self.draws, state, malloc_fill_byte)
         outs = collect_tensors(out)
         written = [others.get(id(tensor), tensor) for tensor in self.written]

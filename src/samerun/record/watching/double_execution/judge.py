@@ -138,7 +138,7 @@ class ResultJudge:
         call = self.call
         if call.written or call.draws is not None:
             return False
-        third = call.execute(self.state, execution.ZERO, include_shadow_views=False)
+        third = call.execute(self.state, execution.ZERO, read_from_shadows=False)
         if d.digest(third[result_index]) == self.values[result_index]:
             return False
         self.report(DoubleFinding(found.KERNEL, runs=2, different=1), result_index, third[result_index])

@@ -233,7 +233,7 @@ def intercept_os_path_queries(recorder: Recorder, path: Any) -> None:
         wrap_attribute(path, name, wrap_query)
 
 
-def intercept_os_stat(recorder: Recorder, os_module: Any) -> None:
+def pin_and_intercept_os_stat(recorder: Recorder, os_module: Any) -> None:
     """`os.stat`, by which `pathlib` goes too: what is noted is the kind, the size and the time of change."""
     pinned = pins.STAT in recorder.config.pins
     original = os_module.stat
@@ -281,5 +281,5 @@ def record_user_file_query(recorder: Recorder, function: str, path: Any, answer:
     )
 
 
-STAT_FACTS = Interceptor("file-facts", "os", intercept_os_stat)
+STAT_FACTS = Interceptor("file-facts", "os", pin_and_intercept_os_stat)
 PATH_FACTS = Interceptor("file-facts-path", "posixpath", intercept_os_path_queries)
