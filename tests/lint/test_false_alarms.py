@@ -412,6 +412,48 @@ HARMLESS_AND_TWIN = {
         "import numpy as np\ndef rows():\n    return np.random.default_rng().normal(size=3)\n"
         "def test_epoch(model):\n    model(rows())\n",
     ),
+    "a list of another branch": (
+        "import os\nimport torch\ntorch.manual_seed(0)\nclass Data:\n    def __init__(self, split, count):\n"
+        "        self.split, self.names = split, []\n        if self.split == 'test':\n"
+        "            self.names = os.listdir('d')\n        if count and self.split == 'train':\n"
+        "            self.names = self.names[:count]\n",
+        "import os\nimport torch\ntorch.manual_seed(0)\nclass Data:\n    def __init__(self, split, count):\n"
+        "        self.split, self.names = split, []\n        if self.split == 'train':\n"
+        "            self.names = os.listdir('d')\n        if count and self.split == 'train':\n"
+        "            self.names = self.names[:count]\n",
+    ),
+    "images of a test": (
+        "import os\nimport torch\ntorch.manual_seed(0)\nclass CellsTest:\n    def __init__(self):\n"
+        "        self.names = os.listdir('d')\n    def __getitem__(self, i):\n        return load(self.names[i])\n",
+        "import os\nimport torch\ntorch.manual_seed(0)\nclass CellsTraining:\n    def __init__(self):\n"
+        "        self.names = os.listdir('d')\n    def __getitem__(self, i):\n        return load(self.names[i])\n",
+    ),
+    "a parameter that is shuffled without a seed": (
+        "import os\nimport numpy as np\ndef split(rows):\n    order = np.arange(len(rows))\n"
+        "    np.random.shuffle(order)\n    rows = rows[order]\n    return rows[:80]\nuse(split(os.listdir('d')))\n",
+        "import os\nimport numpy as np\ndef split(rows):\n    order = np.arange(len(rows))\n"
+        "    np.random.shuffle(order)\n    return rows[:80]\nuse(split(os.listdir('d')))\n",
+    ),
+    "a function that only one left over calls": (
+        "from sklearn.ensemble import ExtraTreesClassifier\ndef choose(x):\n    return ExtraTreesClassifier().fit(x)\n"
+        "def old(x):\n    return choose(x)\nif __name__ == '__main__':\n    run()\n",
+        "from sklearn.ensemble import ExtraTreesClassifier\ndef choose(x):\n    return ExtraTreesClassifier().fit(x)\n"
+        "def main(x):\n    return choose(x)\nif __name__ == '__main__':\n    main(rows)\n",
+    ),
+    "what is saved when the training has ended": (
+        "import torch\nblock = torch.nn.Dropout(0.1)\noptimizer.load_state_dict(torch.load('resume')['o'])\n"
+        "for epoch in range(9):\n    block(1).backward()\n"
+        "    torch.save({'o': optimizer.state_dict()}, 'a')  # noqa: SR151\n"
+        "torch.save({'o': optimizer.state_dict()}, 'last')\n",
+        "import torch\nblock = torch.nn.Dropout(0.1)\noptimizer.load_state_dict(torch.load('resume')['o'])\n"
+        "for epoch in range(9):\n    block(1).backward()\n"
+        "    torch.save({'o': optimizer.state_dict()}, 'a')\n"
+        "torch.save({'o': optimizer.state_dict()}, 'last')\n",
+    ),
+    "one call, reported once": (
+        "import torch\nbefore = torch.seed()  # noqa: SR105\ntorch.manual_seed(7)\ntorch.manual_seed(before)\n",
+        "import os\nimport torch\nbefore = os.getpid()\ntorch.manual_seed(7)\ntorch.manual_seed(before)\n",
+    ),
 }  # fmt: skip
 
 

@@ -199,6 +199,16 @@ def test_lost_generators_count_where_a_program_seeds_them() -> None:
     assert "SR151" in lint("a").output
 
 
+def test_a_notebook_seeds_what_it_imports() -> None:
+    Path("a").mkdir()
+    Path("a/state.py").write_text(RESUMED)
+    cells = [{"cell_type": "code", "source": "import torch\ntorch.manual_seed(0)\n"}]
+    Path("a/first.ipynb").write_text(json.dumps({"cells": cells}, indent=1))
+    assert "SR151" not in lint("a").output
+    Path("a/train.py").write_text("import torch\ntorch.manual_seed(0)\n")
+    assert "SR151" in lint("a").output  # by a registry, perhaps
+
+
 def test_a_seed_that_is_put_in_makes_an_order_count() -> None:
     Path("a.py").write_text(
         "import os\nfrom sklearn.model_selection import train_test_split\n"

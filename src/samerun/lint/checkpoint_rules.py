@@ -55,11 +55,26 @@ def _is_optimizer_state(saved: ast.Dict) -> bool:
     )  # fmt: skip
 
 
+def _is_behind_training(index: SourceIndex, call: ast.Call) -> bool:
+    """Whether a call stands behind the loop that trains, in the same function, and in no loop itself."""
+    around = list(index.ancestors(call))
+    if any(isinstance(one, (ast.For, ast.While)) for one in around):
+        return False
+    loops = (*index.nodes[ast.For], *index.nodes[ast.While])
+    return any(
+        one.lineno < call.lineno and index.parents[one] in around and index.function_of(one) is index.function_of(call)
+        and any(isinstance(part, ast.Call) and last_identifier(part.func) == "backward" for part in ast.walk(one))
+        for one in loops
+    )  # fmt: skip
+
+
 def find_saves_without_generators(index: SourceIndex) -> Iterator[Hit]:
     if not index.is_seeded:
         return  # no two runs draw the same, resumed or not
     elsewhere = any(index.calls_by_last_name.get(one) for one in ("get_rng_state", "get_rng_state_all", "getstate"))
-    for call, saved in _checkpoints(index):
+    every = list(_checkpoints(index))
+    during = [one for one in every if not _is_behind_training(index, one[0])]
+    for call, saved in during or every:
         said = _text_of_checkpoint(index, call, saved)
         if not RNG_WORDS.search(said):
             if not elsewhere and _draws_while_training(index):

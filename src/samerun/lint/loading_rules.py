@@ -88,11 +88,15 @@ def find_unseeded_sklearn(index: SourceIndex) -> Iterator[Hit]:
             yield Hit(call, f"{last} draws from NumPy's generator, which this file does not seed", tuple(edits))
 
 
-def _is_never_called(index: SourceIndex, node: ast.AST) -> bool:
-    """Whether a node stands in a function that nothing in the text mentions: left over, or for others."""
+def _is_never_called(index: SourceIndex, node: ast.AST, depth: int = 3) -> bool:
+    """Whether a node stands in a function that nothing in the text mentions, or only others like it: left over."""
     outermost = [one for one in index.ancestors(node) if isinstance(one, FUNCTIONS)][-1:]
-    named = index.name_loads.keys() | {one.attr for one in index.nodes[ast.Attribute]}  # type: ignore[attr-defined]
-    return bool(outermost) and outermost[0].name not in named and not outermost[0].decorator_list
+    if not outermost or outermost[0].decorator_list or not depth:
+        return False
+    name = outermost[0].name
+    if any(isinstance(one, ast.Attribute) and one.attr == name for one in index.nodes[ast.Attribute]):
+        return False
+    return all(_is_never_called(index, one, depth - 1) for one in index.name_loads.get(name, ()))
 
 
 def _is_given_state_later(index: SourceIndex, call: ast.Call) -> bool:

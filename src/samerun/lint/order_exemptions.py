@@ -44,7 +44,7 @@ def changes_result(index: SourceIndex, node: ast.AST) -> bool:
 INSPECTION = re.compile(
     r"(?:^|_)(?:check|verify|inspect|sanity|explore|speed\w*|bench\w*|timing|summari[sz]e|summary|stats?|statistics)(?:_|$)"
 )
-STANDS_ALONE = re.compile("Infer|Predict|Demo")
+STANDS_ALONE = re.compile("Infer|Predict|Demo|Test(?![a-z])")
 
 
 def _is_inspection(index: SourceIndex, node: ast.AST) -> bool:
@@ -238,6 +238,30 @@ def is_made_outside(index: SourceIndex, target: ast.expr, loop: ast.AST) -> bool
         return False
     bound = index.bindings_of(target)
     return bool(bound) and not any(index.is_inside(one, loop) for one in bound)
+
+
+def is_excluded(index: SourceIndex, a: ast.AST, b: ast.AST) -> bool:
+    """Whether two nodes stand under conditions that exclude each other: `split == "train"`, and `split == "test"`."""
+    asked = _equalities(index, a)
+    return any(asked.get(key, value) != value for key, value in _equalities(index, b).items()) if asked else False
+
+
+def _equalities(index: SourceIndex, node: ast.AST) -> dict[str, object]:
+    """What the conditions around a node say that expressions are equal to."""
+    found: dict[str, object] = {}
+    child = node
+    for one in index.ancestors(node):
+        if isinstance(one, ast.If) and child in one.body:
+            parts = (
+                one.test.values if isinstance(one.test, ast.BoolOp) and isinstance(one.test.op, ast.And) else [one.test]
+            )
+            for part in parts:
+                if isinstance(part, ast.Compare) and len(part.ops) == 1 and isinstance(part.ops[0], ast.Eq):
+                    value = part.comparators[0]
+                    if isinstance(value, ast.Constant):
+                        found[ast.unparse(part.left)] = value.value
+        child = one
+    return found
 
 
 def is_sorted_here(index: SourceIndex, node: ast.AST) -> bool:

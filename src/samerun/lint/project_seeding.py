@@ -59,8 +59,9 @@ def _find_unseeded_in_project(texts: Mapping[str, bytes], folder: str) -> set[st
         for one in imported:
             importers[one].add(file)
     seeded = seeding | _list_reachable(_list_reachable(programs, importers), imports)
-    # nobody is seen to import it: a registry or a configuration may
-    alone = {file for file, text in texts.items() if not importers[file] and b"__main__" not in text}
+    # nobody is seen to import it: a registry or a configuration may, of a program that is no notebook
+    scripts = any(one.endswith(".py") for one in programs)
+    alone = {file for file, text in texts.items() if scripts and not importers[file] and b"__main__" not in text}
     return texts.keys() - seeded - alone
 
 
