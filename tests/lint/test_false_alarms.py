@@ -422,6 +422,14 @@ HARMLESS_AND_TWIN = {
         "            self.names = os.listdir('d')\n        if count and self.split == 'train':\n"
         "            self.names = self.names[:count]\n",
     ),
+    "samples that are only scored": (
+        "import os\nimport torch\ntorch.manual_seed(0)\nclass Data:\n    def __init__(self, split):\n"
+        "        if split == 'val':\n            self.names = os.listdir('d')\n"
+        "    def __getitem__(self, i):\n        return load(self.names[i])\n",
+        "import os\nimport torch\ntorch.manual_seed(0)\nclass Data:\n    def __init__(self, split):\n"
+        "        if split == 'train':\n            self.names = os.listdir('d')\n"
+        "    def __getitem__(self, i):\n        return load(self.names[i])\n",
+    ),
     "images of a test": (
         "import os\nimport torch\ntorch.manual_seed(0)\nclass CellsTest:\n    def __init__(self):\n"
         "        self.names = os.listdir('d')\n    def __getitem__(self, i):\n        return load(self.names[i])\n",

@@ -205,7 +205,10 @@ def test_a_notebook_seeds_what_it_imports() -> None:
     cells = [{"cell_type": "code", "source": "import torch\ntorch.manual_seed(0)\n"}]
     Path("a/first.ipynb").write_text(json.dumps({"cells": cells}, indent=1))
     assert "SR151" not in lint("a").output
-    Path("a/train.py").write_text("import torch\ntorch.manual_seed(0)\n")
+    Path("a/part").mkdir()
+    Path("a/part/train.py").write_text("import torch\ntorch.manual_seed(0)\n")
+    assert "SR151" not in lint("a").output  # another project, beside it
+    Path("a/state.py").rename("a/part/state.py")
     assert "SR151" in lint("a").output  # by a registry, perhaps
 
 

@@ -243,7 +243,16 @@ def is_made_outside(index: SourceIndex, target: ast.expr, loop: ast.AST) -> bool
 def is_excluded(index: SourceIndex, a: ast.AST, b: ast.AST) -> bool:
     """Whether two nodes stand under conditions that exclude each other: `split == "train"`, and `split == "test"`."""
     asked = _equalities(index, a)
-    return any(asked.get(key, value) != value for key, value in _equalities(index, b).items()) if asked else False
+    return bool(asked) and any(asked.get(key, value) != value for key, value in _equalities(index, b).items())
+
+
+EVALUATED = re.compile("(?:val|valid|validation|eval|test|testing|pred|predict|inference|infer)", re.IGNORECASE)
+
+
+def is_only_evaluated(index: SourceIndex, node: ast.AST) -> bool:
+    """Whether a node stands where a split is said to be one that is only scored: `if split == "val"`."""
+    values = _equalities(index, node).values()
+    return any(isinstance(one, str) and EVALUATED.fullmatch(one) for one in values)
 
 
 def _equalities(index: SourceIndex, node: ast.AST) -> dict[str, object]:

@@ -59,10 +59,18 @@ def _find_unseeded_in_project(texts: Mapping[str, bytes], folder: str) -> set[st
         for one in imported:
             importers[one].add(file)
     seeded = seeding | _list_reachable(_list_reachable(programs, importers), imports)
-    # nobody is seen to import it: a registry or a configuration may, of a program that is no notebook
-    scripts = any(one.endswith(".py") for one in programs)
-    alone = {file for file, text in texts.items() if scripts and not importers[file] and b"__main__" not in text}
+    # nobody is seen to import it: a registry or a configuration may, of a program at the root or in the same part
+    parts = {_part_of_project(one, folder) for one in programs if one.endswith(".py")}
+    alone = {
+        file for file, text in texts.items()
+        if not importers[file] and b"__main__" not in text and parts & {"", _part_of_project(file, folder)}
+    }  # fmt: skip
     return texts.keys() - seeded - alone
+
+
+def _part_of_project(path: str, folder: str) -> str:
+    """The first folder on the way to a file; `` for a file that lies at the root."""
+    return "".join(PurePath(os.path.relpath(path, folder)).parts[:-1][:1])
 
 
 def _is_test(path: str) -> bool:

@@ -57,6 +57,7 @@ WRITING_METHODS = {"write", "writelines", "writerow", "writerows", "to_csv", "to
 LISTINGS = ("os.listdir", "os.scandir", "glob.glob", "glob.iglob")
 MODEL_MAKERS = ("torch.optim.", "torch.nn.ModuleList", "torch.nn.Sequential", "torch.nn.ParameterList")
 NUMBERS = "numbers the elements"
+SAMPLES = "is the order of the samples of"
 SET_OPERATIONS = {"union", "intersection", "difference", "symmetric_difference", "copy"}
 
 
@@ -71,6 +72,11 @@ class OrderUse:
     effect: str
     taken: ast.AST
     drawn: bool
+
+    @property
+    def samples(self) -> bool:
+        """Whether it is the order of a dataset's samples, which counts where they are drawn."""
+        return self.effect.startswith(SAMPLES)
 
 
 class OrderFlow:
@@ -183,7 +189,7 @@ class OrderFlow:
                 return self._use(call, "pairs it with another listing")
             self._push(call, "dict" if last in ("dict", "OrderedDict", "fromkeys") else "seq")
         elif kind != "set" and name.startswith("torch.utils.data.") and not self.only_inference:
-            return self._use(call, f"is the order of the samples of {last}", drawn=True)
+            return self._use(call, f"{SAMPLES} {last}", drawn=True)
         elif isinstance(call.func, ast.Attribute) and last in ("extend", "update"):
             receiver = call.func.value
             counter = last == "update" and is_counter(index, receiver)
@@ -222,7 +228,7 @@ class OrderFlow:
         function = self.index.function_of(subscript)
         sample = function is not None and function.name == "__getitem__" and not isinstance(where, ast.Constant)
         if sample and not self.only_inference:
-            return self._use(subscript, "is the order of the samples of __getitem__", drawn=True)
+            return self._use(subscript, f"{SAMPLES} __getitem__", drawn=True)
         if any(draws(self.index, call) for call in ast.walk(where) if isinstance(call, ast.Call)):
             return self._use(subscript, "decides what a random index picks", drawn=True)
         if isinstance(where, ast.Name):
