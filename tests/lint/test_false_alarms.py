@@ -458,6 +458,40 @@ HARMLESS_AND_TWIN = {
         "    torch.save({'o': optimizer.state_dict()}, 'a')\n"
         "torch.save({'o': optimizer.state_dict()}, 'last')\n",
     ),
+    "what is saved when an epoch has ended": (
+        "import torch\nblock = torch.nn.Dropout(0.1)\noptimizer.load_state_dict(torch.load('resume')['o'])\n"
+        "def train(rows):\n    for row in rows:\n        block(row).backward()\n"
+        "    torch.save({'o': optimizer.state_dict()}, 'last')\n"
+        "    torch.save({'o': optimizer.state_dict()}, 'a')  # noqa: SR151\n"
+        "for row in rows:\n    torch.save({'o': optimizer.state_dict()}, 'a')  # noqa: SR151\ntrain(rows)\n",
+        "import torch\nblock = torch.nn.Dropout(0.1)\noptimizer.load_state_dict(torch.load('resume')['o'])\n"
+        "def train(rows):\n    for row in rows:\n        block(row).backward()\n"
+        "    torch.save({'o': optimizer.state_dict()}, 'last')\n"
+        "    torch.save({'o': optimizer.state_dict()}, 'a')  # noqa: SR151\n"
+        "for epoch in range(9):\n    train(rows)\n",
+    ),
+    "the best model beside the last": (
+        "import torch\nblock = torch.nn.Dropout(0.1)\noptimizer.load_state_dict(torch.load('resume')['o'])\n"
+        "for epoch in range(9):\n    torch.save({'o': optimizer.state_dict()}, 'a')  # noqa: SR151\n"
+        "    if loss < best_loss:\n        torch.save({'o': optimizer.state_dict()}, 'best')\n",
+        "import torch\nblock = torch.nn.Dropout(0.1)\noptimizer.load_state_dict(torch.load('resume')['o'])\n"
+        "for epoch in range(9):\n    if loss < best_loss:\n        torch.save({'o': optimizer.state_dict()}, 'best')\n",
+    ),
+    "a budget of time": (
+        "import random\nimport time\nwhile rows:\n    if time.time() < end:\n        row = random.choice(rows)\n"
+        "        model(row).backward()\n",
+        "import random\nimport time\nwhile rows:\n    if time.time() < end:\n        row = random.choice(rows)\n"
+        "    model(row).backward()\n",
+    ),
+    "a function that seeds and that nothing calls": (
+        "import os\nimport torch\ndef fix_everything(seed):\n    os.environ['PYTHONHASHSEED'] = str(seed)\n"
+        "    torch.manual_seed(seed)\nclass Data:\n    def __init__(self):\n        self.names = os.listdir('d')\n"
+        "    def __getitem__(self, i):\n        return load(self.names[i])\nfor row in Data():\n    fit(row)\n",
+        "import os\nimport torch\ndef fix_everything(seed):\n    os.environ['OMP_NUM_THREADS'] = '1'\n"
+        "    torch.manual_seed(seed)\nclass Data:\n    def __init__(self):\n        self.names = os.listdir('d')\n"
+        "    def __getitem__(self, i):\n        return load(self.names[i])\nfix_everything(1)\n"
+        "for row in Data():\n    fit(row)\n",
+    ),
     "one call, reported once": (
         "import torch\nbefore = torch.seed()  # noqa: SR105\ntorch.manual_seed(7)\ntorch.manual_seed(before)\n",
         "import os\nimport torch\nbefore = os.getpid()\ntorch.manual_seed(7)\ntorch.manual_seed(before)\n",

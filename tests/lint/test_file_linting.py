@@ -199,6 +199,15 @@ def test_lost_generators_count_where_a_program_seeds_them() -> None:
     assert "SR151" in lint("a").output
 
 
+def test_a_function_that_seeds_counts_where_something_calls_it() -> None:
+    Path("a").mkdir()
+    Path("a/tools.py").write_text("import torch\n\n\ndef seed_everything(\n    seed\n):\n    torch.manual_seed(seed)\n")
+    Path("a/state.py").write_text("from tools import seed_everything  # seed_everything(1)\n" + RESUMED)
+    assert "SR151" not in lint("a").output
+    Path("a/state.py").write_text("from tools import seed_everything\nseed_everything(1)\n" + RESUMED)
+    assert "SR151" in lint("a").output
+
+
 def test_a_notebook_seeds_what_it_imports() -> None:
     Path("a").mkdir()
     Path("a/state.py").write_text(RESUMED)

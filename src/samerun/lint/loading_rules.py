@@ -11,8 +11,8 @@ from samerun.lint.call_arguments import has_star, is_constant, keyword_value
 from samerun.lint.order_exemptions import trains
 from samerun.lint.random_draws import drawn_generator
 from samerun.lint.rule import Hit, Rule
-from samerun.lint.seeding import calls_unknown_seeding, is_fallback, is_program
-from samerun.lint.source_index import FUNCTIONS, Function, SourceIndex
+from samerun.lint.seeding import calls_unknown_seeding, is_fallback, is_never_called, is_program
+from samerun.lint.source_index import Function, SourceIndex
 from samerun.lint.value_origins import find_origins
 
 
@@ -32,7 +32,7 @@ def find_unseeded_splits(index: SourceIndex) -> Iterator[Hit]:
         return  # a module of data, which may be tried out
     for call in index.calls_of("torch.utils.data.random_split"):
         given = has_star(call) or len(call.args) > 2 or keyword_value(call, "generator") is not None
-        if is_program(index) and not given and not _is_never_called(index, call):
+        if is_program(index) and not given and not is_never_called(index, call):
             torch = _local_name(index, "torch")
             made = f"generator={torch}.Generator().manual_seed(0)"
             edits = tuple(make_insert_argument_edits(call, made)) if torch else ()
@@ -70,7 +70,7 @@ def find_unseeded_sklearn(index: SourceIndex) -> Iterator[Hit]:
             continue
         if not program and index.function_of(call) is not None:
             continue  # in a library, whose users seed NumPy
-        if _is_never_called(index, call):
+        if is_never_called(index, call):
             continue
         shuffled = last in SKLEARN_SHUFFLED and is_constant(keyword_value(call, "shuffle"), True)
         plain = last in SKLEARN_ALWAYS and not is_constant(keyword_value(call, "shuffle"), False)
@@ -86,17 +86,6 @@ def find_unseeded_sklearn(index: SourceIndex) -> Iterator[Hit]:
                 make_insert_argument_edits(call, "random_state=0") if state is None else [Edit(*node_span(state), "0")]
             )
             yield Hit(call, f"{last} draws from NumPy's generator, which this file does not seed", tuple(edits))
-
-
-def _is_never_called(index: SourceIndex, node: ast.AST, depth: int = 3) -> bool:
-    """Whether a node stands in a function that nothing in the text mentions, or only others like it: left over."""
-    outermost = [one for one in index.ancestors(node) if isinstance(one, FUNCTIONS)][-1:]
-    if not outermost or outermost[0].decorator_list or not depth:
-        return False
-    name = outermost[0].name
-    if any(isinstance(one, ast.Attribute) and one.attr == name for one in index.nodes[ast.Attribute]):
-        return False
-    return all(_is_never_called(index, one, depth - 1) for one in index.name_loads.get(name, ()))
 
 
 def _is_given_state_later(index: SourceIndex, call: ast.Call) -> bool:

@@ -17,6 +17,7 @@ from samerun.lint.seeding import (
     NUMPY_GENERATORS,
     calls_unknown_seeding,
     is_fallback,
+    is_never_called,
     is_program,
     reads_hash_seed,
 )
@@ -130,8 +131,10 @@ def _names_seed(node: ast.expr) -> bool:
 
 
 def find_late_hash_seeds(index: SourceIndex) -> Iterator[Hit]:
-    """`os.environ["PYTHONHASHSEED"] = ...` with no new interpreter behind it."""
-    if any(name.startswith(("os.exec", "subprocess.", "os.spawn", "os.posix_spawn")) for name in index.calls_by_name):
+    """`os.environ["PYTHONHASHSEED"] = ...` with no new interpreter behind it, in a program that seeds."""
+    if not index.is_seeded or any(
+        name.startswith(("os.exec", "subprocess.", "os.spawn", "os.posix_spawn")) for name in index.calls_by_name
+    ):
         return
     for node in (*index.nodes[ast.Assign], *index.calls):
         if isinstance(node, ast.Call):
@@ -144,6 +147,8 @@ def find_late_hash_seeds(index: SourceIndex) -> Iterator[Hit]:
             key = target.slice if environment else None  # type: ignore[attr-defined]
         if is_constant(key, "PYTHONHASHSEED"):
             assert isinstance(node, (ast.Assign, ast.Call))
+            if is_program(index) and is_never_called(index, node):
+                continue
             yield Hit(node, "Python reads PYTHONHASHSEED when it starts: in this process it has no effect any more")
 
 
