@@ -492,6 +492,10 @@ HARMLESS_AND_TWIN = {
         "    def __getitem__(self, i):\n        return load(self.names[i])\nfix_everything(1)\n"
         "for row in Data():\n    fit(row)\n",
     ),
+    "one that is left out by a draw that no seed reaches": (
+        "import os\nimport random\nnames = os.listdir('d')\nat = random.randint(0, 9)\nuse(names[at + 1 :])\n",
+        LISTED + "at = random.randint(0, 9)\nuse(names[at + 1 :])\n",
+    ),
     "one call, reported once": (
         "import torch\nbefore = torch.seed()  # noqa: SR105\ntorch.manual_seed(7)\ntorch.manual_seed(before)\n",
         "import os\nimport torch\nbefore = os.getpid()\ntorch.manual_seed(7)\ntorch.manual_seed(before)\n",

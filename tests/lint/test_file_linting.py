@@ -206,6 +206,13 @@ def test_a_function_that_seeds_counts_where_something_calls_it() -> None:
     assert "SR151" not in lint("a").output
     Path("a/state.py").write_text("from tools import seed_everything\nseed_everything(1)\n" + RESUMED)
     assert "SR151" in lint("a").output
+    late = "import os\n\n\ndef make_deterministic(seed):\n    os.environ['PYTHONHASHSEED'] = str(seed)\n"
+    Path("a/unused.py").write_text(late)
+    assert "SR117" not in lint("a").output
+    Path("a/state.py").write_text("from unused import make_deterministic as start\nstart(1)\n")
+    assert "SR117" not in lint("a").output  # nobody seeds any more
+    Path("a/state.py").write_text("import torch, unused\ntorch.manual_seed(1)\nunused.make_deterministic(1)\n")
+    assert "SR117" in lint("a").output
 
 
 def test_a_notebook_seeds_what_it_imports() -> None:

@@ -36,7 +36,8 @@ def changes_result(index: SourceIndex, node: ast.AST) -> bool:
     """
     calls = [node] if isinstance(node, ast.Call) else []
     if isinstance(node, ast.Subscript):
-        calls = [one for one in ast.walk(node.slice) if isinstance(one, ast.Call)]
+        values = [node.slice, *(value for name in _names_in(node.slice) for value in index.values_assigned_to(name))]
+        calls = [one for value in values for one in ast.walk(value) if isinstance(one, ast.Call)]
     unseeded = any(_draws_unseeded(index, one) for one in calls)
     return not unseeded and not is_for_display(index, node) and not _is_inspection(index, node)
 

@@ -53,7 +53,9 @@ def _read(file: str) -> bytes:
 
 def _find_unseeded_in_project(texts: Mapping[str, bytes], folder: str) -> set[str]:
     unused = _find_unused_seeding(texts)
-    seeding = {file for file, text in texts.items() if SEEDS.search(_without_functions(text, unused))}
+    used = {file: _without_functions(text, unused) for file, text in texts.items()}
+    seeding = {file for file, text in used.items() if SEEDS.search(text)}
+    idle = {file for file in texts.keys() - seeding if used[file] != texts[file]}  # all that it seeds, nobody asks for
     programs = {one for one in seeding if not _is_test(os.path.relpath(one, folder))}
     if not programs:
         return texts.keys() - seeding
@@ -69,7 +71,7 @@ def _find_unseeded_in_project(texts: Mapping[str, bytes], folder: str) -> set[st
         file for file, text in texts.items()
         if not importers[file] and b"__main__" not in text and parts & {"", _part_of_project(file, folder)}
     }  # fmt: skip
-    return texts.keys() - seeded - alone
+    return (texts.keys() - seeded - alone) | idle
 
 
 def _find_unused_seeding(texts: Mapping[str, bytes]) -> set[bytes]:
