@@ -496,6 +496,31 @@ HARMLESS_AND_TWIN = {
         "import os\nimport random\nnames = os.listdir('d')\nat = random.randint(0, 9)\nuse(names[at + 1 :])\n",
         LISTED + "at = random.randint(0, 9)\nuse(names[at + 1 :])\n",
     ),
+    "a message of an error": (
+        LISTED + "if not names:\n    raise OSError(f'none of {names[:20]}')\n",
+        LISTED + "if not names:\n    use(names[:20])\n",
+    ),
+    "the first ones, to look at": (
+        LISTED + "for name in names[0:3]:\n    plot(name)\n",
+        LISTED + "for name in names[0:300]:\n    plot(name)\n",
+    ),
+    "a state among what is searched": (
+        "from sklearn.ensemble import BaggingClassifier\nfrom sklearn.model_selection import GridSearchCV\n"
+        "bag = BaggingClassifier(tree)\nfound = GridSearchCV(bag, {'bag__random_state': [1], 'size': [2, 4]}).fit(x)\n",
+        "from sklearn.ensemble import BaggingClassifier\nfrom sklearn.model_selection import GridSearchCV\n"
+        "bag = BaggingClassifier(tree)\nfound = GridSearchCV(bag, {'size': [2, 4]}).fit(x)\n",
+    ),
+    "a search that no seed was set for": (
+        "import random\nwhile score < best:\n    random.seed()\n    score = attempt(random.random())\n",
+        "import random\nimport torch\ntorch.manual_seed(0)\nwhile score < best:\n    random.seed()\n"
+        "    score = attempt(random.random())\n",
+    ),
+    "a table of names, in any order": (
+        "import pandas as pd\nmarked = set()\nfor line in open('a'):\n    marked.add(line.strip())\n"
+        "table = pd.DataFrame([one.lower() for one in marked])\ntable.to_csv('marked.csv', index=False)\n",
+        "import pandas as pd\nmarked = set()\nfor line in open('a'):\n    marked.add(line.strip())\n"
+        "table = pd.DataFrame([one.lower() for one in marked])\ntable.to_csv('vocabulary.csv', index=False)\n",
+    ),
     "one call, reported once": (
         "import torch\nbefore = torch.seed()  # noqa: SR105\ntorch.manual_seed(7)\ntorch.manual_seed(before)\n",
         "import os\nimport torch\nbefore = os.getpid()\ntorch.manual_seed(7)\ntorch.manual_seed(before)\n",

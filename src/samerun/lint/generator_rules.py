@@ -17,6 +17,7 @@ from samerun.lint.seeding import (
     calls_unknown_seeding,
     is_fallback,
     is_program,
+    seeds_draws,
     seeds_repeatably,
 )
 from samerun.lint.source_index import SourceIndex
@@ -235,7 +236,7 @@ def _only_names_something(index: SourceIndex, call: ast.Call) -> bool:
 
 
 def find_entropy_reseeds(index: SourceIndex) -> Iterator[Hit]:
-    if not index.is_seeded:
+    if not index.is_seeded or (is_program(index) and not seeds_draws(index)):
         return  # no seed was set before that could be lost
     kinds = {"random.seed": "unseeded-python", "numpy.random.seed": "unseeded-numpy-global"}
     for call in index.calls_of(

@@ -89,7 +89,10 @@ def find_unseeded_sklearn(index: SourceIndex) -> Iterator[Hit]:
 
 
 def _is_given_state_later(index: SourceIndex, call: ast.Call) -> bool:
-    """Whether `random_state` is stored in what the call makes, or given to its `set_params`."""
+    """Whether `random_state` is stored in what the call makes, given to its `set_params`, or among what is searched."""
+    for one in index.nodes[ast.Dict]:
+        if any(isinstance(key, ast.Constant) and str(key.value).endswith("random_state") for key in one.keys):  # type: ignore[attr-defined]
+            return True
     parent = index.parents.get(call)
     target = parent.targets[0] if isinstance(parent, ast.Assign) else None
     return isinstance(target, ast.Name) and any(

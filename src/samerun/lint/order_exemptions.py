@@ -97,8 +97,9 @@ def numbers_classes(index: SourceIndex, node: ast.AST) -> bool:
 
 def is_vocabulary(index: SourceIndex, write: ast.AST) -> bool:
     """Whether a call writes a file whose lines are numbers for its readers, by the names around it."""
-    statements = [write, *(one for one in index.ancestors(write) if isinstance(one, ast.With))]
-    texts = [ast.unparse(one.items[0]) if isinstance(one, ast.With) else ast.unparse(one) for one in statements]
+    named = [write.func, *write.args] if isinstance(write, ast.Call) else [write]  # index=False says nothing
+    named += [one.items[0].context_expr for one in index.ancestors(write) if isinstance(one, ast.With)]
+    texts = [ast.unparse(one) for one in named]
     return any(VOCABULARY.search(text.lower()) for text in texts)
 
 
@@ -167,7 +168,8 @@ def takes_no_part(index: SourceIndex, subscript: ast.Subscript, where: ast.Slice
     if where.lower is None and where.upper is None and where.step is None:
         return True
     rest = is_constant(where.lower, 1) and where.upper is None and where.step is None  # beside rows[0]
-    few = where.upper.value if isinstance(where.upper, ast.Constant) and where.lower is None else None
+    begins = where.lower is None or is_constant(where.lower, 0)
+    few = where.upper.value if isinstance(where.upper, ast.Constant) and begins else None
     if rest or (isinstance(few, int) and 0 < few <= FEWEST) or _is_trimmed(index, where):
         return True
     return _is_one_of_all_parts(index, subscript, where) or _is_behind_header(index, subscript, where)
@@ -198,8 +200,10 @@ def is_only_shown(index: SourceIndex, node: ast.AST) -> bool:
         return True
     if isinstance(parent, ast.Call) and last_identifier(parent.func) in ("enumerate", "sorted", "zip"):
         parent = index.parents.get(parent)
-    calls = [one for one in index.ancestors(node) if isinstance(one, ast.Call)]
-    return (isinstance(parent, ast.For) and _only_shows(parent.body)) or any(_shows(one) for one in calls)
+    shown = any(
+        isinstance(one, ast.Raise) or (isinstance(one, ast.Call) and _shows(one)) for one in index.ancestors(node)
+    )
+    return shown or (isinstance(parent, ast.For) and _only_shows(parent.body))
 
 
 def _shows(call: ast.Call) -> bool:
