@@ -496,6 +496,18 @@ HARMLESS_AND_TWIN = {
         "import os\nimport random\nnames = os.listdir('d')\nat = random.randint(0, 9)\nuse(names[at + 1 :])\n",
         LISTED + "at = random.randint(0, 9)\nuse(names[at + 1 :])\n",
     ),
+    "files that are called those of a test": (
+        "import os\nimport torch\ntorch.manual_seed(0)\ntest_names = os.listdir('d')\nclass Data:\n"
+        "    def __init__(self, names):\n        self.names = names\n"
+        "    def __getitem__(self, i):\n        return load(self.names[i])\nscore(Data(test_names))\n",
+        "import os\nimport torch\ntorch.manual_seed(0)\nnames = os.listdir('d')\nclass Data:\n"
+        "    def __init__(self, names):\n        self.names = names\n"
+        "    def __getitem__(self, i):\n        return load(self.names[i])\nfit(Data(names))\n",
+    ),
+    "an estimator that nothing fits": (
+        "from sklearn.manifold import TSNE\ntsne = TSNE(n_components=3)\nuse(rows)\n",
+        "from sklearn.manifold import TSNE\ntsne = TSNE(n_components=3)\nuse(tsne.fit_transform(rows))\n",
+    ),
     "a message of an error": (
         LISTED + "if not names:\n    raise OSError(f'none of {names[:20]}')\n",
         LISTED + "if not names:\n    use(names[:20])\n",

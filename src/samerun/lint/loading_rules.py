@@ -79,7 +79,7 @@ def find_unseeded_sklearn(index: SourceIndex) -> Iterator[Hit]:
             continue  # a fixed state would give every epoch the same order
         shuffle_function = name == "sklearn.utils.shuffle"
         state = keyword_value(call, "random_state")
-        if _is_given_state_later(index, call):
+        if _needs_no_state(index, call):
             continue
         if (shuffled or plain or shuffle_function) and (state is None or is_constant(state, None)):
             edits = (
@@ -88,13 +88,18 @@ def find_unseeded_sklearn(index: SourceIndex) -> Iterator[Hit]:
             yield Hit(call, f"{last} draws from NumPy's generator, which this file does not seed", tuple(edits))
 
 
-def _is_given_state_later(index: SourceIndex, call: ast.Call) -> bool:
-    """Whether `random_state` is stored in what the call makes, given to its `set_params`, or among what is searched."""
+def _needs_no_state(index: SourceIndex, call: ast.Call) -> bool:
+    """Whether `random_state` is stored in what the call makes, given to its `set_params`, or among what is searched.
+
+    What nothing reads needs none.
+    """
     for one in index.nodes[ast.Dict]:
         if any(isinstance(key, ast.Constant) and str(key.value).endswith("random_state") for key in one.keys):  # type: ignore[attr-defined]
             return True
     parent = index.parents.get(call)
     target = parent.targets[0] if isinstance(parent, ast.Assign) else None
+    if isinstance(target, ast.Name) and target.id not in index.name_loads:
+        return True
     return isinstance(target, ast.Name) and any(
         isinstance(one, ast.Attribute) and one.attr in ("random_state", "set_params")
         and isinstance(one.value, ast.Name) and one.value.id == target.id

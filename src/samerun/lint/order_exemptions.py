@@ -255,8 +255,10 @@ EVALUATED = re.compile("(?:val|valid|validation|eval|test|testing|pred|predict|i
 
 
 def is_only_evaluated(index: SourceIndex, node: ast.AST) -> bool:
-    """Whether a node stands where a split is said to be one that is only scored: `if split == "val"`."""
-    values = _equalities(index, node).values()
+    """Whether a node stands where a split is said to be one that is only scored: `if split == "val"`, `test_rows =`."""
+    statement = index.statement_of(node)
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    values = [*_equalities(index, node).values(), *(last_identifier(one).partition("_")[0] for one in targets)]
     return any(isinstance(one, str) and EVALUATED.fullmatch(one) for one in values)
 
 
