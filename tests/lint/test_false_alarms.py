@@ -508,6 +508,11 @@ HARMLESS_AND_TWIN = {
         "from sklearn.manifold import TSNE\ntsne = TSNE(n_components=3)\nuse(rows)\n",
         "from sklearn.manifold import TSNE\ntsne = TSNE(n_components=3)\nuse(tsne.fit_transform(rows))\n",
     ),
+    "a batch by its number, where nothing seeds": (
+        "import os\nnames = os.listdir('d')\ndef batch(i, size=8):\n"
+        "    return load(names[i * size : i * size + size])\n",
+        LISTED + "def batch(i, size=8):\n    return load(names[i * size : i * size + size])\n",
+    ),
     "a message of an error": (
         LISTED + "if not names:\n    raise OSError(f'none of {names[:20]}')\n",
         LISTED + "if not names:\n    use(names[:20])\n",

@@ -257,6 +257,9 @@ SHOWN_BY: dict[str, tuple[str, ...]] = {
 """The variations under which a cause of a kind shows; others show on a rerun."""
 
 
+RESUME_HINT = "To be interrupted, the program must keep its checkpoints in the folder in SAMERUN_CHECKPOINTS."
+
+
 def confirm_findings(report: LintReport, words: list[str], quiet: bool) -> LintReport:
     """Run the script under the variations that would show the findings, and say of each what came of it.
 
@@ -267,12 +270,16 @@ def confirm_findings(report: LintReport, words: list[str], quiet: bool) -> LintR
         return report
     tried = {name for one in report.findings for name in SHOWN_BY.get(one.cause, ("rerun",))}
     checked = _check_all_hazards(words, sorted({"rerun", *tried} - {"resume"}), quiet)
-    resumed = checked
+    resumed, reason = checked, ""
     if "resume" in tried:
         try:
             resumed = _check_all_hazards(words, ["resume"], quiet)
+            outcomes = (one for one in resumed.variations if one.name == "resume" and one.outcome == "skipped")
+            reason = next((one.detail for one in outcomes), "")
         except SamerunError as error:  # it may resume in a way of its own; the other findings were tried
-            echo_escaped(f"samerun: What concerns resuming is untested: {error}", err=True)
+            reason = error.message
+    if reason:
+        echo_escaped(f"samerun: Resuming was not tested: {reason.rstrip('.')}. {RESUME_HINT}", err=True)
     judged = (
         replace(one, confirmed=judge_finding(one, resumed if SHOWN_BY.get(one.cause) == ("resume",) else checked))
         for one in report.findings

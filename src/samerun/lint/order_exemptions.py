@@ -175,6 +175,13 @@ def takes_no_part(index: SourceIndex, subscript: ast.Subscript, where: ast.Slice
     return _is_one_of_all_parts(index, subscript, where) or _is_behind_header(index, subscript, where)
 
 
+def is_batch(index: SourceIndex, where: ast.Slice) -> bool:
+    """Whether a slice is one of many by its number, which a parameter gives: `names[i * size : (i + 1) * size]`."""
+    lower, upper = (_names_in(one) if one is not None else [] for one in (where.lower, where.upper))
+    shared = {one.id for one in lower} & {one.id for one in upper}
+    return any(isinstance(bound, ast.arg) for one in lower if one.id in shared for bound in index.bindings_of(one))
+
+
 def _is_trimmed(index: SourceIndex, where: ast.Slice) -> bool:
     """Whether a slice cuts an array to what a loop, which counts, has filled of it."""
     names = _names_in(where.upper) if where.lower is None and where.upper is not None else []

@@ -17,7 +17,7 @@ from samerun.lint.seeding import (
     NUMPY_GENERATORS,
     calls_unknown_seeding,
     is_fallback,
-    is_never_called,
+    is_left_over,
     is_program,
     reads_hash_seed,
 )
@@ -147,7 +147,7 @@ def find_late_hash_seeds(index: SourceIndex) -> Iterator[Hit]:
             key = target.slice if environment else None  # type: ignore[attr-defined]
         if is_constant(key, "PYTHONHASHSEED"):
             assert isinstance(node, (ast.Assign, ast.Call))
-            if is_program(index) and is_never_called(index, node):
+            if is_left_over(index, node):
                 continue
             yield Hit(node, "Python reads PYTHONHASHSEED when it starts: in this process it has no effect any more")
 

@@ -39,7 +39,7 @@ def seeds_draws(index: SourceIndex) -> bool:
     """Whether the text seeds what draws in it: a generator, a split, an estimator, or everything by another module."""
     makers = [
         one for one in index.calls_of(*NUMPY_GENERATORS, "random.Random", *GLOBAL_SEEDS)
-        if not is_program(index) or not is_never_called(index, one)
+        if not is_left_over(index, one)
     ]  # fmt: skip
     return (
         any(one.args and seeds_repeatably(index, one) for one in makers)
@@ -69,6 +69,11 @@ def is_never_called(index: SourceIndex, node: ast.AST, depth: int = 3) -> bool:
     if any(isinstance(one, ast.Attribute) and one.attr == name for one in index.nodes[ast.Attribute]):
         return False
     return all(is_never_called(index, one, depth - 1) for one in index.name_loads.get(name, ()))
+
+
+def is_left_over(index: SourceIndex, node: ast.AST) -> bool:
+    """Whether a node stands in a function that is never called, of a text that nothing imports."""
+    return (index.is_notebook or is_program(index)) and is_never_called(index, node)
 
 
 def calls_unknown_seeding(index: SourceIndex) -> bool:

@@ -15,6 +15,7 @@ from samerun.lint.call_arguments import is_constant, keyword_value, parameter_fo
 from samerun.lint.order_exemptions import (
     SORTING,
     enumerated_names,
+    is_batch,
     is_counter,
     is_dictionary,
     is_excluded,
@@ -222,6 +223,8 @@ class OrderFlow:
         if isinstance(where, ast.Slice):
             if takes_no_part(self.index, subscript, where):
                 self._push(subscript, kind)
+            elif is_batch(self.index, where):
+                return self._use(subscript, f"{SAMPLES} a batch", drawn=True)
             elif not is_only_shown(self.index, subscript):
                 return self._use(subscript, "decides which elements the slice has")
             return None
