@@ -64,7 +64,8 @@ def _is_behind_training(index: SourceIndex, call: ast.Call) -> bool:
         return False
     loops = (*index.nodes[ast.For], *index.nodes[ast.While])
     return any(
-        one.lineno < call.lineno and index.parents[one] in around and index.function_of(one) is function
+        isinstance(one, (ast.For, ast.While)) and one.lineno < call.lineno
+        and index.parents[one] in around and index.function_of(one) is function
         and any(isinstance(part, ast.Call) and last_identifier(part.func) == "backward" for part in ast.walk(one))
         for one in loops
     )  # fmt: skip
