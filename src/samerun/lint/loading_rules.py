@@ -93,9 +93,12 @@ def _needs_no_state(index: SourceIndex, call: ast.Call) -> bool:
 
     What nothing reads needs none.
     """
-    for one in index.nodes[ast.Dict]:
-        if any(isinstance(key, ast.Constant) and str(key.value).endswith("random_state") for key in one.keys):  # type: ignore[attr-defined]
-            return True
+    splits = SKLEARN_SHUFFLED | {"train_test_split", "shuffle", "resample", "RandomizedSearchCV"}
+    searched = (key for one in index.nodes[ast.Dict] for key in one.keys)  # type: ignore[attr-defined]
+    if last_identifier(call.func) not in splits and any(
+        isinstance(key, ast.Constant) and str(key.value).endswith("random_state") for key in searched
+    ):
+        return True
     parent = index.parents.get(call)
     target = parent.targets[0] if isinstance(parent, ast.Assign) else None
     if isinstance(target, ast.Name) and target.id not in index.name_loads:
