@@ -46,6 +46,42 @@ def test_an_experiment_proves_or_drops(confirmed: dict[str, str]) -> None:
     assert confirmed == {"SR122": "proven", "SR121": "dropped"}
 
 
+RESUMED = """
+import os
+
+import torch
+
+path = os.path.join(os.environ.get("SAMERUN_CHECKPOINTS", "."), "a.pt")
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.5))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+start = 0
+if os.path.exists(path):
+    saved = torch.load(path)
+    model.load_state_dict(saved["model"])
+    optimizer.load_state_dict(saved["optimizer"])
+    start = saved["epoch"]
+for epoch in range(start, 4):
+    optimizer.zero_grad()
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch + 1}, path)
+print(model[0].weight.sum().item())
+"""
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    ("folder", "said"), [('os.environ.get("SAMERUN_CHECKPOINTS", ".")', "proven"), ('"."', "untested")]
+)
+def test_an_interruption_proves_what_concerns_resuming(tmp_path: Path, folder: str, said: str) -> None:
+    """Where the program keeps its checkpoints elsewhere, it is untested, and the reason is told."""
+    (tmp_path / "train.py").write_text(RESUMED.replace('os.environ.get("SAMERUN_CHECKPOINTS", ".")', folder))
+    done = samerun(["lint", "--confirm", "train.py", "--quiet", "--json", "-"], tmp_path)
+    assert [one["confirmed"] for one in json.loads(done.stdout)["findings"]] == [said], done.stderr
+    assert ("SAMERUN_CHECKPOINTS" in done.stderr) == (said == "untested")
+
+
 FINDING = LintFinding(file="train.py", line=4, column=1, end_line=5, end_column=2, code="SR121", name="listing",
                       message="", cause="listing-order", fix="", fixable=True)  # fmt: skip
 
@@ -65,6 +101,16 @@ FINDING = LintFinding(file="train.py", line=4, column=1, end_line=5, end_column=
 def test_what_a_check_says_of_a_finding(cause: FoundCause | None, outcome: str, said: str) -> None:
     outcomes = (Outcome("listing_order", outcome, ""), Outcome("rerun", "same", ""))  # type: ignore[arg-type]
     assert judge_finding(FINDING, CheckReport("different", (), outcomes, cause=cause)) == said
+
+
+def test_a_cause_may_stand_in_what_the_finding_calls(tmp_path: Path) -> None:
+    """A model that is made before the seed draws in its constructor."""
+    (tmp_path / "train.py").write_text("class Net:\n    def __init__(self):\n        draw()\n\n\nnet = Net()\n")
+    finding = replace(FINDING, file=str(tmp_path / "train.py"), line=6, end_line=6, cause="unseeded-torch")
+    outcomes = (Outcome("rerun", "different", ""),)
+    for line, said in ((3, "proven"), (5, "untested")):
+        cause = FoundCause("unseeded-torch", str(tmp_path / "train.py"), line, (), True)
+        assert judge_finding(finding, CheckReport("different", (), outcomes, cause=cause)) == said
 
 
 def test_every_rule_can_be_shown_by_variations_that_there_are() -> None:

@@ -412,6 +412,136 @@ HARMLESS_AND_TWIN = {
         "import numpy as np\ndef rows():\n    return np.random.default_rng().normal(size=3)\n"
         "def test_epoch(model):\n    model(rows())\n",
     ),
+    "a list of another branch": (
+        "import os\nimport torch\ntorch.manual_seed(0)\nclass Data:\n    def __init__(self, split, count):\n"
+        "        self.split, self.names = split, []\n        if self.split == 'test':\n"
+        "            self.names = os.listdir('d')\n        if count and self.split == 'train':\n"
+        "            self.names = self.names[:count]\n",
+        "import os\nimport torch\ntorch.manual_seed(0)\nclass Data:\n    def __init__(self, split, count):\n"
+        "        self.split, self.names = split, []\n        if self.split == 'train':\n"
+        "            self.names = os.listdir('d')\n        if count and self.split == 'train':\n"
+        "            self.names = self.names[:count]\n",
+    ),
+    "samples that are only scored": (
+        "import os\nimport torch\ntorch.manual_seed(0)\nclass Data:\n    def __init__(self, split):\n"
+        "        if split == 'val':\n            self.names = os.listdir('d')\n"
+        "    def __getitem__(self, i):\n        return load(self.names[i])\n",
+        "import os\nimport torch\ntorch.manual_seed(0)\nclass Data:\n    def __init__(self, split):\n"
+        "        if split == 'train':\n            self.names = os.listdir('d')\n"
+        "    def __getitem__(self, i):\n        return load(self.names[i])\n",
+    ),
+    "images of a test": (
+        "import os\nimport torch\ntorch.manual_seed(0)\nclass CellsTest:\n    def __init__(self):\n"
+        "        self.names = os.listdir('d')\n    def __getitem__(self, i):\n        return load(self.names[i])\n",
+        "import os\nimport torch\ntorch.manual_seed(0)\nclass CellsTraining:\n    def __init__(self):\n"
+        "        self.names = os.listdir('d')\n    def __getitem__(self, i):\n        return load(self.names[i])\n",
+    ),
+    "a parameter that is shuffled without a seed": (
+        "import os\nimport numpy as np\ndef split(rows):\n    order = np.arange(len(rows))\n"
+        "    np.random.shuffle(order)\n    rows = rows[order]\n    return rows[:80]\nuse(split(os.listdir('d')))\n",
+        "import os\nimport numpy as np\ndef split(rows):\n    order = np.arange(len(rows))\n"
+        "    np.random.shuffle(order)\n    return rows[:80]\nuse(split(os.listdir('d')))\n",
+    ),
+    "a function that only one left over calls": (
+        "from sklearn.ensemble import ExtraTreesClassifier\ndef choose(x):\n    return ExtraTreesClassifier().fit(x)\n"
+        "def old(x):\n    return choose(x)\nif __name__ == '__main__':\n    run()\n",
+        "from sklearn.ensemble import ExtraTreesClassifier\ndef choose(x):\n    return ExtraTreesClassifier().fit(x)\n"
+        "def main(x):\n    return choose(x)\nif __name__ == '__main__':\n    main(rows)\n",
+    ),
+    "what is saved when the training has ended": (
+        "import torch\nblock = torch.nn.Dropout(0.1)\noptimizer.load_state_dict(torch.load('resume')['o'])\n"
+        "for epoch in range(9):\n    block(1).backward()\n"
+        "    torch.save({'o': optimizer.state_dict()}, 'a')  # noqa: SR151\n"
+        "torch.save({'o': optimizer.state_dict()}, 'last')\n",
+        "import torch\nblock = torch.nn.Dropout(0.1)\noptimizer.load_state_dict(torch.load('resume')['o'])\n"
+        "for epoch in range(9):\n    block(1).backward()\n"
+        "    torch.save({'o': optimizer.state_dict()}, 'a')\n"
+        "torch.save({'o': optimizer.state_dict()}, 'last')\n",
+    ),
+    "what is saved when an epoch has ended": (
+        "import torch\nblock = torch.nn.Dropout(0.1)\noptimizer.load_state_dict(torch.load('resume')['o'])\n"
+        "def train(rows):\n    for row in rows:\n        block(row).backward()\n"
+        "    torch.save({'o': optimizer.state_dict()}, 'last')\n"
+        "    torch.save({'o': optimizer.state_dict()}, 'a')  # noqa: SR151\n"
+        "for row in rows:\n    torch.save({'o': optimizer.state_dict()}, 'a')  # noqa: SR151\ntrain(rows)\n",
+        "import torch\nblock = torch.nn.Dropout(0.1)\noptimizer.load_state_dict(torch.load('resume')['o'])\n"
+        "def train(rows):\n    for row in rows:\n        block(row).backward()\n"
+        "    torch.save({'o': optimizer.state_dict()}, 'last')\n"
+        "    torch.save({'o': optimizer.state_dict()}, 'a')  # noqa: SR151\n"
+        "for epoch in range(9):\n    train(rows)\n",
+    ),
+    "the best model beside the last": (
+        "import torch\nblock = torch.nn.Dropout(0.1)\noptimizer.load_state_dict(torch.load('resume')['o'])\n"
+        "for epoch in range(9):\n    torch.save({'o': optimizer.state_dict()}, 'a')  # noqa: SR151\n"
+        "    if loss < best_loss:\n        torch.save({'o': optimizer.state_dict()}, 'best')\n",
+        "import torch\nblock = torch.nn.Dropout(0.1)\noptimizer.load_state_dict(torch.load('resume')['o'])\n"
+        "for epoch in range(9):\n    if loss < best_loss:\n        torch.save({'o': optimizer.state_dict()}, 'best')\n",
+    ),
+    "a budget of time": (
+        "import random\nimport time\nwhile rows:\n    if time.time() < end:\n        row = random.choice(rows)\n"
+        "        model(row).backward()\n",
+        "import random\nimport time\nwhile rows:\n    if time.time() < end:\n        row = random.choice(rows)\n"
+        "    model(row).backward()\n",
+    ),
+    "a function that seeds and that nothing calls": (
+        "import os\nimport torch\ndef fix_everything(seed):\n    os.environ['PYTHONHASHSEED'] = str(seed)\n"
+        "    torch.manual_seed(seed)\nclass Data:\n    def __init__(self):\n        self.names = os.listdir('d')\n"
+        "    def __getitem__(self, i):\n        return load(self.names[i])\nfor row in Data():\n    fit(row)\n",
+        "import os\nimport torch\ndef fix_everything(seed):\n    os.environ['OMP_NUM_THREADS'] = '1'\n"
+        "    torch.manual_seed(seed)\nclass Data:\n    def __init__(self):\n        self.names = os.listdir('d')\n"
+        "    def __getitem__(self, i):\n        return load(self.names[i])\nfix_everything(1)\n"
+        "for row in Data():\n    fit(row)\n",
+    ),
+    "one that is left out by a draw that no seed reaches": (
+        "import os\nimport random\nnames = os.listdir('d')\nat = random.randint(0, 9)\nuse(names[at + 1 :])\n",
+        LISTED + "at = random.randint(0, 9)\nuse(names[at + 1 :])\n",
+    ),
+    "files that are called those of a test": (
+        "import os\nimport torch\ntorch.manual_seed(0)\ntest_names = os.listdir('d')\nclass Data:\n"
+        "    def __init__(self, names):\n        self.names = names\n"
+        "    def __getitem__(self, i):\n        return load(self.names[i])\nscore(Data(test_names))\n",
+        "import os\nimport torch\ntorch.manual_seed(0)\nnames = os.listdir('d')\nclass Data:\n"
+        "    def __init__(self, names):\n        self.names = names\n"
+        "    def __getitem__(self, i):\n        return load(self.names[i])\nfit(Data(names))\n",
+    ),
+    "an estimator that nothing fits": (
+        "from sklearn.manifold import TSNE\ntsne = TSNE(n_components=3)\nuse(rows)\n",
+        "from sklearn.manifold import TSNE\ntsne = TSNE(n_components=3)\nuse(tsne.fit_transform(rows))\n",
+    ),
+    "a batch by its number, where nothing seeds": (
+        "import os\nnames = os.listdir('d')\ndef batch(i, size=8):\n"
+        "    return load(names[i * size : i * size + size])\n",
+        LISTED + "def batch(i, size=8):\n    return load(names[i * size : i * size + size])\n",
+    ),
+    "a message of an error": (
+        LISTED + "if not names:\n    raise OSError(f'none of {names[:20]}')\n",
+        LISTED + "if not names:\n    use(names[:20])\n",
+    ),
+    "the first ones, to look at": (
+        LISTED + "for name in names[0:3]:\n    plot(name)\n",
+        LISTED + "for name in names[0:300]:\n    plot(name)\n",
+    ),
+    "a state among what is searched": (
+        "from sklearn.ensemble import BaggingClassifier\nfrom sklearn.model_selection import GridSearchCV\n"
+        "bag = BaggingClassifier(tree)\nfound = GridSearchCV(bag, {'bag__random_state': [1], 'size': [2, 4]}).fit(x)\n",
+        "from sklearn.ensemble import BaggingClassifier\nfrom sklearn.model_selection import GridSearchCV\n"
+        "bag = BaggingClassifier(tree)\nfound = GridSearchCV(bag, {'size': [2, 4]}).fit(x)\n",
+    ),
+    "a search that no seed was set for": (
+        "import random\nwhile score < best:\n    random.seed()\n    score = attempt(random.random())\n",
+        "import random\nimport torch\ntorch.manual_seed(0)\nwhile score < best:\n    random.seed()\n"
+        "    score = attempt(random.random())\n",
+    ),
+    "a table of names, in any order": (
+        "import pandas as pd\nmarked = set()\nfor line in open('a'):\n    marked.add(line.strip())\n"
+        "table = pd.DataFrame([one.lower() for one in marked])\ntable.to_csv('marked.csv', index=False)\n",
+        "import pandas as pd\nmarked = set()\nfor line in open('a'):\n    marked.add(line.strip())\n"
+        "table = pd.DataFrame([one.lower() for one in marked])\ntable.to_csv('vocabulary.csv', index=False)\n",
+    ),
+    "one call, reported once": (
+        "import torch\nbefore = torch.seed()  # noqa: SR105\ntorch.manual_seed(7)\ntorch.manual_seed(before)\n",
+        "import os\nimport torch\nbefore = os.getpid()\ntorch.manual_seed(7)\ntorch.manual_seed(before)\n",
+    ),
 }  # fmt: skip
 
 

@@ -199,6 +199,35 @@ def test_lost_generators_count_where_a_program_seeds_them() -> None:
     assert "SR151" in lint("a").output
 
 
+def test_a_function_that_seeds_counts_where_something_calls_it() -> None:
+    Path("a").mkdir()
+    Path("a/tools.py").write_text("import torch\n\n\ndef seed_everything(\n    seed\n):\n    torch.manual_seed(seed)\n")
+    Path("a/state.py").write_text("from tools import seed_everything  # seed_everything(1)\n" + RESUMED)
+    assert "SR151" not in lint("a").output
+    Path("a/state.py").write_text("from tools import seed_everything\nseed_everything(1)\n" + RESUMED)
+    assert "SR151" in lint("a").output
+    late = "import os\n\n\ndef make_deterministic(seed):\n    os.environ['PYTHONHASHSEED'] = str(seed)\n"
+    Path("a/unused.py").write_text(late)
+    assert "SR117" not in lint("a").output
+    Path("a/state.py").write_text("from unused import make_deterministic as start\nstart(1)\n")
+    assert "SR117" not in lint("a").output  # nobody seeds any more
+    Path("a/state.py").write_text("import torch, unused\ntorch.manual_seed(1)\nunused.make_deterministic(1)\n")
+    assert "SR117" in lint("a").output
+
+
+def test_a_notebook_seeds_what_it_imports() -> None:
+    Path("a").mkdir()
+    Path("a/state.py").write_text(RESUMED)
+    cells = [{"cell_type": "code", "source": "import torch\ntorch.manual_seed(0)\n"}]
+    Path("a/first.ipynb").write_text(json.dumps({"cells": cells}, indent=1))
+    assert "SR151" not in lint("a").output
+    Path("a/part").mkdir()
+    Path("a/part/train.py").write_text("import torch\ntorch.manual_seed(0)\n")
+    assert "SR151" not in lint("a").output  # another project, beside it
+    Path("a/state.py").rename("a/part/state.py")
+    assert "SR151" in lint("a").output  # by a registry, perhaps
+
+
 def test_a_seed_that_is_put_in_makes_an_order_count() -> None:
     Path("a.py").write_text(
         "import os\nfrom sklearn.model_selection import train_test_split\n"

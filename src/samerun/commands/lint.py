@@ -257,6 +257,9 @@ SHOWN_BY: dict[str, tuple[str, ...]] = {
 """The variations under which a cause of a kind shows; others show on a rerun."""
 
 
+RESUME_HINT = "To be interrupted, the program must keep its checkpoints in the folder in SAMERUN_CHECKPOINTS."
+
+
 def confirm_findings(report: LintReport, words: list[str], quiet: bool) -> LintReport:
     """Run the script under the variations that would show the findings, and say of each what came of it.
 
@@ -266,10 +269,22 @@ def confirm_findings(report: LintReport, words: list[str], quiet: bool) -> LintR
     if not report.findings:
         return report
     tried = {name for one in report.findings for name in SHOWN_BY.get(one.cause, ("rerun",))}
-    checked = _check_all_hazards(words, sorted({"rerun", *tried}), quiet)
-    return replace(
-        report, findings=tuple(replace(one, confirmed=judge_finding(one, checked)) for one in report.findings)
+    checked = _check_all_hazards(words, sorted({"rerun", *tried} - {"resume"}), quiet)
+    resumed, reason = checked, ""
+    if "resume" in tried:
+        try:
+            resumed = _check_all_hazards(words, ["resume"], quiet)
+            outcomes = (one for one in resumed.variations if one.name == "resume" and one.outcome == "skipped")
+            reason = next((one.detail for one in outcomes), "")
+        except SamerunError as error:  # it may resume in a way of its own; the other findings were tried
+            reason = error.message
+    if reason:
+        echo_escaped(f"samerun: Resuming was not tested: {reason.rstrip('.')}. {RESUME_HINT}", err=True)
+    judged = (
+        replace(one, confirmed=judge_finding(one, resumed if SHOWN_BY.get(one.cause) == ("resume",) else checked))
+        for one in report.findings
     )
+    return replace(report, findings=tuple(judged))
 
 
 def judge_finding(finding: LintFinding, checked: CheckReport) -> Literal["proven", "dropped", "untested"]:
@@ -279,11 +294,36 @@ def judge_finding(finding: LintFinding, checked: CheckReport) -> Literal["proven
         causes.append(checked.cause)
     for one in causes:
         here = os.path.realpath(one.file) == os.path.realpath(finding.file)
-        if one.certain and one.kind == finding.cause and here and finding.line <= one.line <= finding.end_line:
+        if (
+            one.certain
+            and one.kind == finding.cause
+            and here
+            and any(one.line in lines for lines in _list_lines(finding))
+        ):
             return "proven"
     outcomes = {one.name: one.outcome for one in checked.variations}
     shown = [outcomes.get(name) for name in SHOWN_BY.get(finding.cause, ("rerun",))]
     return "dropped" if all(one == "same" for one in shown) else "untested"
+
+
+def _list_lines(finding: LintFinding) -> list[range]:
+    """The lines of a finding, and of the class or function of its file that it calls: a model draws in its class."""
+    import ast
+
+    from samerun.base.files import read_regular_file
+    from samerun.base.source_edits import LARGEST_BYTES, decode_python_source
+    from samerun.lint.source_index import SourceIndex
+
+    lines = [range(finding.line, finding.end_line + 1)]
+    try:
+        index = SourceIndex(decode_python_source(read_regular_file(finding.file, LARGEST_BYTES)).text)
+    except (OSError, SyntaxError, ValueError):
+        return lines
+    for call in index.calls:
+        if call.lineno == finding.line and isinstance(call.func, ast.Name):
+            bound = (one for one in index.bindings_of(call.func) if isinstance(one, (ast.ClassDef, ast.FunctionDef)))
+            lines += [range(one.lineno, (one.end_lineno or one.lineno) + 1) for one in bound]
+    return lines
 
 
 def _check_all_hazards(words: list[str], variations: list[str], quiet: bool) -> CheckReport:
@@ -291,6 +331,7 @@ def _check_all_hazards(words: list[str], variations: list[str], quiet: bool) -> 
     from samerun.base.guard import kill_marked_processes_on_death
     from samerun.base.target import resolve_target
     from samerun.base.work_folder import temporary_work_folder
+    from samerun.check.execution.interruption import parse_interruptions
     from samerun.check.execution.runner import Runner
     from samerun.check.plan import Plan
     from samerun.check.search.findings import SamerunRunPlan, search_and_report_all_findings
@@ -310,7 +351,9 @@ def _check_all_hazards(words: list[str], variations: list[str], quiet: bool) -> 
         progress = stack.enter_context(RunProgress(quiet))
         runner = stack.enter_context(closing(Runner(folder, None, progress)))
         chosen: tuple[Any, ...] = parse_vary_option(",".join(variations))
-        report = search_and_report_all_findings(Search(runner, plan, chosen, environment), [], held)
+        interruptions = parse_interruptions(None, None, None) if "resume" in variations else ()
+        search = Search(runner, plan, chosen, environment, interruptions=interruptions)
+        report = search_and_report_all_findings(search, [], held)
         progress.clear()
         return report
 

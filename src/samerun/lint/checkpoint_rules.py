@@ -55,11 +55,34 @@ def _is_optimizer_state(saved: ast.Dict) -> bool:
     )  # fmt: skip
 
 
+def _is_behind_training(index: SourceIndex, call: ast.Call) -> bool:
+    """Whether a call stands behind the loop that trains, in the same function, and in no loop itself."""
+    function = index.function_of(call)
+    callers = index.calls_of_function(function) if function is not None else []
+    around = list(index.ancestors(call))
+    if any(isinstance(one, (ast.For, ast.While)) for where in (call, *callers) for one in index.ancestors(where)):
+        return False
+    loops = (*index.nodes[ast.For], *index.nodes[ast.While])
+    return any(
+        isinstance(one, (ast.For, ast.While)) and one.lineno < call.lineno
+        and index.parents[one] in around and index.function_of(one) is function
+        and any(isinstance(part, ast.Call) and last_identifier(part.func) == "backward" for part in ast.walk(one))
+        for one in loops
+    )  # fmt: skip
+
+
+def _is_of_best(index: SourceIndex, call: ast.Call) -> bool:
+    """Whether a call saves the best model so far."""
+    return any(BEST.search(ast.unparse(test)) for test in index.enclosing_tests(call))
+
+
 def find_saves_without_generators(index: SourceIndex) -> Iterator[Hit]:
     if not index.is_seeded:
         return  # no two runs draw the same, resumed or not
     elsewhere = any(index.calls_by_last_name.get(one) for one in ("get_rng_state", "get_rng_state_all", "getstate"))
-    for call, saved in _checkpoints(index):
+    every = list(_checkpoints(index))
+    during = [one for one in every if not _is_behind_training(index, one[0])] or every
+    for call, saved in [one for one in during if not _is_of_best(index, one[0])] or during:
         said = _text_of_checkpoint(index, call, saved)
         if not RNG_WORDS.search(said):
             if not elsewhere and _draws_while_training(index):
@@ -117,8 +140,8 @@ def find_checkpoints_without_scheduler(index: SourceIndex) -> Iterator[Hit]:
     if not made or any(keyword_value(one, "last_epoch") is not None for one in made) or _places_schedule(index):
         return
     for call, saved in _checkpoints(index):
-        if any(BEST.search(ast.unparse(test)) for test in index.enclosing_tests(call)):
-            continue  # of the best model, whose weights are taken up again
+        if _is_of_best(index, call):
+            continue  # its weights are taken up again
         if not re.search("sched|lr", _text_of_checkpoint(index, call, saved).lower()):
             yield Hit(call, "the learning rate's schedule is not saved: a resumed run begins it anew")
 

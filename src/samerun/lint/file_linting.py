@@ -133,7 +133,8 @@ def lint_text(text: str, file: str, rules: Iterable[Rule], *, is_seeded: bool = 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of escape sequences in the user's strings
-            index = SourceIndex(text, is_seeded=is_seeded, stem=Path(file).stem)
+            path = Path(file)
+            index = SourceIndex(text, is_seeded=is_seeded, stem=path.stem, is_notebook=path.suffix == ".ipynb")
         hits = [(rule, hit) for rule in rules for hit in rule.find(index) if not is_in_test(index, hit.node)]
     except SyntaxError as error:
         where = f"line {error.lineno}: " if error.lineno else ""

@@ -18,6 +18,7 @@ from samerun.lint.seeding import (
     calls_unknown_seeding,
     is_fallback,
     is_program,
+    seeds_draws,
     seeds_repeatably,
 )
 from samerun.lint.source_index import SourceIndex
@@ -239,6 +240,7 @@ def _only_names_something(index: SourceIndex, call: ast.Call) -> bool:
 def find_entropy_reseeds(index: SourceIndex) -> Iterator[Hit]:
     if not index.is_seeded:
         return  # no seed was set before that could be lost
+    alone = (index.is_notebook or is_program(index)) and not seeds_draws(index)
     kinds = {"random.seed": "unseeded-python", "numpy.random.seed": "unseeded-numpy-global"}
     for call in index.calls_of(
         "random.seed", "numpy.random.seed", "torch.seed", "torch.cuda.seed", "torch.cuda.seed_all"
@@ -251,6 +253,8 @@ def find_entropy_reseeds(index: SourceIndex) -> Iterator[Hit]:
             continue
         if (call.args and not is_constant(call.args[0], None)) or call.keywords or _is_seeded_next(index, call, name):
             continue
+        if alone and name in kinds:
+            continue  # it begins as it would have without; torch.seed() is written for a seed
         edits = make_first_seed_edits(index.tree, call) if name in kinds else []
         yield Hit(call, f"{name}() takes a seed from the operating system", tuple(edits), kinds.get(name, ""))
     for call in index.calls_by_last_name.get("seed", ()):

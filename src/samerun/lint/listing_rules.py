@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from samerun.base.source_edits import last_identifier, make_sorted_listing_edits
-from samerun.lint.order_exemptions import changes_result, numbers_classes
+from samerun.lint.order_exemptions import changes_result, is_only_evaluated, numbers_classes
 from samerun.lint.rule import Hit, Rule
 from samerun.lint.seeding import seeds_draws
 from samerun.lint.source_index import SourceIndex
@@ -23,6 +23,8 @@ def find_unsorted_listings(index: SourceIndex) -> Iterator[Hit]:
         use = OrderFlow(index, files=False).find_use(call, "seq")
         if use is None or (use.effect == NUMBERS and not numbers_classes(index, use.node)):
             continue
+        if use.samples and is_only_evaluated(index, call):
+            continue
         if changes_result(index, use.node) and (seeds_draws(index) or not use.drawn):
             yield _make_listing_hit(index, call, name, use)
 
@@ -31,7 +33,9 @@ def find_sample_orders(index: SourceIndex) -> Iterator[Hit]:
     """Listings whose order counts only beside draws that another file seeds, if any does."""
     for call, name in _list_listings(index) if index.is_seeded and not seeds_draws(index) else ():
         use = OrderFlow(index, files=False).find_use(call, "seq")
-        if use is not None and use.drawn and changes_result(index, use.node):
+        if use is None or (use.samples and is_only_evaluated(index, call)):
+            continue
+        if use.drawn and changes_result(index, use.node):
             yield _make_listing_hit(index, call, name, use)
 
 

@@ -11,8 +11,8 @@ from samerun.lint.call_arguments import has_star, is_constant, keyword_value
 from samerun.lint.order_exemptions import trains
 from samerun.lint.random_draws import drawn_generator
 from samerun.lint.rule import Hit, Rule
-from samerun.lint.seeding import calls_unknown_seeding, is_fallback, is_program
-from samerun.lint.source_index import FUNCTIONS, Function, SourceIndex
+from samerun.lint.seeding import calls_unknown_seeding, is_fallback, is_never_called, is_program
+from samerun.lint.source_index import Function, SourceIndex
 from samerun.lint.value_origins import find_origins
 
 
@@ -32,7 +32,7 @@ def find_unseeded_splits(index: SourceIndex) -> Iterator[Hit]:
         return  # a module of data, which may be tried out
     for call in index.calls_of("torch.utils.data.random_split"):
         given = has_star(call) or len(call.args) > 2 or keyword_value(call, "generator") is not None
-        if is_program(index) and not given and not _is_never_called(index, call):
+        if is_program(index) and not given and not is_never_called(index, call):
             torch = _local_name(index, "torch")
             made = f"generator={torch}.Generator().manual_seed(0)"
             edits = tuple(make_insert_argument_edits(call, made)) if torch else ()
@@ -70,7 +70,7 @@ def find_unseeded_sklearn(index: SourceIndex) -> Iterator[Hit]:
             continue
         if not program and index.function_of(call) is not None:
             continue  # in a library, whose users seed NumPy
-        if _is_never_called(index, call):
+        if is_never_called(index, call):
             continue
         shuffled = last in SKLEARN_SHUFFLED and is_constant(keyword_value(call, "shuffle"), True)
         plain = last in SKLEARN_ALWAYS and not is_constant(keyword_value(call, "shuffle"), False)
@@ -79,7 +79,7 @@ def find_unseeded_sklearn(index: SourceIndex) -> Iterator[Hit]:
             continue  # a fixed state would give every epoch the same order
         shuffle_function = name == "sklearn.utils.shuffle"
         state = keyword_value(call, "random_state")
-        if _is_given_state_later(index, call):
+        if _needs_no_state(index, call):
             continue
         if (shuffled or plain or shuffle_function) and (state is None or is_constant(state, None)):
             edits = (
@@ -88,17 +88,21 @@ def find_unseeded_sklearn(index: SourceIndex) -> Iterator[Hit]:
             yield Hit(call, f"{last} draws from NumPy's generator, which this file does not seed", tuple(edits))
 
 
-def _is_never_called(index: SourceIndex, node: ast.AST) -> bool:
-    """Whether a node stands in a function that nothing in the text mentions: left over, or for others."""
-    outermost = [one for one in index.ancestors(node) if isinstance(one, FUNCTIONS)][-1:]
-    named = index.name_loads.keys() | {one.attr for one in index.nodes[ast.Attribute]}  # type: ignore[attr-defined]
-    return bool(outermost) and outermost[0].name not in named and not outermost[0].decorator_list
+def _needs_no_state(index: SourceIndex, call: ast.Call) -> bool:
+    """Whether `random_state` is stored in what the call makes, given to its `set_params`, or among what is searched.
 
-
-def _is_given_state_later(index: SourceIndex, call: ast.Call) -> bool:
-    """Whether `random_state` is stored in what the call makes, or given to its `set_params`."""
+    What nothing reads needs none.
+    """
+    splits = SKLEARN_SHUFFLED | {"train_test_split", "shuffle", "resample", "RandomizedSearchCV"}
+    searched = (key for one in index.nodes[ast.Dict] for key in one.keys)  # type: ignore[attr-defined]
+    if last_identifier(call.func) not in splits and any(
+        isinstance(key, ast.Constant) and str(key.value).endswith("random_state") for key in searched
+    ):
+        return True
     parent = index.parents.get(call)
     target = parent.targets[0] if isinstance(parent, ast.Assign) else None
+    if isinstance(target, ast.Name) and target.id not in index.name_loads:
+        return True
     return isinstance(target, ast.Name) and any(
         isinstance(one, ast.Attribute) and one.attr in ("random_state", "set_params")
         and isinstance(one.value, ast.Name) and one.value.id == target.id

@@ -36,7 +36,8 @@ def changes_result(index: SourceIndex, node: ast.AST) -> bool:
     """
     calls = [node] if isinstance(node, ast.Call) else []
     if isinstance(node, ast.Subscript):
-        calls = [one for one in ast.walk(node.slice) if isinstance(one, ast.Call)]
+        values = [node.slice, *(value for name in _names_in(node.slice) for value in index.values_assigned_to(name))]
+        calls = [one for value in values for one in ast.walk(value) if isinstance(one, ast.Call)]
     unseeded = any(_draws_unseeded(index, one) for one in calls)
     return not unseeded and not is_for_display(index, node) and not _is_inspection(index, node)
 
@@ -44,7 +45,7 @@ def changes_result(index: SourceIndex, node: ast.AST) -> bool:
 INSPECTION = re.compile(
     r"(?:^|_)(?:check|verify|inspect|sanity|explore|speed\w*|bench\w*|timing|summari[sz]e|summary|stats?|statistics)(?:_|$)"
 )
-STANDS_ALONE = re.compile("Infer|Predict|Demo")
+STANDS_ALONE = re.compile("Infer|Predict|Demo|Test(?![a-z])")
 
 
 def _is_inspection(index: SourceIndex, node: ast.AST) -> bool:
@@ -96,8 +97,9 @@ def numbers_classes(index: SourceIndex, node: ast.AST) -> bool:
 
 def is_vocabulary(index: SourceIndex, write: ast.AST) -> bool:
     """Whether a call writes a file whose lines are numbers for its readers, by the names around it."""
-    statements = [write, *(one for one in index.ancestors(write) if isinstance(one, ast.With))]
-    texts = [ast.unparse(one.items[0]) if isinstance(one, ast.With) else ast.unparse(one) for one in statements]
+    named = [write.func, *write.args] if isinstance(write, ast.Call) else [write]  # index=False says nothing
+    named += [one.items[0].context_expr for one in index.ancestors(write) if isinstance(one, ast.With)]
+    texts = [ast.unparse(one) for one in named]
     return any(VOCABULARY.search(text.lower()) for text in texts)
 
 
@@ -166,10 +168,18 @@ def takes_no_part(index: SourceIndex, subscript: ast.Subscript, where: ast.Slice
     if where.lower is None and where.upper is None and where.step is None:
         return True
     rest = is_constant(where.lower, 1) and where.upper is None and where.step is None  # beside rows[0]
-    few = where.upper.value if isinstance(where.upper, ast.Constant) and where.lower is None else None
+    begins = where.lower is None or is_constant(where.lower, 0)
+    few = where.upper.value if isinstance(where.upper, ast.Constant) and begins else None
     if rest or (isinstance(few, int) and 0 < few <= FEWEST) or _is_trimmed(index, where):
         return True
     return _is_one_of_all_parts(index, subscript, where) or _is_behind_header(index, subscript, where)
+
+
+def is_batch(index: SourceIndex, where: ast.Slice) -> bool:
+    """Whether a slice is one of many by its number, which a parameter gives: `names[i * size : (i + 1) * size]`."""
+    lower, upper = (_names_in(one) if one is not None else [] for one in (where.lower, where.upper))
+    shared = {one.id for one in lower} & {one.id for one in upper}
+    return any(isinstance(bound, ast.arg) for one in lower if one.id in shared for bound in index.bindings_of(one))
 
 
 def _is_trimmed(index: SourceIndex, where: ast.Slice) -> bool:
@@ -197,8 +207,10 @@ def is_only_shown(index: SourceIndex, node: ast.AST) -> bool:
         return True
     if isinstance(parent, ast.Call) and last_identifier(parent.func) in ("enumerate", "sorted", "zip"):
         parent = index.parents.get(parent)
-    calls = [one for one in index.ancestors(node) if isinstance(one, ast.Call)]
-    return (isinstance(parent, ast.For) and _only_shows(parent.body)) or any(_shows(one) for one in calls)
+    shown = any(
+        isinstance(one, ast.Raise) or (isinstance(one, ast.Call) and _shows(one)) for one in index.ancestors(node)
+    )
+    return shown or (isinstance(parent, ast.For) and _only_shows(parent.body))
 
 
 def _shows(call: ast.Call) -> bool:
@@ -238,6 +250,41 @@ def is_made_outside(index: SourceIndex, target: ast.expr, loop: ast.AST) -> bool
         return False
     bound = index.bindings_of(target)
     return bool(bound) and not any(index.is_inside(one, loop) for one in bound)
+
+
+def is_excluded(index: SourceIndex, a: ast.AST, b: ast.AST) -> bool:
+    """Whether two nodes stand under conditions that exclude each other: `split == "train"`, and `split == "test"`."""
+    asked = _equalities(index, a)
+    return bool(asked) and any(asked.get(key, value) != value for key, value in _equalities(index, b).items())
+
+
+EVALUATED = re.compile("(?:val|valid|validation|eval|test|testing|pred|predict|inference|infer)", re.IGNORECASE)
+
+
+def is_only_evaluated(index: SourceIndex, node: ast.AST) -> bool:
+    """Whether a node stands where a split is said to be one that is only scored: `if split == "val"`, `test_rows =`."""
+    statement = index.statement_of(node)
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    values = [*_equalities(index, node).values(), *(last_identifier(one).partition("_")[0] for one in targets)]
+    return any(isinstance(one, str) and EVALUATED.fullmatch(one) for one in values)
+
+
+def _equalities(index: SourceIndex, node: ast.AST) -> dict[str, object]:
+    """What the conditions around a node say that expressions are equal to."""
+    found: dict[str, object] = {}
+    child = node
+    for one in index.ancestors(node):
+        if isinstance(one, ast.If) and child in one.body:
+            parts = (
+                one.test.values if isinstance(one.test, ast.BoolOp) and isinstance(one.test.op, ast.And) else [one.test]
+            )
+            for part in parts:
+                if isinstance(part, ast.Compare) and len(part.ops) == 1 and isinstance(part.ops[0], ast.Eq):
+                    value = part.comparators[0]
+                    if isinstance(value, ast.Constant):
+                        found[ast.unparse(part.left)] = value.value
+        child = one
+    return found
 
 
 def is_sorted_here(index: SourceIndex, node: ast.AST) -> bool:

@@ -24,6 +24,7 @@ SEEDS = re.compile(
     re.MULTILINE,
 )
 """Calls that seed torch's global generator, by their names, and libraries that seed it by themselves."""
+SEEDING_FUNCTION = re.compile(rb"^def (\w*(?:seed|determin|reproduc)\w*)", re.MULTILINE | re.IGNORECASE)
 IMPORT = re.compile(
     rb"^[ \t\"]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|[^#\n]*)|import[ \t]+([\w., \t]+))", re.MULTILINE
 )
@@ -42,14 +43,19 @@ def find_unseeded_files(paths: Iterable[str], files: Sequence[str]) -> set[str]:
 
 
 def _read(file: str) -> bytes:
+    """The text of a file, without its comments: what is commented out seeds nothing."""
     try:
-        return read_regular_file(file, LARGEST_BYTES)
+        text = read_regular_file(file, LARGEST_BYTES)
     except OSError:
         return b""
+    return re.sub(rb"#[^\n]*", b"", text) if file.endswith(".py") else text
 
 
 def _find_unseeded_in_project(texts: Mapping[str, bytes], folder: str) -> set[str]:
-    seeding = {file for file, text in texts.items() if SEEDS.search(text)}
+    unused = _find_unused_seeding(texts)
+    used = {file: _without_functions(text, unused) for file, text in texts.items()}
+    seeding = {file for file, text in used.items() if SEEDS.search(text)}
+    idle = {file for file in texts.keys() - seeding if used[file] != texts[file]}  # all that it seeds, nobody asks for
     programs = {one for one in seeding if not _is_test(os.path.relpath(one, folder))}
     if not programs:
         return texts.keys() - seeding
@@ -59,9 +65,40 @@ def _find_unseeded_in_project(texts: Mapping[str, bytes], folder: str) -> set[st
         for one in imported:
             importers[one].add(file)
     seeded = seeding | _list_reachable(_list_reachable(programs, importers), imports)
-    # nobody is seen to import it: a registry or a configuration may
-    alone = {file for file, text in texts.items() if not importers[file] and b"__main__" not in text}
-    return texts.keys() - seeded - alone
+    # nobody is seen to import it: a registry or a configuration may, of a program at the root or in the same part
+    parts = {_part_of_project(one, folder) for one in programs if one.endswith(".py")}
+    alone = {
+        file for file, text in texts.items()
+        if not importers[file] and b"__main__" not in text and parts & {"", _part_of_project(file, folder)}
+    }  # fmt: skip
+    return (texts.keys() - seeded - alone) | idle
+
+
+def _find_unused_seeding(texts: Mapping[str, bytes]) -> set[bytes]:
+    """The functions that seed, by their names, and that nothing in a project mentions but imports."""
+    defined = {name for text in texts.values() for name in SEEDING_FUNCTION.findall(text)}
+    return {name for name in defined if not any(name in text and _uses(text, name) for text in texts.values())}
+
+
+def _uses(text: bytes, name: bytes) -> bool:
+    for found in re.finditer(rb"(?<!def )\b%s\b" % name, text):
+        start = found.start()
+        if b"import " not in text[max(text.rfind(b"\n", 0, start), start - 100, 0) : start]:
+            return True
+    return False
+
+
+def _without_functions(text: bytes, names: set[bytes]) -> bytes:
+    """A text without the functions of these names that begin at the start of a line, as Python has them."""
+    for name in names:
+        if b"def " + name in text:
+            text = re.sub(rb"^def %s\b.*?(?=^[^\s)]|\Z)" % name, b"", text, flags=re.MULTILINE | re.DOTALL)
+    return text
+
+
+def _part_of_project(path: str, folder: str) -> str:
+    """The first folder on the way to a file; `` for a file that lies at the root."""
+    return "".join(PurePath(os.path.relpath(path, folder)).parts[:-1][:1])
 
 
 def _is_test(path: str) -> bool:

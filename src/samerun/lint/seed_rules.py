@@ -18,6 +18,7 @@ from samerun.lint.seeding import (
     NUMPY_GENERATORS,
     calls_unknown_seeding,
     is_fallback,
+    is_left_over,
     is_program,
     reads_hash_seed,
 )
@@ -73,7 +74,8 @@ def find_clock_seeds(index: SourceIndex) -> Iterator[Hit]:
 
 
 def find_entropy_seeds(index: SourceIndex) -> Iterator[Hit]:
-    yield from _find_seed_origins(index, ENTROPY, "this number is another one in every run")
+    names = ENTROPY - {"torch.seed"}  # which SR105 reports
+    yield from _find_seed_origins(index, names, "this number is another one in every run")
 
 
 def find_hash_seeds(index: SourceIndex) -> Iterator[Hit]:
@@ -130,8 +132,10 @@ def _names_seed(node: ast.expr) -> bool:
 
 
 def find_late_hash_seeds(index: SourceIndex) -> Iterator[Hit]:
-    """`os.environ["PYTHONHASHSEED"] = ...` with no new interpreter behind it."""
-    if any(name.startswith(("os.exec", "subprocess.", "os.spawn", "os.posix_spawn")) for name in index.calls_by_name):
+    """`os.environ["PYTHONHASHSEED"] = ...` with no new interpreter behind it, in a program that seeds."""
+    if not index.is_seeded or any(
+        name.startswith(("os.exec", "subprocess.", "os.spawn", "os.posix_spawn")) for name in index.calls_by_name
+    ):
         return
     for node in (*index.nodes[ast.Assign], *index.calls):
         if isinstance(node, ast.Call):
@@ -144,6 +148,8 @@ def find_late_hash_seeds(index: SourceIndex) -> Iterator[Hit]:
             key = target.slice if environment else None  # type: ignore[attr-defined]
         if is_constant(key, "PYTHONHASHSEED"):
             assert isinstance(node, (ast.Assign, ast.Call))
+            if is_left_over(index, node):
+                continue
             yield Hit(node, "Python reads PYTHONHASHSEED when it starts: in this process it has no effect any more")
 
 
@@ -232,7 +238,7 @@ CLOCK_SEED = Rule(
 )  # fmt: skip
 ENTROPY_SEED = Rule(
     "SR112", "entropy-seed", "os-entropy",
-    "Finds seeds made of process numbers, os.urandom, uuid4, secrets or torch.seed().",
+    "Finds seeds made of process numbers, os.urandom, uuid4 or secrets.",
     "Another seed in every run: what was drawn cannot be drawn again.",
     "import os\n\nimport numpy as np\n\nnp.random.seed(os.getpid())\n",
     "import numpy as np\n\nnp.random.seed(0)\n",

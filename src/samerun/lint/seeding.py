@@ -8,7 +8,7 @@ import re
 from samerun.base.source_edits import last_identifier
 from samerun.lint.call_arguments import is_constant, keyword_value
 from samerun.lint.random_draws import drawn_generator
-from samerun.lint.source_index import SourceIndex
+from samerun.lint.source_index import FUNCTIONS, SourceIndex
 from samerun.lint.value_origins import find_origins
 
 NUMPY_GENERATORS = tuple(
@@ -37,10 +37,13 @@ def seeds_repeatably(index: SourceIndex, call: ast.Call) -> bool:
 
 def seeds_draws(index: SourceIndex) -> bool:
     """Whether the text seeds what draws in it: a generator, a split, an estimator, or everything by another module."""
-    makers = index.calls_of(*NUMPY_GENERATORS, "random.Random", *GLOBAL_SEEDS)
+    makers = [
+        one for one in index.calls_of(*NUMPY_GENERATORS, "random.Random", *GLOBAL_SEEDS)
+        if not is_left_over(index, one)
+    ]  # fmt: skip
     return (
         any(one.args and seeds_repeatably(index, one) for one in makers)
-        or bool(index.calls_by_last_name.get("manual_seed"))
+        or any(index.call_names[one] != "torch.manual_seed" for one in index.calls_by_last_name.get("manual_seed", ()))
         or any(keyword_value(one, "random_state", "seed") is not None for one in index.calls)
         or calls_unknown_seeding(index)
     )
@@ -55,6 +58,22 @@ def is_program(index: SourceIndex) -> bool:
         if "__name__" in names or isinstance(node, (ast.For, ast.While, ast.With)):
             return True
     return False
+
+
+def is_never_called(index: SourceIndex, node: ast.AST, depth: int = 3) -> bool:
+    """Whether a node stands in a function that nothing in the text mentions, or only others like it: left over."""
+    outermost = [one for one in index.ancestors(node) if isinstance(one, FUNCTIONS)][-1:]
+    if not outermost or outermost[0].decorator_list or not depth:
+        return False
+    name = outermost[0].name
+    if any(isinstance(one, ast.Attribute) and one.attr == name for one in index.nodes[ast.Attribute]):
+        return False
+    return all(is_never_called(index, one, depth - 1) for one in index.name_loads.get(name, ()))
+
+
+def is_left_over(index: SourceIndex, node: ast.AST) -> bool:
+    """Whether a node stands in a function that is never called, of a text that nothing imports."""
+    return (index.is_notebook or is_program(index)) and is_never_called(index, node)
 
 
 def calls_unknown_seeding(index: SourceIndex) -> bool:

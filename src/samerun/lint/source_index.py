@@ -38,11 +38,11 @@ class SourceIndex:
     """The syntax tree of one text. Raises what `ast.parse` raises.
 
     `is_seeded`: whether a program that runs the text seeds its generators, as far as is known; see `project_seeding`.
-    `stem`: the file's name, without its suffix.
+    `stem`: the file's name, without its suffix. `is_notebook`: whether it is one, which nothing imports.
     """
 
-    def __init__(self, text: str, *, is_seeded: bool = True, stem: str = "") -> None:
-        self.text, self.is_seeded, self.stem = text, is_seeded, stem
+    def __init__(self, text: str, *, is_seeded: bool = True, stem: str = "", is_notebook: bool = False) -> None:
+        self.text, self.is_seeded, self.stem, self.is_notebook = text, is_seeded, stem, is_notebook
         self.tree = ast.parse(text)
         self.parents: dict[ast.AST, ast.AST] = {}
         self.calls: list[ast.Call] = []

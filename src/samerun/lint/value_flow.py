@@ -15,8 +15,10 @@ from samerun.lint.call_arguments import is_constant, keyword_value, parameter_fo
 from samerun.lint.order_exemptions import (
     SORTING,
     enumerated_names,
+    is_batch,
     is_counter,
     is_dictionary,
+    is_excluded,
     is_log,
     is_made_outside,
     is_only_gone_through,
@@ -56,6 +58,7 @@ WRITING_METHODS = {"write", "writelines", "writerow", "writerows", "to_csv", "to
 LISTINGS = ("os.listdir", "os.scandir", "glob.glob", "glob.iglob")
 MODEL_MAKERS = ("torch.optim.", "torch.nn.ModuleList", "torch.nn.Sequential", "torch.nn.ParameterList")
 NUMBERS = "numbers the elements"
+SAMPLES = "is the order of the samples of"
 SET_OPERATIONS = {"union", "intersection", "difference", "symmetric_difference", "copy"}
 
 
@@ -70,6 +73,11 @@ class OrderUse:
     effect: str
     taken: ast.AST
     drawn: bool
+
+    @property
+    def samples(self) -> bool:
+        """Whether it is the order of a dataset's samples, which counts where they are drawn."""
+        return self.effect.startswith(SAMPLES)
 
 
 class OrderFlow:
@@ -175,14 +183,14 @@ class OrderFlow:
             parameter = parameter_for(call, node, function)
             if parameter is not None:
                 self.entered.setdefault(function, []).append(call)
-                self._follow_name_in(function, parameter.arg, kind)
+                self._push_loads(parameter.arg, function, parameter, kind)
         elif last in ORDER_KEEPING:
             others = [one for one in call.args if one is not node]
             if last == "zip" and any(isinstance(one, ast.Call) and index.call_names[one] in LISTINGS for one in others):
                 return self._use(call, "pairs it with another listing")
             self._push(call, "dict" if last in ("dict", "OrderedDict", "fromkeys") else "seq")
         elif kind != "set" and name.startswith("torch.utils.data.") and not self.only_inference:
-            return self._use(call, f"is the order of the samples of {last}", drawn=True)
+            return self._use(call, f"{SAMPLES} {last}", drawn=True)
         elif isinstance(call.func, ast.Attribute) and last in ("extend", "update"):
             receiver = call.func.value
             counter = last == "update" and is_counter(index, receiver)
@@ -215,13 +223,15 @@ class OrderFlow:
         if isinstance(where, ast.Slice):
             if takes_no_part(self.index, subscript, where):
                 self._push(subscript, kind)
+            elif is_batch(self.index, where):
+                return self._use(subscript, f"{SAMPLES} a batch", drawn=True)
             elif not is_only_shown(self.index, subscript):
                 return self._use(subscript, "decides which elements the slice has")
             return None
         function = self.index.function_of(subscript)
         sample = function is not None and function.name == "__getitem__" and not isinstance(where, ast.Constant)
         if sample and not self.only_inference:
-            return self._use(subscript, "is the order of the samples of __getitem__", drawn=True)
+            return self._use(subscript, f"{SAMPLES} __getitem__", drawn=True)
         if any(draws(self.index, call) for call in ast.walk(where) if isinstance(call, ast.Call)):
             return self._use(subscript, "decides what a random index picks", drawn=True)
         if isinstance(where, ast.Name):
@@ -319,7 +329,7 @@ class OrderFlow:
             mentions = index.self_attributes(target)
             if not any(is_sorted_here(index, one) for one in mentions):
                 for one in mentions:
-                    if isinstance(one.ctx, ast.Load):
+                    if isinstance(one.ctx, ast.Load) and not is_excluded(index, target, one):
                         self._push(one, kind)
             return
         if not isinstance(target, ast.Name):
@@ -327,13 +337,16 @@ class OrderFlow:
         scope = (index.binding_scope(target) if isinstance(target.ctx, ast.Load) else None) or index.enclosing_scope_of(
             target
         )
-        own = after if after is not None else index.statement_of(target)
+        self._push_loads(target.id, scope, after if after is not None else index.statement_of(target), kind)
+
+    def _push_loads(self, name: str, scope: ast.AST, own: ast.AST, kind: str) -> None:
+        """Where a name is read behind what gives it the order, until it is bound anew; in other scopes, everywhere."""
         start = (getattr(own, "end_lineno", 0) or 0, getattr(own, "end_col_offset", 0) or 0)
-        loads = loads_bound_in(index, target.id, scope)
-        end = self._next_binding(target.id, scope, own, start, loads)
+        loads = loads_bound_in(self.index, name, scope)
+        end = self._next_binding(name, scope, own, start, loads)
         for load in loads:
-            elsewhere = index.enclosing_scope_of(load) is not scope
-            if elsewhere or start <= (load.lineno, load.col_offset) < end:
+            elsewhere = self.index.enclosing_scope_of(load) is not scope
+            if (elsewhere or start <= (load.lineno, load.col_offset) < end) and not is_excluded(self.index, own, load):
                 self._push(load, kind)
 
     def _next_binding(
@@ -354,13 +367,6 @@ class OrderFlow:
             if always and not isinstance(statement, (ast.For, ast.AsyncFor)):
                 ends.append((statement.end_lineno or statement.lineno, statement.end_col_offset or 0))
         return min(ends)
-
-    def _follow_name_in(self, function: Function, name: str, kind: str) -> None:
-        loads = loads_bound_in(self.index, name, function)
-        bound = self.index.bindings[function].get(name, ())
-        if not any(is_sorted_here(self.index, one) for one in (*loads, *bound)):
-            for one in loads:
-                self._push(one, kind)
 
     def _follow_result(self, node: ast.AST, kind: str) -> None:
         function = self.index.function_of(node)
