@@ -160,7 +160,12 @@ def summary(name: str, line: int, values: object, sources: tuple[int, ...] = (),
     weights = np.arange(flat.size) * 0.6180339887 % 1 + 0.5
     sums = np.array([flat.size, flat.sum(), np.abs(flat).sum(), (flat * flat).sum(), (flat * weights).sum()])
     return OperatorSummary(
-        name, phase, SourceLocation("a.py", line, ""), sources, (("float64", flat.shape, sums),), False
+        name,
+        phase,
+        SourceLocation("a.py", line, ""),
+        tuple((at, 0) for at in sources),
+        (("float64", flat.shape, sums),),
+        False,
     )
 
 

@@ -34,12 +34,16 @@ class NumberRecord:
 
 @dataclass(frozen=True)
 class OperatorSummary:
-    """One operator of a step. `results`: for each result count, sum, sum of magnitudes, of squares, weighted sum."""
+    """One operator of a step.
+
+    `sources`: the operators that made its operands (-1: none of this step), each with the number of its result.
+    `results`: for each dtype, shape, and count, sum, sum of magnitudes, of squares, weighted sum.
+    """
 
     name: str
     phase: int
     location: SourceLocation
-    sources: tuple[int, ...]
+    sources: tuple[tuple[int, int], ...]
     results: tuple[tuple[str, tuple[int, ...], Array], ...]
     is_random: bool
 
@@ -68,7 +72,7 @@ def read_run_numbers(folder: Path, traces: RunTraces) -> RunNumbers:
             found.operators[head["number"]] = [
                 OperatorSummary(
                     name, phase, trace.location_or_empty(location) if trace is not None else SourceLocation("", 0, ""),
-                    tuple(sources), results, bool(random),
+                    tuple((at, number) for at, number in sources), results, bool(random),
                 )
                 for (name, phase, location, sources, _, random), results in zip(
                     head["operators"], _split_results(head["operators"], data), strict=True

@@ -191,16 +191,7 @@ def find_culprit(operators: list[OperatorSummary], others: list[OperatorSummary]
     What is computed in another way inside (another attention) does not correspond, but its result does again.
     """
     marks = mark_corresponding(operators, others)
-    rejoins = [False] * len(operators)
-    for at in range(len(operators) - 1, -1, -1):
-        operator = operators[at]
-        telling = marks[at] and any(not is_trivial(dtype, sums) for dtype, _, sums in operator.results)
-        if telling or rejoins[at]:
-            for source in operator.sources:
-                # The backward of a loss takes the forward's result and may use its shape alone: that proves nothing.
-                saved = operator.phase == f.BACKWARD and source >= 0 and operators[source].phase != f.BACKWARD
-                if 0 <= source < at and not marks[source] and not saved:
-                    rejoins[source] = True
+    rejoins = find_rejoining(operators, others, marks)
     odd = [at for at in range(len(operators)) if not marks[at] and not rejoins[at]]
     odd = [at for at in odd if operators[at].location.line] or odd
     # Indices and lengths are how a library keeps its books; what is computed tells more.
@@ -209,6 +200,25 @@ def find_culprit(operators: list[OperatorSummary], others: list[OperatorSummary]
     larger = [at for at in odd if any(sums[0] > 1 for _, _, sums in operators[at].results)]
     first = next(iter(larger or odd), None)
     return OddOperator(operators[first], sum(marks[:first])) if first is not None else None
+
+
+def find_rejoining(operators: list[OperatorSummary], others: list[OperatorSummary], marks: list[bool]) -> list[bool]:
+    """For each operator that does not correspond, whether every result that is used does, or leads to what does."""
+    index = ValueIndex(others)
+    fine = [[index.contains(sums) for _, _, sums in operator.results] for operator in operators]
+    used: list[set[int]] = [set() for _ in operators]
+    rejoins = [False] * len(operators)
+    for at in range(len(operators) - 1, -1, -1):
+        operator = operators[at]
+        rejoins[at] = not marks[at] and any(fine[at]) and all(fine[at][number] for number in used[at])
+        telling = marks[at] and any(not is_trivial(dtype, sums) for dtype, _, sums in operator.results)
+        for source, number in operator.sources:
+            # The backward of a loss takes the forward's result and may use its shape alone: that proves nothing.
+            saved = operator.phase == f.BACKWARD and source >= 0 and operators[source].phase != f.BACKWARD
+            if 0 <= source < at and number < len(fine[source]) and not saved:
+                used[source].add(number)
+                fine[source][number] |= telling or rejoins[at]
+    return rejoins
 
 
 def find_first_new_value(operators: list[OperatorSummary], others: list[OperatorSummary]) -> OperatorSummary | None:
@@ -270,6 +280,14 @@ def explain_settings(a: NumberRecord, b: NumberRecord) -> Culprit | None:
             )
             file, _, at = line.rpartition(":")
             return Culprit("lr_scheduler.step", file, int(at), text)
+    made_a, made_b = (r.head.get("schedulers", {}) for r in (a, b))
+    for line, settings in made_b.items():
+        for key, value in settings.items():
+            other = made_a.get(line, {}).get(key)
+            if other is not None and other != value:
+                file, _, at = line.rpartition(":")
+                text += f": {settings['class']} is made with {key}={other} on side A and {value} on B"
+                return Culprit(settings["class"], file, int(at), text)
     file, _, at = b.head.get("line", "").rpartition(":")
     return Culprit("optimizer.step", file, int(at or 0), text)
 

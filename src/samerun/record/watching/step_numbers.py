@@ -10,6 +10,7 @@ import json
 import os
 import re
 import threading
+import weakref
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -24,6 +25,14 @@ from samerun.record.trace import format as f
 from samerun.record.watching import stack_frames
 from samerun.record.watching.float64_mode import Float64Mode
 from samerun.record.watching.recorder import Recorder
+from samerun.record.watching.tensor_numbers import (
+    clean_name,
+    read_optimizer_group_settings,
+    read_scheduler_settings,
+    storage_key,
+    summarise_tensor,
+    take_numbers,
+)
 from samerun.record.watching.torch_internals import (
     exclude_from_compilation,
     location_of_running_autograd_node,
@@ -31,13 +40,11 @@ from samerun.record.watching.torch_internals import (
 )
 from samerun.record.watching.watched_operator import WatchedOperator, flatten_into
 
-KEPT_WHOLE, PIECES = 1024, 512
-"""Of larger tensors: so many elements, evenly spaced, and the sums of so many pieces, which cover every element."""
 STEPS_KEPT, CALLS_KEPT = 400, 200
 """All steps and calls up to these numbers, then every tenth, every hundredth, and so on."""
 MOST_OPERATORS = 60_000
-WRAPPERS = re.compile(r"(^|\.)(module|_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)(?=\.|$)")
-"""What data parallelism, compilation and checkpointing put into the names of parameters."""
+COARSEST_ULP = 2.0**-7
+"""An ulp of bfloat16: no disturbance is larger."""
 
 
 def numbers_file_name(role: str) -> str:
@@ -64,12 +71,15 @@ class StepNumbers:
         self.narrow_operators: dict[str, int] = {}
         self.scheduler_steps: dict[str, int] = {}
         """How often each line has stepped a learning-rate scheduler so far."""
+        self._schedulers: list[tuple[Any, str]] = []
+        """Learning-rate schedulers (weakly), and the lines that made them."""
         self.losses: list[float] = []
         self.calls = 0
         self._operators: dict[Any, WatchedOperator] = {}
         self._summaries: list[Any] = []
         self._numbers: list[float] = []
-        self._producers: dict[int, int] = {}
+        self._producers: dict[int, tuple[int, int]] = {}
+        """Of each piece of memory the operator that wrote it last, and the number of its result."""
         self._disturbed_roots: set[int] = set()
         self._other_format: Any = None
         """The memory format that the program's weights did not have at first."""
@@ -107,7 +117,9 @@ class StepNumbers:
         finally:
             mode.region_depth -= 1
 
-    def summarise_operator(self, operator: WatchedOperator, operands: list[Any], results: list[Any]) -> None:
+    def summarise_operator(
+        self, operator: WatchedOperator, operands: list[Any], results: list[Any], drew: bool
+    ) -> None:
         """Note what an operator made of what: sums over its results, and which earlier operators made its operands."""
         state = self.recorder.thread
         first, last = self.request.operator_steps
@@ -118,7 +130,7 @@ class StepNumbers:
         state.inside_samerun += 1
         try:
             phase, location_id = self._find_phase_and_location()
-            self._add_summary(operator.name, phase, location_id, operands, results, operator.random)
+            self._add_summary(operator.name, phase, location_id, operands, results, drew)
         except Exception as error:
             self.recorder.stop(f"samerun could not summarise {operator.name}: {error!r}")
         finally:
@@ -141,29 +153,30 @@ class StepNumbers:
         return f.FORWARD if state.outer_modules or torch.is_grad_enabled() else f.BETWEEN, location_id
 
     def _add_summary(
-        self, name: str, phase: int, location_id: int, operands: list[Any], results: list[Any], random: bool
+        self, name: str, phase: int, location_id: int, operands: list[Any], results: list[Any], drew: bool
     ) -> None:
         at = len(self._summaries)
-        sources = {self._producers.get(storage_key(t), -1) for t in operands}
-        shapes = []
+        sources = {self._producers.get(storage_key(t), (-1, 0)) for t in operands}
+        shapes: list[list[Any]] = []
         for tensor in results:
             if not is_readable(tensor):
                 continue
             with HiddenFromProgram():
                 self._numbers += summarise_tensor(tensor)
+            self._producers[storage_key(tensor)] = at, len(shapes)
             shapes.append([str(tensor.dtype).removeprefix("torch."), list(tensor.shape)])
-            self._producers[storage_key(tensor)] = at
-        self._summaries.append([name, phase, location_id, sorted(sources), shapes, int(random)])
+        self._summaries.append([name, phase, location_id, sorted(sources), shapes, int(drew)])
 
     def add_model_input(self, model: Any, values: Any) -> None:
-        """Summarise what goes into a model, as an operator of its own: another batch then shows as what it is."""
+        """Summarise each tensor that goes into a model, as an operator: another batch then shows as what it is."""
         first, last = self.request.operator_steps
         if not first <= self.recorder.step + 1 <= last or len(self._summaries) >= MOST_OPERATORS:
             return
         tensors: list[Any] = []
         flatten_into((values,), torch.Tensor, tensors, [])
         phase, location_id = self._find_phase_and_location()
-        self._add_summary(INPUT_OF + type(model).__name__, phase, location_id, tensors, tensors, False)
+        for tensor in tensors:
+            self._add_summary(INPUT_OF + type(model).__name__, phase, location_id, [tensor], [tensor], False)
 
     # --- models --------------------------------------------------------------------------------------
     def call_root_model(self, call: Any, model: Any, args: Any, kwargs: Any) -> Any:
@@ -237,6 +250,9 @@ class StepNumbers:
         key = f"{user_line.file}:{user_line.line}"
         where[key] = where.get(key, 0) + 1
 
+    def note_scheduler(self, scheduler: Any, user_line: stack_frames.UserLine) -> None:
+        self._schedulers.append((weakref.ref(scheduler), f"{user_line.file}:{user_line.line}"))
+
     def disturb_parameters(self, parameters: list[Any]) -> None:
         """Move every element of every parameter by an ulp or so, up or down by a fixed pattern."""
         with HiddenFromProgram():
@@ -246,7 +262,8 @@ class StepNumbers:
                     pattern = torch.arange(value.numel(), dtype=torch.float64, device=value.device)
                     pattern = (pattern * 0.6180339887 + 0.31 * self.recorder.step + 0.17 * at) % 1 < 0.5
                     sign = pattern.reshape(value.shape).to(value.dtype) * 2 - 1
-                    value.mul_(1 + sign * (self.request.disturbance * torch.finfo(value.dtype).eps))
+                    ulp = torch.finfo(value.dtype).eps
+                    value.mul_(1 + sign * max(ulp, min(self.request.disturbance * ulp, COARSEST_ULP)))
 
     def before_step(self, optimizer: Any) -> None:
         """Right before an optimizer's step, when the gradients are whole."""
@@ -279,6 +296,8 @@ class StepNumbers:
                     "settings": self._settings, "line": self._step_line, "backwards": len(self.losses),
                     "lines": self.lines,
                     "scheduler steps so far": self.scheduler_steps,
+                    "schedulers": {where: read_scheduler_settings(scheduler) for made, where in self._schedulers
+                                   if (scheduler := made()) is not None},
                     "random": xxh3_64_hexdigest(torch.get_rng_state().numpy().tobytes()),
                 },
                 items,
@@ -343,58 +362,3 @@ class StepNumbers:
         data = torch.tensor(values, dtype=torch.float64).numpy().tobytes() if values else b""
         self._file.write(json.dumps({**head, "bytes": len(data)}).encode() + b"\n" + data)
         self._file.flush()
-
-
-def clean_name(name: str) -> str:
-    """A parameter's name without what wrappers of the model put into it."""
-    return WRAPPERS.sub("", name).lstrip(".")
-
-
-def read_optimizer_group_settings(optimizer: Any) -> dict[str, str]:
-    """The numbers that an optimizer computes with, as hexadecimal floats: learning rate, momentum and the like."""
-    found = {}
-    for at, group in enumerate(optimizer.param_groups):
-        for name, value in group.items():
-            values = value if type(value) is tuple else (value,)
-            for part, each in enumerate(values):
-                if isinstance(each, torch.Tensor) and each.numel() == 1:
-                    each = float(each)
-                if type(each) in (int, float):
-                    found[f"{name}[{part}]" if type(value) is tuple else name, at] = float(each).hex()
-    single = len(optimizer.param_groups) == 1
-    return {name if single else f"{name} of group {at}": value for (name, at), value in found.items()}
-
-
-def storage_key(tensor: Any) -> int:
-    return int(tensor.untyped_storage()._cdata) if is_readable(tensor) else -id(tensor)
-
-
-def take_numbers(tensor: Any) -> list[float]:
-    """All elements of a small tensor; of a large one a sample and sums that cover it. In the order of its indices."""
-    with HiddenFromProgram():
-        flat = tensor.detach().to(torch.float64).reshape(-1)
-        count = flat.numel()
-        if count <= KEPT_WHOLE:
-            return list(flat.tolist())
-        size = count // PIECES
-        sums = flat[: size * PIECES].view(PIECES, size).sum(1)
-        rest = flat[size * PIECES :].sum().reshape(1)
-        return list(torch.cat([flat[:: -(-count // PIECES)], sums, rest]).tolist())
-
-
-_weights: dict[int, Any] = {}
-
-
-def summarise_tensor(tensor: Any) -> list[float]:
-    """Count, sum, sum of magnitudes, sum of squares, and a weighted sum, which depends on the order."""
-    flat = tensor.detach().to(torch.float64).reshape(-1)
-    count = flat.numel()
-    weights = _weights.get(count)
-    if weights is None or weights.device != flat.device:
-        if len(_weights) > 64:
-            _weights.clear()
-        weights = _weights[count] = (
-            torch.arange(count, dtype=torch.float64, device=flat.device) * 0.6180339887 % 1 + 0.5
-        )
-    parts = torch.stack([flat.sum(), flat.abs().sum(), (flat * flat).sum(), (flat * weights).sum()])
-    return [float(count), *parts.tolist()]
