@@ -225,7 +225,7 @@ def find_first_new_value(operators: list[OperatorSummary], others: list[Operator
     """The first operator at a line of the program with a result that the other run does not compute, bit by bit."""
     known = {sums.tobytes() for other in others for _, _, sums in other.results}
     computed = [o for o in operators if o.location.line and not o.name.startswith(INPUT_OF)]
-    computed = [o for o in computed if not all(is_trivial(dtype, sums) for dtype, _, sums in o.results)]
+    computed = [o for o in computed if any("float" in dtype and not is_trivial(dtype, s) for dtype, _, s in o.results)]
     return next((o for o in computed if any(sums.tobytes() not in known for _, _, sums in o.results)), None)
 
 
@@ -245,14 +245,18 @@ def explain_difference(
         if found is not None:
             return found
     ratio = describe_ratio(record_a, record_b) if record_a is not None and record_b is not None else ""
+    # Where there are ranks, each computes its part of the batch: only what all of them compute corresponds.
+    all_a, all_b = a64.rank_operators.get(number, []), b64.rank_operators.get(number, [])
     culprits = [
         (odd.moment, side, these, odd.operator)
-        for side, these, those in (("B", operators_b, operators_a), ("A", operators_a, operators_b))
+        for side, these, those in (("B", all_b, all_a), ("A", all_a, all_b))
         if (odd := find_culprit(these, those)) is not None
     ]
     if culprits:  # an operator that one side lacks shows on the other side, and earlier there
         _, side, these, culprit = min(culprits, key=lambda each: each[0])
         line = find_denominator_line(these) if ratio else None
+        if ratio and line is None and culprit.phase == f.BACKWARD and not culprit.name.startswith("aten."):
+            line = find_loss(these)  # a collective of data parallelism averages: what it averages is another sum
         named = line if line is not None else culprit
         what = f"{named.name} gives another result on side {side}, though what it is given corresponds"
         return Culprit(
@@ -374,6 +378,13 @@ def find_denominator_line(operators: list[OperatorSummary]) -> OperatorSummary |
     of_gradients = [o for at, o in scaling if o.phase in (f.FORWARD, f.BETWEEN) and at > last
                     and all(count != 1 for count in result_element_counts(o))]  # fmt: skip
     return next(iter([*of_loss[-1:], *of_gradients[-1:]]), None)
+
+
+def find_loss(operators: list[OperatorSummary]) -> OperatorSummary | None:
+    """The last operator of the forward pass that gives one number, before the backward pass."""
+    first = next((at for at, o in enumerate(operators) if o.phase == f.BACKWARD), 0)
+    of_program = [o for o in operators[:first] if o.location.line and o.phase == f.FORWARD and "ones_like" not in o.name]
+    return next((o for o in reversed(of_program) if 1 in result_element_counts(o)), None)
 
 
 def result_element_counts(operator: OperatorSummary) -> list[float]:

@@ -37,7 +37,9 @@ from samerun.check.search.neutral_runs import (
     NotComparable,
     NumberedRun,
     count_uses,
+    describe_unread,
     find_first_differing_record,
+    require_decisive_values,
     require_ended_well,
     require_same_names,
     select_record,
@@ -143,6 +145,7 @@ class SwitchJudge:
     def judge(self) -> NeutralResult:
         switch, a, b = self.switch, self.a, self.b
         require_same_names(a.numbers, b.numbers, self.changed)
+        require_decisive_values(a.numbers, b.numbers)
         disturbed = self._run(a, disturbance=COARSE_ULP if computes_coarsely(a) else 1.0, name="disturbed")
         if switch.coarser and computes_coarsely(disturbed):  # casts of the program's own: only now they are seen
             disturbed = self._run(a, disturbance=COARSE_ULP, name="disturbed-coarsely")
@@ -187,6 +190,8 @@ class SwitchJudge:
         how = "in float64 both sides come together, so that what differs is rounding"
         narrow = sorted({*a64.numbers.narrow, *b64.numbers.narrow})
         how += f"; {', '.join(narrow[:3])} stayed in single precision there" if narrow else ""
+        unread = describe_unread(a.numbers, b.numbers)
+        how += f"; {unread}" if unread else ""
         return replace(base, detail=f"{switch.detail}; {how}")
 
     # --- runs ----------------------------------------------------------------------------------------

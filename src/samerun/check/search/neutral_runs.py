@@ -112,4 +112,28 @@ def require_same_names(a: RunNumbers, b: RunNumbers, changed: FirstChange) -> No
         names = [{key[1]: len(v) for key, v in record.values.items() if key[0] == kind} for record in (one, other)]
         if names[0] != names[1]:
             odd = sorted(name for name in {*names[0], *names[1]} if names[0].get(name) != names[1].get(name))
-            raise NotComparable(f"{kind} {odd[0]} is not the same on both sides, or is there on one only")
+            sizes = [each.get(odd[0]) for each in names]
+            if None in sizes:
+                raise NotComparable(f"{kind} {odd[0]} is there on one side only; nothing was compared")
+            raise NotComparable(
+                f"{kind} {odd[0]} is another one on side B (of {sizes[0]} numbers taken on A, {sizes[1]} on B); nothing"
+                " was compared"
+            )
+
+
+def require_decisive_values(a: RunNumbers, b: RunNumbers) -> None:
+    """Raises NotComparable if the runs have no parameter, buffer or result in common that could be read."""
+    compared: set[str] = set()
+    for _, _, records in neutrality.iterate_records((a, b)):
+        compared.update(key[0] for key in neutrality.common_keys(records))
+    if not compared.intersection(neutrality.DECISIVE):
+        unread = describe_unread(a, b) or "there are none on both sides"
+        only = " and ".join(sorted(f"{kind}s" for kind in compared)) or "nothing"
+        raise NotComparable(f"parameters, buffers and results could not be compared ({unread}), only {only} could")
+
+
+def describe_unread(a: RunNumbers, b: RunNumbers) -> str:
+    """In words, which parameters samerun could not read on a side; "" if it read all."""
+    names = sorted({name for run in (a, b) for record in run.steps.values() for name in record.head.get("unread", [])})
+    more = f" and {len(names) - 3} others" if len(names) > 3 else ""
+    return f"not read: {', '.join(names[:3])}{more}" if names else ""

@@ -72,6 +72,8 @@ class Float64Mode(KeepsProgramsCompiledMixin, TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if any(kind.__name__ == "DTensor" for kind in types):
+            return NotImplemented  # it calls operators on its local tensors: those are seen
         operator = self.operators.get(func)
         if operator is None:
             if getattr(func, "_schema", None) is None:

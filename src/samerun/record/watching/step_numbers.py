@@ -12,7 +12,7 @@ import re
 import threading
 import weakref
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from xxhash import xxh3_64_hexdigest
@@ -25,6 +25,7 @@ from samerun.record.trace import format as f
 from samerun.record.watching import stack_frames
 from samerun.record.watching.float64_mode import Float64Mode
 from samerun.record.watching.recorder import Recorder
+from samerun.record.watching.shard_numbers import TakenNumbers, find_local_tensor, take_numbers_or_share
 from samerun.record.watching.tensor_numbers import (
     clean_name,
     read_optimizer_group_settings,
@@ -56,6 +57,15 @@ def is_kept(number: int, all_up_to: int) -> bool:
     while number > all_up_to * every:
         every *= 10
     return number % every == 0
+
+
+class Item(NamedTuple):
+    """One value of a record: what it is, the dtype that the program has it in, and its numbers."""
+
+    kind: str
+    name: str
+    dtype: str
+    taken: TakenNumbers
 
 
 class StepNumbers:
@@ -257,8 +267,9 @@ class StepNumbers:
         """Move every element of every parameter by an ulp or so, up or down by a fixed pattern."""
         with HiddenFromProgram():
             for at, parameter in enumerate(parameters):
-                if parameter.is_floating_point() and is_readable(parameter):
-                    value = parameter.data
+                local = find_local_tensor(parameter)
+                if local is not None and local.is_floating_point():
+                    value = local.data
                     pattern = torch.arange(value.numel(), dtype=torch.float64, device=value.device)
                     pattern = (pattern * 0.6180339887 + 0.31 * self.recorder.step + 0.17 * at) % 1 < 0.5
                     sign = pattern.reshape(value.shape).to(value.dtype) * 2 - 1
@@ -268,8 +279,8 @@ class StepNumbers:
     def before_step(self, optimizer: Any) -> None:
         """Right before an optimizer's step, when the gradients are whole."""
         self._gradients = {
-            id(p): take_numbers(p.grad) for group in optimizer.param_groups for p in group["params"]
-            if p.grad is not None and is_readable(p.grad)
+            id(p): taken for group in optimizer.param_groups for p in group["params"]
+            if p.grad is not None and (taken := take_numbers_or_share(p.grad)) is not None
         }  # fmt: skip
         self._settings = read_optimizer_group_settings(optimizer)
         file, line, _ = stack_frames.find_user_line()
@@ -281,20 +292,23 @@ class StepNumbers:
         held = [p for group in optimizer.param_groups for p in group["params"]]
         if is_kept(number, STEPS_KEPT):
             names, buffers = self._name_tensors(held)
-            items: list[tuple[str, str, str, list[float]]] = []
-            items.append(("loss", "", "float64", [sum(self.losses)] if self.losses else []))
+            items = [Item("loss", "", "float64", TakenNumbers([sum(self.losses)] if self.losses else [], False))]
+            unread = []
             for p in held:
-                kind = str(p.dtype).removeprefix("torch.")
+                dtype = str(p.dtype).removeprefix("torch.")
                 if id(p) in self._gradients:
-                    items.append(("gradient", names[id(p)], kind, self._gradients[id(p)]))
-                if is_readable(p) and p.is_floating_point():
-                    items.append(("parameter", names[id(p)], kind, take_numbers(p)))
-            items += [("buffer", n, str(b.dtype).removeprefix("torch."), take_numbers(b)) for n, b in buffers.items()]
+                    items.append(Item("gradient", names[id(p)], dtype, self._gradients[id(p)]))
+                taken = take_numbers_or_share(p)
+                if taken is not None and p.is_floating_point():
+                    items.append(Item("parameter", names[id(p)], dtype, taken))
+                elif taken is None:
+                    unread.append(names[id(p)])
+            items += [make_item("buffer", name, buffer) for name, buffer in buffers.items()]
             self._write_record(
                 {
                     "kind": "step", "number": number, "optimizer": type(optimizer).__name__,
                     "settings": self._settings, "line": self._step_line, "backwards": len(self.losses),
-                    "lines": self.lines,
+                    "lines": self.lines, "unread": unread,
                     "scheduler steps so far": self.scheduler_steps,
                     "schedulers": {where: read_scheduler_settings(scheduler) for made, where in self._schedulers
                                    if (scheduler := made()) is not None},
@@ -331,10 +345,7 @@ class StepNumbers:
     def _write_call(self, model: Any, out: Any) -> None:
         tensors: list[Any] = []
         flatten_into((out,), torch.Tensor, tensors, [])
-        items = [
-            ("output", str(at), str(t.dtype).removeprefix("torch."), take_numbers(t))
-            for at, t in enumerate(tensors) if is_readable(t)
-        ]  # fmt: skip
+        items = [make_item("output", str(at), t) for at, t in enumerate(tensors) if is_readable(t)]
         file, line, _ = stack_frames.find_user_line()
         head = {"kind": "call", "number": self.calls, "step": self.recorder.step, "training": bool(model.training),
                 "model": type(model).__name__, "line": f"{file}:{line}"}  # fmt: skip
@@ -343,7 +354,7 @@ class StepNumbers:
     def _write_operators(self, number: int) -> None:
         if self._summaries:
             head = {"kind": "operators", "number": number, "operators": self._summaries}
-            self._write_record(head, [("summary", "", "float64", self._numbers)])
+            self._write_record(head, [Item("summary", "", "float64", TakenNumbers(self._numbers, False))])
             self._summaries, self._numbers = [], []
             self._producers.clear()
 
@@ -352,13 +363,18 @@ class StepNumbers:
         head = {"kind": "end", "uses": self.use_counts, "narrow": self.narrow_operators, "lines": self.lines}
         self._write_record(head, [])
 
-    def _write_record(self, head: dict[str, Any], items: list[tuple[str, str, str, list[float]]]) -> None:
+    def _write_record(self, head: dict[str, Any], items: list[Item]) -> None:
         if self._file is None:
             self.recorder.open_writer()
             path = os.path.join(self.recorder.config.folder, numbers_file_name(self.recorder.process_role()))
             self._file = open(path, "wb")  # noqa: SIM115  # as long as the process
-        head["items"] = [[kind, name, dtype, len(values)] for kind, name, dtype, values in items]
-        values = [value for *_, each in items for value in each]
+        head["items"] = [[each.kind, each.name, each.dtype, len(each.taken.values)] for each in items]
+        head["shares"] = [at for at, each in enumerate(items) if each.taken.is_share]
+        values = [value for each in items for value in each.taken.values]
         data = torch.tensor(values, dtype=torch.float64).numpy().tobytes() if values else b""
         self._file.write(json.dumps({**head, "bytes": len(data)}).encode() + b"\n" + data)
         self._file.flush()
+
+
+def make_item(kind: str, name: str, tensor: Any) -> Item:
+    return Item(kind, name, str(tensor.dtype).removeprefix("torch."), TakenNumbers(take_numbers(tensor), False))
