@@ -383,8 +383,8 @@ def find_denominator_line(operators: list[OperatorSummary]) -> OperatorSummary |
 def find_loss(operators: list[OperatorSummary]) -> OperatorSummary | None:
     """The last operator of the forward pass that gives one number, before the backward pass."""
     first = next((at for at, o in enumerate(operators) if o.phase == f.BACKWARD), 0)
-    of_program = [o for o in operators[:first] if o.location.line and o.phase == f.FORWARD and "ones_like" not in o.name]
-    return next((o for o in reversed(of_program) if 1 in result_element_counts(o)), None)
+    forward = [o for o in operators[:first] if o.location.line and o.phase == f.FORWARD]
+    return next((o for o in reversed(forward) if 1 in result_element_counts(o) and "ones_like" not in o.name), None)
 
 
 def result_element_counts(operator: OperatorSummary) -> list[float]:
