@@ -157,6 +157,9 @@ def is_torch_release(wanted: str) -> bool:
 
 
 def main(names: list[str]) -> int:
+    # torch finds compiled code by the captured graph: that of a program with a decomposition or lowering of its own
+    # would be taken for its clean twin. Kernels are found by their text.
+    os.environ.update(TORCHINDUCTOR_AUTOGRAD_CACHE="0", TORCHINDUCTOR_FX_GRAPH_CACHE="0")
     import torch
     import torch._dynamo  # which every optimizer loads
     import torch.utils.checkpoint

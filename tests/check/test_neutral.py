@@ -5,19 +5,29 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+import torch.nn.functional as F
 from check_command import samerun
 from repository_paths import ROOT
+from torch.utils.checkpoint import checkpoint
 
 from samerun.base.errors import SamerunError
-from samerun.check.evidence.run_numbers import OperatorSummary
+from samerun.check.evidence.lost_bits import find_losing_operator
+from samerun.check.evidence.run_numbers import OperatorSummary, read_run_numbers
 from samerun.check.evidence.value_correspondence import find_culprit
 from samerun.check.variations.neutral_switches import parse_neutral_env_option, parse_neutral_option
 from samerun.record.comparison.rounding import judge_item
 from samerun.record.trace.reader import SourceLocation
+from samerun.record.trace.run import RunTraces
+from samerun.record.watching.float64_mode import Float64Mode
+from samerun.record.watching.shard_numbers import Shard, find_shard, take_share
+from samerun.record.watching.tensor_numbers import take_numbers
 
 PROGRAMS = ROOT / "tests/programs/neutral"
 FEW = ("recompute_rng", "accumulation_denominator", "scheduler_per_part", "mask_dropped", "clip_per_part", "gelu_tanh",
@@ -101,6 +111,19 @@ def test_every_compiled_program() -> None:
     assert told.count("LINE") <= 2
 
 
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("wrong", "outcome", "line"), [("", "rounding", 0), ("clip", "wrong", 30)])
+def test_shards_are_compared_with_whole_parameters(wrong: str, outcome: str, line: int, tmp_path: Path) -> None:
+    program = ROOT / "tests/programs/sharded_neutral.py"
+    (tmp_path / "train.py").write_text(program.read_text(encoding="utf-8"), encoding="utf-8")
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "train.py"]
+    command = ["check", "--neutral", "world-size", "--quiet", "--json", "-", "--", *launcher]
+    (result,) = json.loads(samerun(command, tmp_path, WRONG=wrong, OMP_NUM_THREADS="1").stdout)["neutral"]
+    assert result["outcome"] == outcome, result
+    assert not line or result["line"] == line, result
+    assert result["points"][-1]["apart"] > 0, "the shards were not read"
+
+
 @pytest.mark.slow
 def test_a_program_that_differs_by_itself_is_not_called_wrong(tmp_path: Path) -> None:
     text = "import os, torch\nmodel = torch.nn.Linear(40, 1)\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
@@ -160,7 +183,12 @@ def summary(name: str, line: int, values: object, sources: tuple[int, ...] = (),
     weights = np.arange(flat.size) * 0.6180339887 % 1 + 0.5
     sums = np.array([flat.size, flat.sum(), np.abs(flat).sum(), (flat * flat).sum(), (flat * weights).sum()])
     return OperatorSummary(
-        name, phase, SourceLocation("a.py", line, ""), sources, (("float64", flat.shape, sums),), False
+        name,
+        phase,
+        SourceLocation("a.py", line, ""),
+        tuple((at, 0) for at in sources),
+        (("float64", flat.shape, sums),),
+        False,
     )
 
 
@@ -182,3 +210,105 @@ def test_parts_of_a_batch_correspond_to_the_whole() -> None:
     addends = [summary("mm", 1, x / 4), summary("mm", 1, y / 4), summary("mm", 1, x * 0.75), summary("mm", 1, y * 0.75)]
     assert find_culprit(addends, whole) is None
     assert find_culprit([*addends, summary("mm", 9, x - y)], whole) is not None
+
+
+def test_an_operator_whose_other_result_corresponds_is_still_the_culprit() -> None:
+    x, values, indices, z = np.random.default_rng(3).standard_normal((4, 12))
+
+    def largest(result: object) -> OperatorSummary:
+        first, second = summary("max", 2, result), summary("max", 2, indices)
+        return replace(first, sources=((0, 0),), results=(*first.results, *second.results))
+
+    def program(result: object) -> list[OperatorSummary]:
+        uses = [summary("loss", 3, np.add(result, x), (1,)), replace(summary("take", 4, z), sources=((1, 1),))]
+        return [summary("mm", 1, x), largest(result), *uses]
+
+    culprit = find_culprit(program(values + 1), program(values))
+    assert culprit is not None and culprit.operator.location.line == 2
+    assert find_culprit(program(values), program(values)) is None
+
+
+def test_shares_of_a_tensor_add_up_to_its_numbers() -> None:
+    for whole in (torch.randn(40, 31), torch.randn(6, 5), torch.randn(7)):
+        halves = whole.split((len(whole) + 1) // 2)
+        shards = [Shard(half, (at, *[0] * (whole.dim() - 1)), tuple(whole.shape), True)
+                  for at, half in zip((0, len(halves[0])), halves, strict=True)]  # fmt: skip
+        shards.append(Shard(halves[0], shards[0].offset, tuple(whole.shape), False))  # a replica counts once
+        assert np.allclose(np.sum([take_share(shard) for shard in shards], axis=0), take_numbers(whole))
+    columns = [Shard(torch.ones(40, 5), (0, at), (40, 31), True) for at in (0, 5)]
+    expected = torch.zeros(40, 31)
+    expected[:, :10] = 1
+    assert np.allclose(np.sum([take_share(each) for each in columns], axis=0), take_numbers(expected))
+    assert find_shard(torch.ones(2)) is None
+
+
+def test_ranks_without_a_share_are_not_compared(tmp_path: Path) -> None:
+    def write(role: str, values: list[float], shares: list[int]) -> None:
+        items = [["parameter", "w", "float32", len(values)]]
+        head = {"kind": "step", "number": 1, "items": items, "shares": shares, "bytes": 8 * len(values)}
+        data = np.array(values, np.float64).tobytes()
+        (tmp_path / f"{role}.numbers").write_bytes(json.dumps(head).encode() + b"\n" + data)
+
+    write("rank0", [1, 0], [0])
+    write("rank1", [0, 2], [0])
+    key = ("parameter", "w")
+    assert read_run_numbers(tmp_path, RunTraces(tmp_path)).steps[1].values[key].tolist() == [1, 2]
+    write("rank1", [0, 2, 3], [0])
+    assert key not in read_run_numbers(tmp_path, RunTraces(tmp_path)).steps[1].values
+
+
+def run_in_float64(program: Callable[[], object]) -> tuple[object, dict[str, int], list[tuple[str, bool]]]:
+    """What a program gives in float64, operators that stayed narrow, and for each operator whether it drew."""
+    narrow: dict[str, int] = {}
+    drew: list[tuple[str, bool]] = []
+    mode = Float64Mode(True, {}, narrow)
+    mode.summarise = lambda operator, operands, results, did: drew.append((operator.name, did))
+    with mode:
+        made = program()
+    return made, narrow, drew
+
+
+def test_numbers_of_python_are_wide_in_float64_and_whole_ones_may_be_counted_in_float32() -> None:
+    made, narrow, _ = run_in_float64(lambda: torch.tensor([0.1], dtype=torch.float32).mul_(0.3))
+    assert isinstance(made, torch.Tensor) and made.dtype == torch.float64 and not narrow
+    counter = torch.zeros(1)
+    run_in_float64(lambda: counter.add_(1))
+    _, narrow, _ = run_in_float64(lambda: counter.add_(1))
+    assert counter.dtype == torch.float32 and not narrow
+    _, narrow, _ = run_in_float64(lambda: counter.mul_(0.1))
+    assert narrow == {"aten.mul_.Tensor": 1}
+
+
+def test_a_cast_in_a_forward_pass_that_is_recomputed_is_wide_too() -> None:
+    seen: list[torch.dtype] = []
+
+    def block(x: torch.Tensor) -> torch.Tensor:
+        y = x.to(torch.bfloat16) * 2
+        seen.append(y.dtype)
+        return y.float().sin()
+
+    def program() -> object:
+        x = torch.ones(3, requires_grad=True)
+        checkpoint(block, x, use_reentrant=False).sum().backward()
+        return x.grad
+
+    _, narrow, _ = run_in_float64(program)
+    assert seen == [torch.float64, torch.float64] and not narrow
+
+
+def test_attention_that_drops_nothing_draws_nothing() -> None:
+    x = torch.randn(1, 2, 4, 8)
+    for p in (0.0, 0.5):
+        _, _, drew = run_in_float64(lambda p=p: F.scaled_dot_product_attention(x, x, x, dropout_p=p))  # type: ignore[misc]
+        assert any(did for _, did in drew) == (p > 0), drew
+
+
+def test_the_operator_that_loses_bits() -> None:
+    x, y = np.random.default_rng(5).standard_normal((2, 64)) + 4
+    exact = [summary("mean", 1, x), summary("sub", 2, y, (0,)), summary("mul", 3, 2 * y, (1,))]
+    rounded = [summary("mean", 1, x * (1 + 1e-8)), summary("sub", 2, y * 1.01, (0,)), summary("mul", 3, 2.02 * y, (1,))]
+    told = find_losing_operator(rounded, exact, [])
+    assert told is not None and told.line == 2
+    narrow = replace(rounded[2], name="cast", results=(("bfloat16", *rounded[2].results[0][1:]),))
+    told = find_losing_operator([*rounded[:2], narrow], exact, exact)
+    assert told is not None and "bfloat16" in told.why and told.line == 3

@@ -23,7 +23,7 @@ class Net(nn.Module):
         self.one, self.two, self.head = nn.Linear(12, 24), nn.Linear(24, 24), nn.Linear(24, 4)
 
     def forward(self, x):
-        x = torch.relu(self.one(x))
+        x = torch.relu(self.one(x))  # WRONG
         return self.head(torch.relu(self.two(x)))
 
 
@@ -32,7 +32,7 @@ compiled = torch.compile(model, backend=backend)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for step in range(3):
     x, y = torch.randn(16, 12), torch.randint(4, (16,))
-    loss = F.cross_entropy(compiled(x), y)  # WRONG
+    loss = F.cross_entropy(compiled(x), y)
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from samerun.base.records import NeutralPoint
 from samerun.check.evidence.run_numbers import NumberRecord, RunNumbers
 from samerun.record.comparison.rounding import (
     GUARD,
-    LOSES_HALF,
     UNIT,
     ItemJudgement,
     ItemKey,
@@ -150,25 +149,3 @@ def find_first_outside(distances: list[DistancePoint], envelope: list[DistancePo
         if point.relative > INSIDE * widest and widest > 0:
             return point
     return None
-
-
-def describe_lossy_side(a: RunNumbers, b: RunNumbers, a64: RunNumbers, b64: RunNumbers) -> str:
-    """In words, if one side loses half of its bits where the other does not, and no format says so; else ""."""
-    if a.uses.get("autocast", 0) != b.uses.get("autocast", 0):
-        return ""
-    for kind, number, records in iterate_records((a, b, a64, b64)):
-        sums = [0.0, 0.0, 0.0]
-        for key in common_keys(records):
-            if records[0].dtypes[key] != records[1].dtypes[key]:
-                return ""
-            if key[0] in ("gradient", "output"):
-                values: list[Any] = [record.values[key] for record in records]
-                unit = UNIT.get(records[0].dtypes[key], 2.0**-24)
-                for at, value in enumerate((values[0] - values[2], values[1] - values[3], unit * values[2])):
-                    sums[at] += norm(value) ** 2
-        error_a, error_b, least = (math.sqrt(each) for each in sums)
-        for label, one, other in (("A", error_a, error_b), ("B", error_b, error_a)):
-            if math.isfinite(one) and one > LOSES_HALF * max(other, least) > 0:
-                times = one / max(other, least)
-                return f"side {label} rounds {times:.2g} times as coarsely as the other ({kind} {number})"
-    return ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ class NumberRecord:
     head: dict[str, Any]
     values: dict[ItemKey, Array]
     dtypes: dict[ItemKey, str]
+    shares: frozenset[ItemKey] = frozenset()
+    """Of what is sharded only the share of one rank is here."""
 
     @property
     def number(self) -> int:
@@ -34,41 +36,79 @@ class NumberRecord:
 
 @dataclass(frozen=True)
 class OperatorSummary:
-    """One operator of a step. `results`: for each result count, sum, sum of magnitudes, of squares, weighted sum."""
+    """One operator of a step.
+
+    `sources`: the operators that made its operands (-1: none of this step), each with the number of its result.
+    `results`: for each dtype, shape, and count, sum, sum of magnitudes, of squares, weighted sum.
+    """
 
     name: str
     phase: int
     location: SourceLocation
-    sources: tuple[int, ...]
+    sources: tuple[tuple[int, int], ...]
     results: tuple[tuple[str, tuple[int, ...], Array], ...]
     is_random: bool
 
 
 @dataclass
 class RunNumbers:
-    """The numbers of the main process, or of rank 0."""
+    """The numbers of the main process, or of rank 0 with what other ranks hold of sharded values."""
 
     steps: dict[int, NumberRecord] = field(default_factory=dict)
     calls: dict[int, NumberRecord] = field(default_factory=dict)
     operators: dict[int, list[OperatorSummary]] = field(default_factory=dict)
     uses: dict[str, int] = field(default_factory=dict)
+    rank_operators: dict[int, list[OperatorSummary]] = field(default_factory=dict)
+    """The operators of all ranks, one rank after the other, as if one process had called them."""
     narrow: dict[str, int] = field(default_factory=dict)
     """Of a run in float64: operators that computed in single precision after all."""
 
 
 def read_run_numbers(folder: Path, traces: RunTraces) -> RunNumbers:
     """What the run in a folder wrote down; a file that was cut off is read as far as it goes."""
-    found = RunNumbers()
     role = next((role for role in ROLES if (folder / f"{role}.numbers").is_file()), None)
     if role is None:
-        return found
+        return RunNumbers()
+    found = _read_file(folder, role, traces)
+    others = sorted(path.stem for path in folder.glob("rank*.numbers")) if role == ROLES[0] else []
+    ranks = [_read_file(folder, other, traces) for other in others if other != role]
+    for records, others_records in ((found.steps, [r.steps for r in ranks]), (found.calls, [r.calls for r in ranks])):
+        for number, record in records.items():
+            if record.shares:
+                records[number] = _add_shares(record, [each.get(number) for each in others_records])
+    for number, operators in found.operators.items():
+        found.rank_operators[number] = list(operators)
+        for rank in ranks:
+            first = len(found.rank_operators[number])
+            found.rank_operators[number] += [
+                replace(each, sources=tuple((at + first if at >= 0 else at, result) for at, result in each.sources))
+                for each in rank.operators.get(number, [])
+            ]
+    return found
+
+
+def _add_shares(record: NumberRecord, others: list[NumberRecord | None]) -> NumberRecord:
+    """The record with whole values; without those of which a rank wrote no share."""
+    values, dtypes = dict(record.values), dict(record.dtypes)
+    for key in record.shares:
+        shares = [other.values[key] for other in others if other is not None and key in other.values]
+        if len(shares) == len(others) and all(len(each) == len(values[key]) for each in shares):
+            values[key] = np.sum([values[key], *shares], axis=0)
+        else:
+            del values[key], dtypes[key]
+    return replace(record, values=values, dtypes=dtypes, shares=frozenset())
+
+
+def _read_file(folder: Path, role: str, traces: RunTraces) -> RunNumbers:
+    """What one process wrote down."""
+    found = RunNumbers()
     trace = traces.traces.get(role)
     for head, data in _iterate_records(folder / f"{role}.numbers"):
         if head["kind"] == "operators":
             found.operators[head["number"]] = [
                 OperatorSummary(
                     name, phase, trace.location_or_empty(location) if trace is not None else SourceLocation("", 0, ""),
-                    tuple(sources), results, bool(random),
+                    tuple((at, number) for at, number in sources), results, bool(random),
                 )
                 for (name, phase, location, sources, _, random), results in zip(
                     head["operators"], _split_results(head["operators"], data), strict=True
@@ -77,11 +117,13 @@ def read_run_numbers(folder: Path, traces: RunTraces) -> RunNumbers:
         elif head["kind"] == "end":
             found.uses, found.narrow = head["uses"], head["narrow"]
         else:
-            values, dtypes, at = {}, {}, 0
-            for kind, name, dtype, count in head["items"]:
-                values[kind, name], dtypes[kind, name] = data[at : at + count], dtype
-                at += count
-            record = NumberRecord(head, values, dtypes)
+            values, dtypes, shares, begin = {}, {}, set(), 0
+            for at, (kind, name, dtype, count) in enumerate(head["items"]):
+                values[kind, name], dtypes[kind, name] = data[begin : begin + count], dtype
+                begin += count
+                if at in head["shares"]:
+                    shares.add((kind, name))
+            record = NumberRecord(head, values, dtypes, frozenset(shares))
             (found.steps if head["kind"] == "step" else found.calls)[record.number] = record
     return found
 

@@ -191,16 +191,7 @@ def find_culprit(operators: list[OperatorSummary], others: list[OperatorSummary]
     What is computed in another way inside (another attention) does not correspond, but its result does again.
     """
     marks = mark_corresponding(operators, others)
-    rejoins = [False] * len(operators)
-    for at in range(len(operators) - 1, -1, -1):
-        operator = operators[at]
-        telling = marks[at] and any(not is_trivial(dtype, sums) for dtype, _, sums in operator.results)
-        if telling or rejoins[at]:
-            for source in operator.sources:
-                # The backward of a loss takes the forward's result and may use its shape alone: that proves nothing.
-                saved = operator.phase == f.BACKWARD and source >= 0 and operators[source].phase != f.BACKWARD
-                if 0 <= source < at and not marks[source] and not saved:
-                    rejoins[source] = True
+    rejoins = find_rejoining(operators, others, marks)
     odd = [at for at in range(len(operators)) if not marks[at] and not rejoins[at]]
     odd = [at for at in odd if operators[at].location.line] or odd
     # Indices and lengths are how a library keeps its books; what is computed tells more.
@@ -211,11 +202,30 @@ def find_culprit(operators: list[OperatorSummary], others: list[OperatorSummary]
     return OddOperator(operators[first], sum(marks[:first])) if first is not None else None
 
 
+def find_rejoining(operators: list[OperatorSummary], others: list[OperatorSummary], marks: list[bool]) -> list[bool]:
+    """For each operator that does not correspond, whether every result that is used does, or leads to what does."""
+    index = ValueIndex(others)
+    fine = [[index.contains(sums) for _, _, sums in operator.results] for operator in operators]
+    used: list[set[int]] = [set() for _ in operators]
+    rejoins = [False] * len(operators)
+    for at in range(len(operators) - 1, -1, -1):
+        operator = operators[at]
+        rejoins[at] = not marks[at] and any(fine[at]) and all(fine[at][number] for number in used[at])
+        telling = marks[at] and any(not is_trivial(dtype, sums) for dtype, _, sums in operator.results)
+        for source, number in operator.sources:
+            # The backward of a loss takes the forward's result and may use its shape alone: that proves nothing.
+            saved = operator.phase == f.BACKWARD and source >= 0 and operators[source].phase != f.BACKWARD
+            if 0 <= source < at and number < len(fine[source]) and not saved:
+                used[source].add(number)
+                fine[source][number] |= telling or rejoins[at]
+    return rejoins
+
+
 def find_first_new_value(operators: list[OperatorSummary], others: list[OperatorSummary]) -> OperatorSummary | None:
     """The first operator at a line of the program with a result that the other run does not compute, bit by bit."""
     known = {sums.tobytes() for other in others for _, _, sums in other.results}
     computed = [o for o in operators if o.location.line and not o.name.startswith(INPUT_OF)]
-    computed = [o for o in computed if not all(is_trivial(dtype, sums) for dtype, _, sums in o.results)]
+    computed = [o for o in computed if any("float" in dtype and not is_trivial(dtype, s) for dtype, _, s in o.results)]
     return next((o for o in computed if any(sums.tobytes() not in known for _, _, sums in o.results)), None)
 
 
@@ -235,14 +245,18 @@ def explain_difference(
         if found is not None:
             return found
     ratio = describe_ratio(record_a, record_b) if record_a is not None and record_b is not None else ""
+    # Where there are ranks, each computes its part of the batch: only what all of them compute corresponds.
+    all_a, all_b = a64.rank_operators.get(number, []), b64.rank_operators.get(number, [])
     culprits = [
         (odd.moment, side, these, odd.operator)
-        for side, these, those in (("B", operators_b, operators_a), ("A", operators_a, operators_b))
+        for side, these, those in (("B", all_b, all_a), ("A", all_a, all_b))
         if (odd := find_culprit(these, those)) is not None
     ]
     if culprits:  # an operator that one side lacks shows on the other side, and earlier there
         _, side, these, culprit = min(culprits, key=lambda each: each[0])
         line = find_denominator_line(these) if ratio else None
+        if ratio and line is None and culprit.phase == f.BACKWARD and not culprit.name.startswith("aten."):
+            line = find_loss(these)  # a collective of data parallelism averages: what it averages is another sum
         named = line if line is not None else culprit
         what = f"{named.name} gives another result on side {side}, though what it is given corresponds"
         return Culprit(
@@ -270,6 +284,14 @@ def explain_settings(a: NumberRecord, b: NumberRecord) -> Culprit | None:
             )
             file, _, at = line.rpartition(":")
             return Culprit("lr_scheduler.step", file, int(at), text)
+    made_a, made_b = (r.head.get("schedulers", {}) for r in (a, b))
+    for line, settings in made_b.items():
+        for key, value in settings.items():
+            other = made_a.get(line, {}).get(key)
+            if other is not None and other != value:
+                file, _, at = line.rpartition(":")
+                text += f": {settings['class']} is made with {key}={other} on side A and {value} on B"
+                return Culprit(settings["class"], file, int(at), text)
     file, _, at = b.head.get("line", "").rpartition(":")
     return Culprit("optimizer.step", file, int(at or 0), text)
 
@@ -356,6 +378,13 @@ def find_denominator_line(operators: list[OperatorSummary]) -> OperatorSummary |
     of_gradients = [o for at, o in scaling if o.phase in (f.FORWARD, f.BETWEEN) and at > last
                     and all(count != 1 for count in result_element_counts(o))]  # fmt: skip
     return next(iter([*of_loss[-1:], *of_gradients[-1:]]), None)
+
+
+def find_loss(operators: list[OperatorSummary]) -> OperatorSummary | None:
+    """The last operator of the forward pass that gives one number, before the backward pass."""
+    first = next((at for at, o in enumerate(operators) if o.phase == f.BACKWARD), 0)
+    forward = [o for o in operators[:first] if o.location.line and o.phase == f.FORWARD]
+    return next((o for o in reversed(forward) if 1 in result_element_counts(o) and "ones_like" not in o.name), None)
 
 
 def result_element_counts(operator: OperatorSummary) -> list[float]:

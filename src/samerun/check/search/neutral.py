@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -25,48 +25,41 @@ from samerun.base.records import (
     Verdict,
 )
 from samerun.check.evidence import neutrality
+from samerun.check.evidence.lost_bits import LossySide, find_losing_operator, find_lossy_side
 from samerun.check.evidence.neutrality import DistancePoint, RunJudgement
-from samerun.check.evidence.run_numbers import NumberRecord, RunNumbers, read_run_numbers
+from samerun.check.evidence.run_numbers import OperatorSummary, RunNumbers, read_run_numbers
 from samerun.check.evidence.value_correspondence import Culprit, explain_difference, find_first_new_value
-from samerun.check.execution.runner import Run, RunFailed
+from samerun.check.execution.runner import RunFailed
 from samerun.check.plan import Plan
 from samerun.check.search.neutral_compilation import explain_compilation
+from samerun.check.search.neutral_runs import (
+    FirstChange,
+    NotComparable,
+    NumberedRun,
+    count_uses,
+    describe_unread,
+    find_first_differing_record,
+    require_decisive_values,
+    require_ended_well,
+    require_same_names,
+    select_record,
+)
 from samerun.check.search.report_records import relative_path_if_below_working_directory
 from samerun.check.search.run_status import REGIONS, require_comparable, require_success
 from samerun.check.search.search import NO_OPERATOR, Search
 from samerun.check.variations.neutral_switches import NeutralSwitch, SideLabel, inside_portable, with_switch
-from samerun.record.comparison.rounding import LOSES_HALF, norm
+from samerun.record.comparison.rounding import LOSES_HALF, UNIT, norm
 from samerun.record.config import NumbersRequest
 from samerun.record.region_finding import RegionFinding, read_region_finding
-from samerun.record.trace import format as f
-from samerun.record.trace.run import read_final_digests_by_model_class, read_steps, select_events
 
 STEPS_IN_FLOAT64 = 100
 """So many steps from the first difference on are run in float64, and all up to one that leaves the envelope."""
 COARSE_ULP = 2.0**16
 """An ulp of bfloat16 in ulp of float32: the disturbance where a side, or the program, computes in a coarser format."""
-COMPARED_LEAVES = ("params", "grads", "buffers")
 ALREADY_DIFFERS = (
     "the program differs on a plain rerun, so that nothing can be said: run samerun check without --neutral"
 )
 OUTCOMES: dict[str, VariationOutcome] = {"wrong": DIFFERENT, "unaligned": TROUBLE, "skipped": "skipped"}
-
-
-class NotComparable(Exception):
-    """The two sides cannot be aligned; the text says why."""
-
-
-@dataclass(frozen=True)
-class NumberedRun:
-    """A run, the plan that was asked for (that of the run itself names its folder), and the numbers it wrote down."""
-
-    plan: Plan
-    run: Run
-    numbers: RunNumbers
-
-    @property
-    def step_count(self) -> int:
-        return self.run.steps
 
 
 def check_neutrality(search: Search, switches: Sequence[NeutralSwitch]) -> CheckReport:
@@ -141,72 +134,6 @@ class NeutralCheck:
         return made
 
 
-def require_ended_well(side: NumberedRun, what: str) -> None:
-    """Raises NotComparable for a run that failed, with the last line it wrote."""
-    if side.run.timed_out:
-        raise NotComparable(f"{what} did not end in time")
-    if side.run.exit_code:
-        said = side.run.read_output_tail("stderr").strip().splitlines()
-        raise NotComparable(f"{what} ended with exit code {side.run.exit_code}" + (f": {said[-1]}" if said else ""))
-
-
-def count_uses(what: str, *sides: NumberedRun) -> int:
-    """How often the runs used what a switch acts on."""
-    if what == "compile":
-        traces = [trace for side in sides for trace in side.run.traces.traces.values()]
-        return sum(event.name == "torch.compile" for trace in traces for event in select_events(trace, (f.FACT,)))
-    if what == "attention":
-        summaries = [each for side in sides for step in side.numbers.operators.values() for each in step]
-        return sum("scaled_dot_product" in summary.name for summary in summaries)
-    return sum(side.numbers.uses.get(what, 0) for side in sides)
-
-
-@dataclass(frozen=True)
-class FirstChange:
-    """The first record (step or call) in which any bit differs. `step`: the step that it belongs to, from 1."""
-
-    kind: neutrality.RecordKind
-    number: int
-    step: int
-
-
-def find_first_differing_record(a: NumberedRun, b: NumberedRun) -> FirstChange | None:
-    """None if all bits are the same: after every step, in every call without gradients, and of the models at the end.
-
-    Raises NotComparable if the runs made different numbers of steps.
-    """
-    one, other = (side.run.traces.traces.get("rank0") or side.run.traces.main for side in (a, b))
-    if one is None or other is None:
-        raise NotComparable("one side computed nothing that could be compared")
-    if a.step_count != b.step_count:
-        raise NotComparable(f"side A made {a.step_count} optimizer steps, and side B {b.step_count}")
-    calls = compare_calls(a.numbers, b.numbers)
-    for left, right in zip(read_steps(one), read_steps(other), strict=False):
-        if set(left.names_of_differing_leaves(right)).intersection(COMPARED_LEAVES):
-            if calls is not None and calls.step < left.number:
-                return calls
-            return FirstChange("step", left.number, left.number)
-    if calls is not None:
-        return calls
-    ends = read_final_digests_by_model_class(one), read_final_digests_by_model_class(other)
-    # Wrappers (compilation, data parallelism) are models of a class of their own, and of other names in their digests.
-    if any(ends[0][kind] != ends[1][kind] for kind in ends[0].keys() & ends[1].keys()):
-        raise NotComparable("the models differ at the end, but in no optimizer step and no result")
-    return None
-
-
-def compare_calls(a: RunNumbers, b: RunNumbers) -> FirstChange | None:
-    """The first call of a model without gradients whose results differ; None where the calls do not pair up."""
-    if set(a.calls) != set(b.calls):
-        return None
-    for number, record in sorted(a.calls.items()):
-        other = b.calls[number]
-        if any(not np.array_equal(record.values[k], other.values[k], equal_nan=True)
-               for k in neutrality.common_keys((record, other))):  # fmt: skip
-            return FirstChange("call", number, record.head["step"] + 1)
-    return None
-
-
 class SwitchJudge:
     """Judges two sides that differ."""
 
@@ -218,8 +145,10 @@ class SwitchJudge:
     def judge(self) -> NeutralResult:
         switch, a, b = self.switch, self.a, self.b
         require_same_names(a.numbers, b.numbers, self.changed)
-        coarse = switch.coarser or a.numbers.uses.get("autocast", 0) > 0
-        disturbed = self._run(a, disturbance=COARSE_ULP if coarse else 1.0, name="disturbed")
+        require_decisive_values(a.numbers, b.numbers)
+        disturbed = self._run(a, disturbance=COARSE_ULP if computes_coarsely(a) else 1.0, name="disturbed")
+        if switch.coarser and computes_coarsely(disturbed):  # casts of the program's own: only now they are seen
+            disturbed = self._run(a, disturbance=COARSE_ULP, name="disturbed-coarsely")
         apart = neutrality.measure_distances(a.numbers, b.numbers)
         envelope = neutrality.measure_distances(a.numbers, disturbed.numbers)
         outside = neutrality.find_first_outside(apart, envelope)
@@ -249,10 +178,11 @@ class SwitchJudge:
             return self._explain_wrong(base, judgement, a64, b64)
         if judgement.number == 0 or judgement.verdict == "unclear":
             raise NotComparable("the runs in float64 have no step in common with the program's")
-        lossy = "" if switch.coarser else neutrality.describe_lossy_side(a.numbers, b.numbers, a64.numbers, b64.numbers)
-        if lossy:
+        lossy = None if switch.coarser else find_lossy_side(a.numbers, b.numbers, a64.numbers, b64.numbers)
+        if lossy is not None:
             base = replace(base, outcome="wrong", detail=f"{switch.detail}; {lossy}")
-            return self._look_into_regions(base, a64) if switch.name == "compile" else base
+            in_regions = switch.name == "compile"
+            return self._look_into_regions(base, a64) if in_regions else self._explain_lossy(base, lossy)
         new = find_first_new_value(*(side.numbers.operators.get(self.changed.step, []) for side in (b, a)))
         if new is not None:
             file = relative_path_if_below_working_directory(new.location.file)
@@ -260,6 +190,8 @@ class SwitchJudge:
         how = "in float64 both sides come together, so that what differs is rounding"
         narrow = sorted({*a64.numbers.narrow, *b64.numbers.narrow})
         how += f"; {', '.join(narrow[:3])} stayed in single precision there" if narrow else ""
+        unread = describe_unread(a.numbers, b.numbers)
+        how += f"; {unread}" if unread else ""
         return replace(base, detail=f"{switch.detail}; {how}")
 
     # --- runs ----------------------------------------------------------------------------------------
@@ -328,6 +260,17 @@ class SwitchJudge:
         base = replace(base, outcome="wrong", detail=f"{self.switch.detail}; {left}", step=step, region=region)
         return base if told is None else with_culprit(base, told)
 
+    def _explain_lossy(self, base: NeutralResult, lossy: LossySide) -> NeutralResult:
+        """Name the operator at which one side loses its bits."""
+        side, other = (self.a, self.b) if lossy.label == "a" else (self.b, self.a)
+        operators = self._operators(side, lossy.step), self._operators(side, lossy.step, float64=True)
+        told = find_losing_operator(*operators, self._operators(other, lossy.step))
+        return replace(base, step=lossy.step) if told is None else with_culprit(replace(base, step=lossy.step), told)
+
+    def _operators(self, side: NumberedRun, step: int, float64: bool = False) -> list[OperatorSummary]:
+        made = self._run(side, float64=float64, last_step=step, operators_of=step)
+        return made.numbers.operators.get(step, [])
+
     def _look_into_regions(self, base: NeutralResult, a64: NumberedRun) -> NeutralResult:
         """For a difference that shows only as the program computes: its stages are not told apart in float64."""
         told, region = self._explain_compilation(None, a64, self.changed.step, in_float64=False)
@@ -373,26 +316,21 @@ class SwitchJudge:
         if point is None:
             return replace(base, detail=f"{self.switch.detail}; the error leaves the envelope of one ulp")
         text = f"the error in step {point.step} is {point.apart / (point.disturbed or 1):.2g} times that of one ulp"
-        return replace(base, outcome="wrong", step=point.step, detail=f"{self.switch.detail}; {text}")
+        base = replace(base, outcome="wrong", step=point.step, detail=f"{self.switch.detail}; {text}")
+        operators = self._operators(self.a, point.step), self._operators(self.a, point.step, float64=True)
+        told = find_losing_operator(*operators, [])
+        return base if told is None else with_culprit(base, told)
+
+
+def computes_coarsely(side: NumberedRun) -> bool:
+    """Whether a run uses autocast, or computes in a coarser format than float32 as far as its operators were noted."""
+    noted = (operator for step in side.numbers.operators.values() for operator in step)
+    return side.numbers.uses.get("autocast", 0) > 0 or any(
+        UNIT.get(dtype, 0.0) > UNIT["float32"] for operator in noted for dtype, _, _ in operator.results
+    )
 
 
 def with_culprit(result: NeutralResult, told: Culprit) -> NeutralResult:
     file = relative_path_if_below_working_directory(told.file)
     detail = "; ".join(filter(None, (result.detail, told.why)))
     return replace(result, detail=detail, operator=told.operator, file=file, line=told.line)
-
-
-def select_record(numbers: RunNumbers, kind: str, number: int) -> NumberRecord | None:
-    return (numbers.steps if kind == "step" else numbers.calls).get(number)
-
-
-def require_same_names(a: RunNumbers, b: RunNumbers, changed: FirstChange) -> None:
-    """Raises NotComparable if the two sides train parameters of other names or sizes."""
-    one, other = (select_record(numbers, changed.kind, changed.number) for numbers in (a, b))
-    if one is None or other is None:
-        raise NotComparable("the step that differs first was written down on one side only")
-    for kind in ("parameter", "output"):
-        names = [{key[1]: len(v) for key, v in record.values.items() if key[0] == kind} for record in (one, other)]
-        if names[0] != names[1]:
-            odd = sorted(name for name in {*names[0], *names[1]} if names[0].get(name) != names[1].get(name))
-            raise NotComparable(f"{kind} {odd[0]} is not the same on both sides, or is there on one only")

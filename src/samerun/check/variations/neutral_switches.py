@@ -90,7 +90,7 @@ def make_optimizer_switch(implementation: str) -> NeutralSwitch:
     return NeutralSwitch(
         f"optimizer-implementation={implementation}", f"the optimizer's for-loop -> {implementation}",
         with_switch("optimizer-implementation", "for-loop"), with_switch("optimizer-implementation", implementation),
-        needs_use="optimizer-implementation", lacking="no optimizer of the program has foreach and fused",
+        needs_use=f"optimizer {implementation}", lacking=f"no optimizer of the program has {implementation}=True",
     )  # fmt: skip
 
 

@@ -12,8 +12,12 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from samerun.record.digests.torch_guards import PLAIN_TYPES, has_real_values, no_torch_function
-from samerun.record.watching.torch_internals import KeepsProgramsCompiledMixin, creates_meta_or_fake_tensor
+from samerun.record.digests.torch_guards import PLAIN_TYPES, HiddenFromProgram, has_real_values, no_torch_function
+from samerun.record.watching.torch_internals import (
+    KeepsProgramsCompiledMixin,
+    creates_meta_or_fake_tensor,
+    find_operator_generator,
+)
 from samerun.record.watching.watched_operator import WatchedOperator, flatten_into
 
 WIDE = {
@@ -43,9 +47,10 @@ DRAWS = (
 UNSCALE = "aten::_amp_foreach_non_finite_check_and_unscale_"
 _random_tag = torch.Tag.nondeterministic_seeded
 _graph_task = torch._C._current_graph_task_id
+_current_node = torch._C._current_autograd_node
 _plain_call = torch._ops.OpOverload.__call__
-Summarise = Callable[[WatchedOperator, list[Any], list[Any]], None]
-"""Called after an operator with its operands and its results, both as the program holds them."""
+Summarise = Callable[[WatchedOperator, list[Any], list[Any], bool], None]
+"""Called after an operator with its operands and its results, both as the program holds them, and whether it drew."""
 
 
 class Float64Mode(KeepsProgramsCompiledMixin, TorchDispatchMode):
@@ -67,6 +72,8 @@ class Float64Mode(KeepsProgramsCompiledMixin, TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if any(kind.__name__ == "DTensor" for kind in types):
+            return NotImplemented  # it calls operators on its local tensors: those are seen
         operator = self.operators.get(func)
         if operator is None:
             if getattr(func, "_schema", None) is None:
@@ -81,20 +88,27 @@ class Float64Mode(KeepsProgramsCompiledMixin, TorchDispatchMode):
             ):
                 return func(*args, **kwargs)
             wide = self.widens and not self.region_depth
+            before = take_generator_state(kwargs, tensors) if self.summarise is not None and operator.random else None
             out = self._call_wide(operator, args, kwargs, tensors) if wide else func(*args, **kwargs)
             if self.summarise is not None and not operator.silent and not operator.allocates:
                 results = [t for t in operator.written_tensors(args, kwargs) if isinstance(t, torch.Tensor)]
                 written = {id(t) for t in results}
                 outs: list[Any] = []
                 flatten_into((out,), torch.Tensor, outs, [])
-                self.summarise(operator, tensors, [*results, *(t for t in outs if id(t) not in written)])
+                # An attention that could drop out, and does not, draws nothing.
+                drew = before is not None and before != take_generator_state(kwargs, tensors)
+                self.summarise(operator, tensors, [*results, *(t for t in outs if id(t) not in written)], drew)
         return out
 
     def _call_wide(self, operator: WatchedOperator, args: Any, kwargs: Any, tensors: list[Any]) -> Any:
         func = operator.func
+        if func._schema.name == "aten::lift_fresh":  # what torch.tensor made of Python's numbers
+            made = func(*args, **kwargs)
+            return made.to(WIDE[made.dtype]) if made.dtype in WIDE else made
         if operator.silent and not operator.name.startswith("aten._local_scalar"):
             return func(*args, **kwargs)  # a view shares memory, so that its dtype stays
-        if func._schema.name == "aten::_to_copy" and kwargs.get("dtype") in WIDE and _graph_task() != -1:
+        is_between_nodes = _graph_task() != -1 and _current_node() is None  # not in a forward pass that is recomputed
+        if func._schema.name == "aten::_to_copy" and kwargs.get("dtype") in WIDE and is_between_nodes:
             # The gradient of a value that a compiled region or an array brought in: autograd insists on its dtype.
             self._count_narrow(operator)
             return func(*args, **kwargs)
@@ -104,8 +118,6 @@ class Float64Mode(KeepsProgramsCompiledMixin, TorchDispatchMode):
             return self._call_in(NARROW, operator, args, kwargs)
         if func._schema.name == UNSCALE:
             return unscale_in_float64(*args)
-        if any(t.dtype in WIDE for t in operator.written_tensors(args, kwargs) if isinstance(t, torch.Tensor)):
-            self._count_narrow(operator)
         try:
             return self._call_in(WIDE, operator, args, kwargs)
         except (RuntimeError, NotImplementedError):  # no such kernel; or it is the program's own mistake, seen again
@@ -147,6 +159,9 @@ class Float64Mode(KeepsProgramsCompiledMixin, TorchDispatchMode):
             original = originals.get(id(tensor))
             if original is not None:
                 original.copy_(tensor)
+                # Where a tensor of float32 counts, as an optimizer does its steps, whole numbers lose nothing.
+                if dtypes is WIDE and not bool(((original == tensor) | (tensor != tensor)).all()):
+                    self._count_narrow(operator)
 
         def widen(value: Any) -> Any:
             if isinstance(value, torch.Tensor):
@@ -163,6 +178,12 @@ class Float64Mode(KeepsProgramsCompiledMixin, TorchDispatchMode):
             return id(value) in ids
 
         return widen(out)
+
+
+def take_generator_state(kwargs: Any, tensors: list[Any]) -> bytes:
+    """The state of the generator that a random operator draws from."""
+    with HiddenFromProgram():
+        return bytes(find_operator_generator(kwargs, tensors).get_state().numpy().tobytes())
 
 
 def unscale_in_float64(gradients: Any, found_infinite: Any, inverse_scale: Any) -> None:

@@ -10,8 +10,9 @@ import json
 import os
 import re
 import threading
+import weakref
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from xxhash import xxh3_64_hexdigest
@@ -24,6 +25,15 @@ from samerun.record.trace import format as f
 from samerun.record.watching import stack_frames
 from samerun.record.watching.float64_mode import Float64Mode
 from samerun.record.watching.recorder import Recorder
+from samerun.record.watching.shard_numbers import TakenNumbers, find_local_tensor, take_numbers_or_share
+from samerun.record.watching.tensor_numbers import (
+    clean_name,
+    read_optimizer_group_settings,
+    read_scheduler_settings,
+    storage_key,
+    summarise_tensor,
+    take_numbers,
+)
 from samerun.record.watching.torch_internals import (
     exclude_from_compilation,
     location_of_running_autograd_node,
@@ -31,13 +41,11 @@ from samerun.record.watching.torch_internals import (
 )
 from samerun.record.watching.watched_operator import WatchedOperator, flatten_into
 
-KEPT_WHOLE, PIECES = 1024, 512
-"""Of larger tensors: so many elements, evenly spaced, and the sums of so many pieces, which cover every element."""
 STEPS_KEPT, CALLS_KEPT = 400, 200
 """All steps and calls up to these numbers, then every tenth, every hundredth, and so on."""
 MOST_OPERATORS = 60_000
-WRAPPERS = re.compile(r"(^|\.)(module|_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)(?=\.|$)")
-"""What data parallelism, compilation and checkpointing put into the names of parameters."""
+COARSEST_ULP = 2.0**-7
+"""An ulp of bfloat16: no disturbance is larger."""
 
 
 def numbers_file_name(role: str) -> str:
@@ -49,6 +57,15 @@ def is_kept(number: int, all_up_to: int) -> bool:
     while number > all_up_to * every:
         every *= 10
     return number % every == 0
+
+
+class Item(NamedTuple):
+    """One value of a record: what it is, the dtype that the program has it in, and its numbers."""
+
+    kind: str
+    name: str
+    dtype: str
+    taken: TakenNumbers
 
 
 class StepNumbers:
@@ -64,12 +81,15 @@ class StepNumbers:
         self.narrow_operators: dict[str, int] = {}
         self.scheduler_steps: dict[str, int] = {}
         """How often each line has stepped a learning-rate scheduler so far."""
+        self._schedulers: list[tuple[Any, str]] = []
+        """Learning-rate schedulers (weakly), and the lines that made them."""
         self.losses: list[float] = []
         self.calls = 0
         self._operators: dict[Any, WatchedOperator] = {}
         self._summaries: list[Any] = []
         self._numbers: list[float] = []
-        self._producers: dict[int, int] = {}
+        self._producers: dict[int, tuple[int, int]] = {}
+        """Of each piece of memory the operator that wrote it last, and the number of its result."""
         self._disturbed_roots: set[int] = set()
         self._other_format: Any = None
         """The memory format that the program's weights did not have at first."""
@@ -107,7 +127,9 @@ class StepNumbers:
         finally:
             mode.region_depth -= 1
 
-    def summarise_operator(self, operator: WatchedOperator, operands: list[Any], results: list[Any]) -> None:
+    def summarise_operator(
+        self, operator: WatchedOperator, operands: list[Any], results: list[Any], drew: bool
+    ) -> None:
         """Note what an operator made of what: sums over its results, and which earlier operators made its operands."""
         state = self.recorder.thread
         first, last = self.request.operator_steps
@@ -118,7 +140,7 @@ class StepNumbers:
         state.inside_samerun += 1
         try:
             phase, location_id = self._find_phase_and_location()
-            self._add_summary(operator.name, phase, location_id, operands, results, operator.random)
+            self._add_summary(operator.name, phase, location_id, operands, results, drew)
         except Exception as error:
             self.recorder.stop(f"samerun could not summarise {operator.name}: {error!r}")
         finally:
@@ -141,29 +163,30 @@ class StepNumbers:
         return f.FORWARD if state.outer_modules or torch.is_grad_enabled() else f.BETWEEN, location_id
 
     def _add_summary(
-        self, name: str, phase: int, location_id: int, operands: list[Any], results: list[Any], random: bool
+        self, name: str, phase: int, location_id: int, operands: list[Any], results: list[Any], drew: bool
     ) -> None:
         at = len(self._summaries)
-        sources = {self._producers.get(storage_key(t), -1) for t in operands}
-        shapes = []
+        sources = {self._producers.get(storage_key(t), (-1, 0)) for t in operands}
+        shapes: list[list[Any]] = []
         for tensor in results:
             if not is_readable(tensor):
                 continue
             with HiddenFromProgram():
                 self._numbers += summarise_tensor(tensor)
+            self._producers[storage_key(tensor)] = at, len(shapes)
             shapes.append([str(tensor.dtype).removeprefix("torch."), list(tensor.shape)])
-            self._producers[storage_key(tensor)] = at
-        self._summaries.append([name, phase, location_id, sorted(sources), shapes, int(random)])
+        self._summaries.append([name, phase, location_id, sorted(sources), shapes, int(drew)])
 
     def add_model_input(self, model: Any, values: Any) -> None:
-        """Summarise what goes into a model, as an operator of its own: another batch then shows as what it is."""
+        """Summarise each tensor that goes into a model, as an operator: another batch then shows as what it is."""
         first, last = self.request.operator_steps
         if not first <= self.recorder.step + 1 <= last or len(self._summaries) >= MOST_OPERATORS:
             return
         tensors: list[Any] = []
         flatten_into((values,), torch.Tensor, tensors, [])
         phase, location_id = self._find_phase_and_location()
-        self._add_summary(INPUT_OF + type(model).__name__, phase, location_id, tensors, tensors, False)
+        for tensor in tensors:
+            self._add_summary(INPUT_OF + type(model).__name__, phase, location_id, [tensor], [tensor], False)
 
     # --- models --------------------------------------------------------------------------------------
     def call_root_model(self, call: Any, model: Any, args: Any, kwargs: Any) -> Any:
@@ -237,22 +260,27 @@ class StepNumbers:
         key = f"{user_line.file}:{user_line.line}"
         where[key] = where.get(key, 0) + 1
 
+    def note_scheduler(self, scheduler: Any, user_line: stack_frames.UserLine) -> None:
+        self._schedulers.append((weakref.ref(scheduler), f"{user_line.file}:{user_line.line}"))
+
     def disturb_parameters(self, parameters: list[Any]) -> None:
         """Move every element of every parameter by an ulp or so, up or down by a fixed pattern."""
         with HiddenFromProgram():
             for at, parameter in enumerate(parameters):
-                if parameter.is_floating_point() and is_readable(parameter):
-                    value = parameter.data
+                local = find_local_tensor(parameter)
+                if local is not None and local.is_floating_point():
+                    value = local.data
                     pattern = torch.arange(value.numel(), dtype=torch.float64, device=value.device)
                     pattern = (pattern * 0.6180339887 + 0.31 * self.recorder.step + 0.17 * at) % 1 < 0.5
                     sign = pattern.reshape(value.shape).to(value.dtype) * 2 - 1
-                    value.mul_(1 + sign * (self.request.disturbance * torch.finfo(value.dtype).eps))
+                    ulp = torch.finfo(value.dtype).eps
+                    value.mul_(1 + sign * max(ulp, min(self.request.disturbance * ulp, COARSEST_ULP)))
 
     def before_step(self, optimizer: Any) -> None:
         """Right before an optimizer's step, when the gradients are whole."""
         self._gradients = {
-            id(p): take_numbers(p.grad) for group in optimizer.param_groups for p in group["params"]
-            if p.grad is not None and is_readable(p.grad)
+            id(p): taken for group in optimizer.param_groups for p in group["params"]
+            if p.grad is not None and (taken := take_numbers_or_share(p.grad)) is not None
         }  # fmt: skip
         self._settings = read_optimizer_group_settings(optimizer)
         file, line, _ = stack_frames.find_user_line()
@@ -264,21 +292,26 @@ class StepNumbers:
         held = [p for group in optimizer.param_groups for p in group["params"]]
         if is_kept(number, STEPS_KEPT):
             names, buffers = self._name_tensors(held)
-            items: list[tuple[str, str, str, list[float]]] = []
-            items.append(("loss", "", "float64", [sum(self.losses)] if self.losses else []))
+            items = [Item("loss", "", "float64", TakenNumbers([sum(self.losses)] if self.losses else [], False))]
+            unread = []
             for p in held:
-                kind = str(p.dtype).removeprefix("torch.")
+                dtype = str(p.dtype).removeprefix("torch.")
                 if id(p) in self._gradients:
-                    items.append(("gradient", names[id(p)], kind, self._gradients[id(p)]))
-                if is_readable(p) and p.is_floating_point():
-                    items.append(("parameter", names[id(p)], kind, take_numbers(p)))
-            items += [("buffer", n, str(b.dtype).removeprefix("torch."), take_numbers(b)) for n, b in buffers.items()]
+                    items.append(Item("gradient", names[id(p)], dtype, self._gradients[id(p)]))
+                taken = take_numbers_or_share(p)
+                if taken is not None and p.is_floating_point():
+                    items.append(Item("parameter", names[id(p)], dtype, taken))
+                elif taken is None:
+                    unread.append(names[id(p)])
+            items += [make_item("buffer", name, buffer) for name, buffer in buffers.items()]
             self._write_record(
                 {
                     "kind": "step", "number": number, "optimizer": type(optimizer).__name__,
                     "settings": self._settings, "line": self._step_line, "backwards": len(self.losses),
-                    "lines": self.lines,
+                    "lines": self.lines, "unread": unread,
                     "scheduler steps so far": self.scheduler_steps,
+                    "schedulers": {where: read_scheduler_settings(scheduler) for made, where in self._schedulers
+                                   if (scheduler := made()) is not None},
                     "random": xxh3_64_hexdigest(torch.get_rng_state().numpy().tobytes()),
                 },
                 items,
@@ -312,10 +345,7 @@ class StepNumbers:
     def _write_call(self, model: Any, out: Any) -> None:
         tensors: list[Any] = []
         flatten_into((out,), torch.Tensor, tensors, [])
-        items = [
-            ("output", str(at), str(t.dtype).removeprefix("torch."), take_numbers(t))
-            for at, t in enumerate(tensors) if is_readable(t)
-        ]  # fmt: skip
+        items = [make_item("output", str(at), t) for at, t in enumerate(tensors) if is_readable(t)]
         file, line, _ = stack_frames.find_user_line()
         head = {"kind": "call", "number": self.calls, "step": self.recorder.step, "training": bool(model.training),
                 "model": type(model).__name__, "line": f"{file}:{line}"}  # fmt: skip
@@ -324,7 +354,7 @@ class StepNumbers:
     def _write_operators(self, number: int) -> None:
         if self._summaries:
             head = {"kind": "operators", "number": number, "operators": self._summaries}
-            self._write_record(head, [("summary", "", "float64", self._numbers)])
+            self._write_record(head, [Item("summary", "", "float64", TakenNumbers(self._numbers, False))])
             self._summaries, self._numbers = [], []
             self._producers.clear()
 
@@ -333,68 +363,18 @@ class StepNumbers:
         head = {"kind": "end", "uses": self.use_counts, "narrow": self.narrow_operators, "lines": self.lines}
         self._write_record(head, [])
 
-    def _write_record(self, head: dict[str, Any], items: list[tuple[str, str, str, list[float]]]) -> None:
+    def _write_record(self, head: dict[str, Any], items: list[Item]) -> None:
         if self._file is None:
             self.recorder.open_writer()
             path = os.path.join(self.recorder.config.folder, numbers_file_name(self.recorder.process_role()))
             self._file = open(path, "wb")  # noqa: SIM115  # as long as the process
-        head["items"] = [[kind, name, dtype, len(values)] for kind, name, dtype, values in items]
-        values = [value for *_, each in items for value in each]
+        head["items"] = [[each.kind, each.name, each.dtype, len(each.taken.values)] for each in items]
+        head["shares"] = [at for at, each in enumerate(items) if each.taken.is_share]
+        values = [value for each in items for value in each.taken.values]
         data = torch.tensor(values, dtype=torch.float64).numpy().tobytes() if values else b""
         self._file.write(json.dumps({**head, "bytes": len(data)}).encode() + b"\n" + data)
         self._file.flush()
 
 
-def clean_name(name: str) -> str:
-    """A parameter's name without what wrappers of the model put into it."""
-    return WRAPPERS.sub("", name).lstrip(".")
-
-
-def read_optimizer_group_settings(optimizer: Any) -> dict[str, str]:
-    """The numbers that an optimizer computes with, as hexadecimal floats: learning rate, momentum and the like."""
-    found = {}
-    for at, group in enumerate(optimizer.param_groups):
-        for name, value in group.items():
-            values = value if type(value) is tuple else (value,)
-            for part, each in enumerate(values):
-                if isinstance(each, torch.Tensor) and each.numel() == 1:
-                    each = float(each)
-                if type(each) in (int, float):
-                    found[f"{name}[{part}]" if type(value) is tuple else name, at] = float(each).hex()
-    single = len(optimizer.param_groups) == 1
-    return {name if single else f"{name} of group {at}": value for (name, at), value in found.items()}
-
-
-def storage_key(tensor: Any) -> int:
-    return int(tensor.untyped_storage()._cdata) if is_readable(tensor) else -id(tensor)
-
-
-def take_numbers(tensor: Any) -> list[float]:
-    """All elements of a small tensor; of a large one a sample and sums that cover it. In the order of its indices."""
-    with HiddenFromProgram():
-        flat = tensor.detach().to(torch.float64).reshape(-1)
-        count = flat.numel()
-        if count <= KEPT_WHOLE:
-            return list(flat.tolist())
-        size = count // PIECES
-        sums = flat[: size * PIECES].view(PIECES, size).sum(1)
-        rest = flat[size * PIECES :].sum().reshape(1)
-        return list(torch.cat([flat[:: -(-count // PIECES)], sums, rest]).tolist())
-
-
-_weights: dict[int, Any] = {}
-
-
-def summarise_tensor(tensor: Any) -> list[float]:
-    """Count, sum, sum of magnitudes, sum of squares, and a weighted sum, which depends on the order."""
-    flat = tensor.detach().to(torch.float64).reshape(-1)
-    count = flat.numel()
-    weights = _weights.get(count)
-    if weights is None or weights.device != flat.device:
-        if len(_weights) > 64:
-            _weights.clear()
-        weights = _weights[count] = (
-            torch.arange(count, dtype=torch.float64, device=flat.device) * 0.6180339887 % 1 + 0.5
-        )
-    parts = torch.stack([flat.sum(), flat.abs().sum(), (flat * flat).sum(), (flat * weights).sum()])
-    return [float(count), *parts.tolist()]
+def make_item(kind: str, name: str, tensor: Any) -> Item:
+    return Item(kind, name, str(tensor.dtype).removeprefix("torch."), TakenNumbers(take_numbers(tensor), False))

@@ -9,8 +9,12 @@ from samerun.record.watching import stack_frames
 from samerun.record.watching.interceptor import Interceptor, MethodCallingBackOnLookup, wrap_attribute
 from samerun.record.watching.recorder import Recorder
 
-GROUP_FLAGS = {"for-loop": (False, False), "foreach": (True, False), "fused": (False, True)}
-"""What `foreach` and `fused` of an optimizer's groups are for each implementation."""
+GROUP_FLAGS = {
+    "for-loop": {"foreach": False, "fused": False},
+    "foreach": {"foreach": True, "fused": False},
+    "fused": {"foreach": False, "fused": True},
+}
+"""What `foreach` and `fused` of an optimizer's groups are for each implementation; some optimizers have only one."""
 SDPA_FLAGS = ("flash", "mem_efficient", "math", "cudnn")
 SDPA_BACKENDS = {"math": "math", "flash": "flash", "efficient": "mem_efficient", "cudnn": "cudnn"}
 
@@ -81,7 +85,7 @@ def note_steps_if_requested(recorder: Recorder, optimizer_module: Any) -> None:
 
     from samerun.record.digests.torch_guards import HiddenFromProgram, no_torch_function
 
-    flags = GROUP_FLAGS.get(dict(recorder.config.numbers.switches).get("optimizer-implementation", ""))
+    flags = GROUP_FLAGS.get(dict(recorder.config.numbers.switches).get("optimizer-implementation", ""), {})
 
     def hidden(call: Any) -> Any:
         def hook(optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -100,9 +104,10 @@ def note_steps_if_requested(recorder: Recorder, optimizer_module: Any) -> None:
 
     def before_step(optimizer: Any) -> None:
         for group in optimizer.param_groups:
-            if flags is not None and "foreach" in group and "fused" in group:
-                group["foreach"], group["fused"] = flags
-                recorder.numbers.use_counts["optimizer-implementation"] = 1
+            for name, setting in flags.items():
+                if name in group:
+                    group[name] = setting
+                    recorder.numbers.use_counts[f"optimizer {name}"] = 1
         recorder.numbers.before_step(optimizer)
 
     optimizer_module.register_optimizer_step_pre_hook(hidden(before_step))
@@ -133,7 +138,7 @@ STEPS = Interceptor("numbers-steps", "torch.optim.optimizer", note_steps_if_requ
 
 
 def note_scheduler_steps_if_requested(recorder: Recorder, scheduler_module: Any) -> None:
-    """The lines from which learning-rate schedulers are stepped."""
+    """The lines from which learning-rate schedulers are stepped, and those that make them."""
     if recorder.config.numbers is None:
         return
 
@@ -149,6 +154,17 @@ def note_scheduler_steps_if_requested(recorder: Recorder, scheduler_module: Any)
     for kind in dict.fromkeys(kinds):
         if kind.__module__ == scheduler_module.__name__:
             wrap_attribute(kind, "step", wrap_step)
+
+    def wrap_init(original: Any) -> Any:
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+            if recorder.numbers is not None:
+                recorder.numbers.note_scheduler(self, stack_frames.find_user_line())
+            original(self, *args, **kwargs)
+
+        return __init__
+
+    for kind in (scheduler_module.LRScheduler, scheduler_module.ReduceLROnPlateau):
+        wrap_attribute(kind, "__init__", wrap_init)
 
 
 SCHEDULERS = Interceptor("numbers-schedulers", "torch.optim.lr_scheduler", note_scheduler_steps_if_requested)

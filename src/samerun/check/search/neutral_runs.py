@@ -1,0 +1,139 @@
+"""The runs of both sides of a neutral switch: what they wrote down, whether they can be compared, where they part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from samerun.check.evidence import neutrality
+from samerun.check.evidence.run_numbers import NumberRecord, RunNumbers
+from samerun.check.execution.runner import Run
+from samerun.check.plan import Plan
+from samerun.record.trace import format as f
+from samerun.record.trace.run import read_final_digests_by_model_class, read_steps, select_events
+
+COMPARED_LEAVES = ("params", "grads", "buffers")
+
+
+class NotComparable(Exception):
+    """The two sides cannot be aligned; the text says why."""
+
+
+@dataclass(frozen=True)
+class NumberedRun:
+    """A run, the plan that was asked for (that of the run itself names its folder), and the numbers it wrote down."""
+
+    plan: Plan
+    run: Run
+    numbers: RunNumbers
+
+    @property
+    def step_count(self) -> int:
+        return self.run.steps
+
+
+def require_ended_well(side: NumberedRun, what: str) -> None:
+    """Raises NotComparable for a run that failed, with the last line it wrote."""
+    if side.run.timed_out:
+        raise NotComparable(f"{what} did not end in time")
+    if side.run.exit_code:
+        said = side.run.read_output_tail("stderr").strip().splitlines()
+        raise NotComparable(f"{what} ended with exit code {side.run.exit_code}" + (f": {said[-1]}" if said else ""))
+
+
+def count_uses(what: str, *sides: NumberedRun) -> int:
+    """How often the runs used what a switch acts on."""
+    if what == "compile":
+        traces = [trace for side in sides for trace in side.run.traces.traces.values()]
+        return sum(event.name == "torch.compile" for trace in traces for event in select_events(trace, (f.FACT,)))
+    if what == "attention":
+        summaries = [each for side in sides for step in side.numbers.operators.values() for each in step]
+        return sum("scaled_dot_product" in summary.name for summary in summaries)
+    return sum(side.numbers.uses.get(what, 0) for side in sides)
+
+
+@dataclass(frozen=True)
+class FirstChange:
+    """The first record (step or call) in which any bit differs. `step`: the step that it belongs to, from 1."""
+
+    kind: neutrality.RecordKind
+    number: int
+    step: int
+
+
+def find_first_differing_record(a: NumberedRun, b: NumberedRun) -> FirstChange | None:
+    """None if all bits are the same: after every step, in every call without gradients, and of the models at the end.
+
+    Raises NotComparable if the runs made different numbers of steps.
+    """
+    one, other = (side.run.traces.traces.get("rank0") or side.run.traces.main for side in (a, b))
+    if one is None or other is None:
+        raise NotComparable("one side computed nothing that could be compared")
+    if a.step_count != b.step_count:
+        raise NotComparable(f"side A made {a.step_count} optimizer steps, and side B {b.step_count}")
+    calls = compare_calls(a.numbers, b.numbers)
+    for left, right in zip(read_steps(one), read_steps(other), strict=False):
+        if set(left.names_of_differing_leaves(right)).intersection(COMPARED_LEAVES):
+            if calls is not None and calls.step < left.number:
+                return calls
+            return FirstChange("step", left.number, left.number)
+    if calls is not None:
+        return calls
+    ends = read_final_digests_by_model_class(one), read_final_digests_by_model_class(other)
+    # Wrappers (compilation, data parallelism) are models of a class of their own, and of other names in their digests.
+    if any(ends[0][kind] != ends[1][kind] for kind in ends[0].keys() & ends[1].keys()):
+        raise NotComparable("the models differ at the end, but in no optimizer step and no result")
+    return None
+
+
+def compare_calls(a: RunNumbers, b: RunNumbers) -> FirstChange | None:
+    """The first call of a model without gradients whose results differ; None where the calls do not pair up."""
+    if set(a.calls) != set(b.calls):
+        return None
+    for number, record in sorted(a.calls.items()):
+        other = b.calls[number]
+        if any(not np.array_equal(record.values[k], other.values[k], equal_nan=True)
+               for k in neutrality.common_keys((record, other))):  # fmt: skip
+            return FirstChange("call", number, record.head["step"] + 1)
+    return None
+
+
+def select_record(numbers: RunNumbers, kind: str, number: int) -> NumberRecord | None:
+    return (numbers.steps if kind == "step" else numbers.calls).get(number)
+
+
+def require_same_names(a: RunNumbers, b: RunNumbers, changed: FirstChange) -> None:
+    """Raises NotComparable if the two sides train parameters of other names or sizes."""
+    one, other = (select_record(numbers, changed.kind, changed.number) for numbers in (a, b))
+    if one is None or other is None:
+        raise NotComparable("the step that differs first was written down on one side only")
+    for kind in ("parameter", "output"):
+        names = [{key[1]: len(v) for key, v in record.values.items() if key[0] == kind} for record in (one, other)]
+        if names[0] != names[1]:
+            odd = sorted(name for name in {*names[0], *names[1]} if names[0].get(name) != names[1].get(name))
+            sizes = [each.get(odd[0]) for each in names]
+            if None in sizes:
+                raise NotComparable(f"{kind} {odd[0]} is there on one side only; nothing was compared")
+            raise NotComparable(
+                f"{kind} {odd[0]} is another one on side B (of {sizes[0]} numbers taken on A, {sizes[1]} on B); nothing"
+                " was compared"
+            )
+
+
+def require_decisive_values(a: RunNumbers, b: RunNumbers) -> None:
+    """Raises NotComparable if the runs have no parameter, buffer or result in common that could be read."""
+    compared: set[str] = set()
+    for _, _, records in neutrality.iterate_records((a, b)):
+        compared.update(key[0] for key in neutrality.common_keys(records))
+    if not compared.intersection(neutrality.DECISIVE):
+        unread = describe_unread(a, b) or "there are none on both sides"
+        only = " and ".join(sorted(f"{kind}s" for kind in compared)) or "nothing"
+        raise NotComparable(f"parameters, buffers and results could not be compared ({unread}), only {only} could")
+
+
+def describe_unread(a: RunNumbers, b: RunNumbers) -> str:
+    """In words, which parameters samerun could not read on a side; "" if it read all."""
+    names = sorted({name for run in (a, b) for record in run.steps.values() for name in record.head.get("unread", [])})
+    more = f" and {len(names) - 3} others" if len(names) > 3 else ""
+    return f"not read: {', '.join(names[:3])}{more}" if names else ""

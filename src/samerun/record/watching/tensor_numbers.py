@@ -1,0 +1,87 @@
+"""What is kept of tensors as numbers, and under which names. Imports torch."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Any
+
+import torch
+
+from samerun.record.digests.digest import is_readable
+from samerun.record.digests.torch_guards import HiddenFromProgram
+
+KEPT_WHOLE, PIECES = 1024, 512
+"""Of larger tensors: so many elements, evenly spaced, and the sums of so many pieces, which cover every element."""
+WRAPPERS = re.compile(r"(^|\.)(module|_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)(?=\.|$)")
+"""What data parallelism, compilation and checkpointing put into the names of parameters."""
+
+CHANGED_BY_STEPPING = frozenset(
+    ("last_epoch", "best", "num_bad_epochs", "cooldown_counter", "T_cur", "T_i", "_step_count", "_last_lr")
+)
+"""Attributes of learning-rate schedulers that are no settings."""
+
+
+def clean_name(name: str) -> str:
+    """A parameter's name without what wrappers of the model put into it."""
+    return WRAPPERS.sub("", name).lstrip(".")
+
+
+def read_optimizer_group_settings(optimizer: Any) -> dict[str, str]:
+    """The numbers that an optimizer computes with, as hexadecimal floats: learning rate, momentum and the like."""
+    found = {}
+    for at, group in enumerate(optimizer.param_groups):
+        for name, value in group.items():
+            values = value if type(value) is tuple else (value,)
+            for part, each in enumerate(values):
+                if isinstance(each, torch.Tensor) and each.numel() == 1:
+                    each = float(each)
+                if type(each) in (int, float):
+                    found[f"{name}[{part}]" if type(value) is tuple else name, at] = float(each).hex()
+    single = len(optimizer.param_groups) == 1
+    return {name if single else f"{name} of group {at}": value for (name, at), value in found.items()}
+
+
+def read_scheduler_settings(scheduler: Any) -> dict[str, str]:
+    """What a learning-rate scheduler was made with: its class, and its numbers that stepping does not change."""
+    found = {"class": type(scheduler).__name__}
+    for name, value in vars(scheduler).items():
+        numbers = value if type(value) in (list, tuple) else sorted(value) if type(value) is Counter else (value,)
+        if name not in CHANGED_BY_STEPPING and numbers and all(type(each) in (int, float) for each in numbers):
+            found[name] = " ".join(f"{each:.9g}" for each in numbers)
+    return found
+
+
+def storage_key(tensor: Any) -> int:
+    return int(tensor.untyped_storage()._cdata) if is_readable(tensor) else -id(tensor)
+
+
+def take_numbers(tensor: Any) -> list[float]:
+    """All elements of a small tensor; of a large one a sample and sums that cover it. In the order of its indices."""
+    with HiddenFromProgram():
+        flat = tensor.detach().to(torch.float64).reshape(-1)
+        count = flat.numel()
+        if count <= KEPT_WHOLE:
+            return list(flat.tolist())
+        size = count // PIECES
+        sums = flat[: size * PIECES].view(PIECES, size).sum(1)
+        rest = flat[size * PIECES :].sum().reshape(1)
+        return list(torch.cat([flat[:: -(-count // PIECES)], sums, rest]).tolist())
+
+
+_weights: dict[int, Any] = {}
+
+
+def summarise_tensor(tensor: Any) -> list[float]:
+    """Count, sum, sum of magnitudes, sum of squares, and a weighted sum, which depends on the order."""
+    flat = tensor.detach().to(torch.float64).reshape(-1)
+    count = flat.numel()
+    weights = _weights.get(count)
+    if weights is None or weights.device != flat.device:
+        if len(_weights) > 64:
+            _weights.clear()
+        weights = _weights[count] = (
+            torch.arange(count, dtype=torch.float64, device=flat.device) * 0.6180339887 % 1 + 0.5
+        )
+    parts = torch.stack([flat.sum(), flat.abs().sum(), (flat * flat).sum(), (flat * weights).sum()])
+    return [float(count), *parts.tolist()]
