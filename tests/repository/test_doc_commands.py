@@ -72,6 +72,15 @@ for step in range(done, min(last, int(os.environ.get("STOP_AT", "99")))):
     torch.save({"model": model.state_dict(), "done": step + 1}, "last.pt")
 """
 
+SERVE = """
+import samerun, torch
+
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU(), torch.nn.Linear(8, 2)).eval()
+with samerun.portable(), torch.no_grad():
+    print(model(torch.randn(4, 8)).sum().item())
+"""
+
 
 def blocks(page: Path) -> list[tuple[str, str]]:
     """(language, text) of each fenced block."""
@@ -122,6 +131,7 @@ def test_every_command_is_one_that_samerun_has() -> None:
 def make_project(folder: Path) -> None:
     """A project that the commands of any page can work on: its history has a change of the results."""
     (folder / "train.py").write_text(TRAIN, encoding="utf-8")
+    (folder / "serve.py").write_text(SERVE, encoding="utf-8")
     (folder / "package").mkdir()
     (folder / "package/__init__.py").touch()
     (folder / "package/train.py").write_text(TRAIN, encoding="utf-8")

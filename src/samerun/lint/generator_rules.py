@@ -168,7 +168,7 @@ def find_partly_seeded_programs(index: SourceIndex) -> Iterator[Hit]:
     seeded = {
         kind for name, kind in GLOBAL_SEEDS.items()
         if any(
-            _seeds_the_program(index, call) and seeds_repeatably(index, call)
+            _seeds_once_for_all(index, call) and seeds_repeatably(index, call)
             for call in index.calls_by_name.get(name, ())
         )
     }  # fmt: skip
@@ -202,7 +202,7 @@ def _is_tried_out(index: SourceIndex, call: ast.Call) -> bool:
     )
 
 
-def _seeds_the_program(index: SourceIndex, call: ast.Call) -> bool:
+def _seeds_once_for_all(index: SourceIndex, call: ast.Call) -> bool:
     """Whether a call seeds once, for all: not a part of a class, and not at each turn of a loop."""
     repeated = (ast.ClassDef, ast.For, ast.While)
     function = index.function_of(call)

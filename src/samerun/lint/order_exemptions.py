@@ -170,7 +170,7 @@ def takes_no_part(index: SourceIndex, subscript: ast.Subscript, where: ast.Slice
     rest = is_constant(where.lower, 1) and where.upper is None and where.step is None  # beside rows[0]
     begins = where.lower is None or is_constant(where.lower, 0)
     few = where.upper.value if isinstance(where.upper, ast.Constant) and begins else None
-    if rest or (isinstance(few, int) and 0 < few <= FEWEST) or _is_trimmed(index, where):
+    if rest or (isinstance(few, int) and 0 < few <= FEWEST) or _is_cut_to_filled_part(index, where):
         return True
     return _is_one_of_all_parts(index, subscript, where) or _is_behind_header(index, subscript, where)
 
@@ -182,7 +182,7 @@ def is_batch(index: SourceIndex, where: ast.Slice) -> bool:
     return any(isinstance(bound, ast.arg) for one in lower if one.id in shared for bound in index.bindings_of(one))
 
 
-def _is_trimmed(index: SourceIndex, where: ast.Slice) -> bool:
+def _is_cut_to_filled_part(index: SourceIndex, where: ast.Slice) -> bool:
     """Whether a slice cuts an array to what a loop, which counts, has filled of it."""
     names = _names_in(where.upper) if where.lower is None and where.upper is not None else []
     statements = [index.parents.get(bound) for name in names for bound in index.bindings_of(name)]
@@ -226,7 +226,7 @@ def _only_shows(body: list[ast.stmt]) -> bool:
     )  # fmt: skip
 
 
-def is_dictionary(index: SourceIndex, target: ast.expr) -> bool:
+def begins_as_dictionary(index: SourceIndex, target: ast.expr) -> bool:
     """Whether a name or an attribute of self begins as a dictionary, so that numbers in brackets are its keys."""
     makers = ("dict", "OrderedDict", "defaultdict")
     return any(

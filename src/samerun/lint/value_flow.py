@@ -14,10 +14,10 @@ from samerun.base.source_edits import last_identifier
 from samerun.lint.call_arguments import is_constant, keyword_value, parameter_for
 from samerun.lint.order_exemptions import (
     SORTING,
+    begins_as_dictionary,
     enumerated_names,
     is_batch,
     is_counter,
-    is_dictionary,
     is_excluded,
     is_log,
     is_made_outside,
@@ -310,7 +310,7 @@ class OrderFlow:
             length = isinstance(node.value, ast.Call) and last_identifier(node.value.func) == "len"
             same = length and node.value.args and ast.dump(node.value.args[0]) == ast.dump(target.value)  # type: ignore
             filled = isinstance(target.slice, ast.Name) and target.slice.id in numbers
-            if filled and not is_dictionary(index, target.value):
+            if filled and not begins_as_dictionary(index, target.value):
                 self._follow_target(target.value, "seq", after=loop)
                 return None
             if same or filled or (isinstance(node.value, ast.Name) and counted):

@@ -244,7 +244,7 @@ def explain_difference(
         )
         if found is not None:
             return found
-    ratio = describe_ratio(record_a, record_b) if record_a is not None and record_b is not None else ""
+    ratio = describe_common_gradient_ratio(record_a, record_b) if record_a is not None and record_b is not None else ""
     # Where there are ranks, each computes its part of the batch: only what all of them compute corresponds.
     all_a, all_b = a64.rank_operators.get(number, []), b64.rank_operators.get(number, [])
     culprits = [
@@ -353,7 +353,7 @@ def find_clipping_of_scaled(operators: list[OperatorSummary]) -> OperatorSummary
     return next((o for o in operators[begin:unscaled] if "norm" in o.name and o.location.line), None)
 
 
-def describe_ratio(a: NumberRecord, b: NumberRecord) -> str:
+def describe_common_gradient_ratio(a: NumberRecord, b: NumberRecord) -> str:
     """In words, if every gradient of side B is the same multiple of that of side A: another denominator."""
     ratios = []
     for key, x in a.values.items():
