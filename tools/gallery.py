@@ -40,7 +40,7 @@ REPORTS = {
     "workers": GalleryReport(("--vary", "workers", "tests/zoo/31_worker_count_torch_rng.py")),
     "resume": GalleryReport(
         ("--vary", "resume", "--interrupt", "ZOO_STOP_AT=3 ZOO_CKPT={folder}/c.pt", "--resume",
-         "ZOO_RESUME=1 ZOO_CKPT={folder}/c.pt", "tests/zoo/53_resume_no_rng_state.py")
+         "ZOO_RESUME={folder}/c.pt", "tests/zoo/53_resume_no_rng_state.py")
     ),
     "recompute": GalleryReport(("--neutral", "recompute", "tests/programs/neutral/recompute_rng.py")),
     "digits_cnn": GalleryReport(("examples/digits_cnn.py",), exit_code=0),

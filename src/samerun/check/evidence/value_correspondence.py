@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from samerun.base.user_code import format_source_location
 from samerun.check.evidence.run_numbers import NumberRecord, OperatorSummary, RunNumbers
 from samerun.record.config import GRADIENTS_DROPPED, INPUT_OF, RECOMPUTED
 from samerun.record.trace import format as f
@@ -309,10 +310,11 @@ def explain_draws(
         if drawn_a[key] == drawn_b[key]:
             continue
         name, file, line = key
-        text = f"{name} draws {drawn_a[key]} times in this step on side A and {drawn_b[key]} times on B"
+        times_a, times_b = ("once" if n == 1 else f"{n} times" for n in (drawn_a[key], drawn_b[key]))
+        text = f"{name} draws {times_a} in this step on side A and {times_b} on B"
         if again and drawn_b[key] > drawn_a[key]:
             file, _, at = next(iter(again)).rpartition(":")
-            drawn_at = f"{key[1]}:{key[2]}"
+            drawn_at = format_source_location(key[1], key[2])
             text += f": the recomputation of {drawn_at} does not restore the random states (preserve_rng_state=False)"
             line = int(at)
         elif drawn_b[key] > drawn_a[key] > 0 and any(o.phase == f.BACKWARD and o.is_random for o in operators_b):
