@@ -18,12 +18,16 @@ from samerun.base.source_edits import LARGEST_BYTES
 SEEDS = re.compile(
     rb"(?:\b(?:torch|th)(?:\.random|\.cuda)?\.|^\s*)manual_seed(?:_all)?\s*\(|\bmanual_seed_all\s*\("
     rb"|(?<!def )(?<![\w])(?!(?:manual_|initial_|get_|random_|base_|worker_|make_|generate_)*seed\s*\()"
-    rb"(?:seed_\w+|\w+_seeds?|\w+_seed_\w+|[a-z]+Seed)\s*\("
-    rb"|\bTrainingArguments\b|\bLightningCLI\b"
+    rb"(?:seed_\w+|\w+_seeds?|\w+_seed_\w+|[a-z]+Seed)\s*\(",
+    re.MULTILINE,
+)
+"""Calls that seed torch's global generator, by their names."""
+SEEDING_LIBRARIES = re.compile(
+    rb"\bTrainingArguments\b|\bLightningCLI\b"
     rb"|^[ \t\"]*(?:import|from) +(?:detectron2|fairseq|mmcv|mmengine|ultralytics|recbole|paddle\w*)\b",
     re.MULTILINE,
 )
-"""Calls that seed torch's global generator, by their names, and libraries that seed it by themselves."""
+"""Libraries that seed it by themselves."""
 SEEDING_FUNCTION = re.compile(rb"^def (\w*(?:seed|determin|reproduc)\w*)", re.MULTILINE | re.IGNORECASE)
 IMPORT = re.compile(
     rb"^[ \t\"]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|[^#\n]*)|import[ \t]+([\w., \t]+))", re.MULTILINE
@@ -54,7 +58,7 @@ def _read(file: str) -> bytes:
 def _find_unseeded_in_project(texts: Mapping[str, bytes], folder: str) -> set[str]:
     unused = _find_unused_seeding(texts)
     used = {file: _without_functions(text, unused) for file, text in texts.items()}
-    seeding = {file for file, text in used.items() if SEEDS.search(text)}
+    seeding = {file for file, text in used.items() if _seeds_torch(text)}
     idle = {file for file in texts.keys() - seeding if used[file] != texts[file]}  # all that it seeds, nobody asks for
     programs = {one for one in seeding if not _is_test(os.path.relpath(one, folder))}
     if not programs:
@@ -72,6 +76,13 @@ def _find_unseeded_in_project(texts: Mapping[str, bytes], folder: str) -> set[st
         if not importers[file] and b"__main__" not in text and parts & {"", _part_of_project(file, folder)}
     }  # fmt: skip
     return (texts.keys() - seeded - alone) | idle
+
+
+def _seeds_torch(text: bytes) -> bool:
+    # the search is slow, and few lines speak of seeds
+    lines = text.split(b"\n") if b"seed" in text or b"Seed" in text else []
+    told = b"\n".join(line for line in lines if b"seed" in line or b"Seed" in line)
+    return bool(SEEDS.search(told) or SEEDING_LIBRARIES.search(text))
 
 
 def _find_unused_seeding(texts: Mapping[str, bytes]) -> set[bytes]:
