@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 
 from samerun.base.source_edits import Edit, SourceAtLine, last_identifier, make_seed_argument_edits, node_span
 
@@ -26,6 +27,76 @@ SEED_OF_WORKER = "torch.initial_seed() % 2**32"
 """What a worker's other generators are seeded with; the loader gives each worker another one."""
 
 
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.comprehension, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+class SeedEditor:
+    """Edits of the seeds of one file, which know where a call stands: what they look up is looked up once.
+
+    parents: of every node of the tree, if known already.
+    """
+
+    def __init__(self, tree: ast.Module, parents: Mapping[ast.AST, ast.AST] | None = None) -> None:
+        self.tree = tree
+        self.parents = (
+            {child: parent for parent in ast.walk(tree) for child in ast.iter_child_nodes(parent)}
+            if parents is None
+            else parents
+        )
+
+    def make_first_seed_edits(self, call: ast.Call) -> list[Edit]:
+        """A seed for a call that has none: 0; the worker's, or a drawn one, where 0 would make them all alike."""
+        if not self.initializes_worker(call) and not self.is_repeated(call):
+            return make_seed_argument_edits(call)
+        seed = SEED_OF_WORKER if self.initializes_worker(call) else DRAWN_SEED
+        return make_seed_argument_edits(call, seed) if self._imports_torch else []
+
+    def make_changing_part_edits(self, seed: ast.expr) -> list[Edit]:
+        """0 in place of those parts of a seed that change from run to run, if that makes no samples or trials alike."""
+        parts = list(_find_changing_parts(seed))
+        if parts != [seed]:
+            return [Edit(*node_span(part), "0") for part in parts]
+        if self.initializes_worker(seed):
+            return self.make_worker_seed_edits(seed)
+        return [] if self.is_repeated(seed) else [Edit(*node_span(seed), "0")]
+
+    def make_worker_seed_edits(self, seed: ast.expr) -> list[Edit]:
+        """The worker's own seed in place of one that all workers get; nothing where no worker begins with it."""
+        return [Edit(*node_span(seed), SEED_OF_WORKER)] if self.initializes_worker(seed) and self._imports_torch else []
+
+    def is_repeated(self, node: ast.AST) -> bool:
+        """Whether it stands in a loop, or in a function that is called for every sample, batch or step."""
+        return any(
+            isinstance(one, (*LOOPS, ast.Lambda)) or getattr(one, "name", "") in PER_SAMPLE_FUNCTIONS
+            for one in self._list_enclosing_nodes(node)
+        )
+
+    def initializes_worker(self, node: ast.AST) -> bool:
+        """Whether a loader's workers begin with the function around it: by its name, or as the file says."""
+        name = next((getattr(one, "name", "") for one in self._list_enclosing_nodes(node)[-1:]), "")
+        return "worker_init" in name or "init_worker" in name or name in self._worker_functions
+
+    def _list_enclosing_nodes(self, node: ast.AST) -> list[ast.AST]:
+        """The nodes around one, up to its function: the innermost first."""
+        found: list[ast.AST] = []
+        while node in self.parents and not (found and isinstance(node, FUNCTIONS)):
+            node = self.parents[node]
+            found.append(node)
+        return found
+
+    @cached_property
+    def _worker_functions(self) -> set[str]:
+        """The last names of what the file passes as worker_init_fn."""
+        given = [k.value for k in ast.walk(self.tree) if isinstance(k, ast.keyword) and k.arg == "worker_init_fn"]
+        return {last_identifier(one) for one in given} - {""}
+
+    @cached_property
+    def _imports_torch(self) -> bool:
+        names = [name for node in self.tree.body if isinstance(node, ast.Import) for name in node.names]
+        return any(name.name.partition(".")[0] == "torch" and not name.asname for name in names)
+
+
 def make_fixed_seed_edits(source: SourceAtLine) -> list[Edit]:
     """0 in place of what changes from run to run: in the seed of a call, or in what a variable named like a seed gets.
 
@@ -35,46 +106,14 @@ def make_fixed_seed_edits(source: SourceAtLine) -> list[Edit]:
     for call in source.calls_spanning_line(*SEEDING_FUNCTIONS):
         given = next((k.value for k in call.keywords if k.arg == "seed"), call.args[0] if call.args else None)
         if given is not None:
-            return make_changing_part_edits(source.tree, given)
+            return SeedEditor(source.tree).make_changing_part_edits(given)
     for node in ast.walk(source.tree):
         if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None or node.lineno != source.line:
             continue
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         if all("seed" in last_identifier(target).lower() for target in targets):
-            return make_changing_part_edits(source.tree, node.value)
+            return SeedEditor(source.tree).make_changing_part_edits(node.value)
     return []
-
-
-def make_first_seed_edits(tree: ast.Module, call: ast.Call) -> list[Edit]:
-    """A seed for a call that has none: 0; one for each worker, or a drawn one, where 0 would make them all alike."""
-    around = _list_enclosing_nodes(tree, call)
-    if _initializes_worker(tree, around):
-        return make_seed_argument_edits(call, SEED_OF_WORKER) if _imports_torch(tree) else []
-    if _is_repeated(around):
-        return make_seed_argument_edits(call, DRAWN_SEED) if _imports_torch(tree) else []
-    return make_seed_argument_edits(call)
-
-
-def make_changing_part_edits(tree: ast.Module, seed: ast.expr) -> list[Edit]:
-    """0 in place of those parts of a seed that change from run to run, where that makes no samples or trials alike."""
-    parts = list(_find_changing_parts(seed))
-    around = _list_enclosing_nodes(tree, seed)
-    if parts != [seed]:
-        return [Edit(*node_span(part), "0") for part in parts]
-    if _initializes_worker(tree, around):
-        return make_worker_seed_edits(tree, seed)
-    return [] if _is_repeated(around) else [Edit(*node_span(seed), "0")]
-
-
-def make_worker_seed_edits(tree: ast.Module, seed: ast.expr) -> list[Edit]:
-    """The worker's own seed in place of one that all workers get; nothing where no worker begins with it."""
-    in_worker = _initializes_worker(tree, _list_enclosing_nodes(tree, seed))
-    return [Edit(*node_span(seed), SEED_OF_WORKER)] if in_worker and _imports_torch(tree) else []
-
-
-def is_repeated(tree: ast.Module, node: ast.AST) -> bool:
-    """Whether it stands in a loop, or in a function that is called for every sample, batch or step."""
-    return _is_repeated(_list_enclosing_nodes(tree, node))
 
 
 def _find_changing_parts(node: ast.AST) -> Iterator[ast.expr]:
@@ -104,38 +143,3 @@ def _uses_variable(node: ast.AST) -> bool:
         arguments = [] if _is_changing(node) else [*node.args, *node.keywords]
         return any(_uses_variable(part) for part in [*called, *arguments])
     return any(_uses_variable(child) for child in ast.iter_child_nodes(node))
-
-
-# --- where a call stands ----------------------------------------------------------------------------------
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.comprehension, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-
-
-def _list_enclosing_nodes(tree: ast.Module, node: ast.AST) -> list[ast.AST]:
-    """The nodes around one of the file, up to its function: the innermost first."""
-    parents = {child: parent for parent in ast.walk(tree) for child in ast.iter_child_nodes(parent)}
-    found: list[ast.AST] = []
-    while node in parents:
-        node = parents[node]
-        found.append(node)
-        if isinstance(node, FUNCTIONS):
-            break
-    return found
-
-
-def _is_repeated(around: Sequence[ast.AST]) -> bool:
-    return any(
-        isinstance(node, (*LOOPS, ast.Lambda)) or getattr(node, "name", "") in PER_SAMPLE_FUNCTIONS for node in around
-    )
-
-
-def _initializes_worker(tree: ast.Module, around: Sequence[ast.AST]) -> bool:
-    """Whether a loader's workers begin with the function: by its name, or as the file says."""
-    name = getattr(around[-1], "name", "") if around else ""
-    given = [k.value for k in ast.walk(tree) if isinstance(k, ast.keyword) and k.arg == "worker_init_fn"]
-    return "worker_init" in name or "init_worker" in name or any(name and last_identifier(one) == name for one in given)
-
-
-def _imports_torch(tree: ast.Module) -> bool:
-    names = [name for node in tree.body if isinstance(node, ast.Import) for name in node.names]
-    return any(name.name.partition(".")[0] == "torch" and not name.asname for name in names)

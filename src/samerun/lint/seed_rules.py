@@ -6,7 +6,6 @@ import ast
 import re
 from collections.abc import Iterator
 
-from samerun.base.seed_edits import make_changing_part_edits
 from samerun.base.source_edits import last_identifier
 from samerun.lint.call_arguments import is_constant, keyword_value
 from samerun.lint.random_draws import drawn_generator, makes_layer
@@ -55,7 +54,7 @@ def _find_seed_origins(index: SourceIndex, names: set[str], what: str) -> Iterat
             told |= {origin, call}
             direct = index.is_inside(origin, seed) and isinstance(seed, (ast.Call, ast.BinOp))
             by_keyword = any(keyword.value is seed for keyword in call.keywords)
-            edits = make_changing_part_edits(index.tree, seed) if direct and not by_keyword else ()
+            edits = index.seed_editor.make_changing_part_edits(seed) if direct and not by_keyword else ()
             at = "" if direct else f", which becomes a seed at line {call.lineno}"
             yield Hit(origin, f"{what}{at}", tuple(edits))
 

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
 
+from samerun.base.seed_edits import SeedEditor
 from samerun.base.source_edits import last_identifier
 
 Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
@@ -122,6 +123,10 @@ class SourceIndex:
             elif isinstance(one, FUNCTIONS):
                 return
             child = one
+
+    @cached_property
+    def seed_editor(self) -> SeedEditor:
+        return SeedEditor(self.tree, self.parents)
 
     # --- what a name stands for
     @cached_property

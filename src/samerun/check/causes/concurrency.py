@@ -90,9 +90,7 @@ def take_results_in_order(source: SourceAtLine) -> list[Edit]:
 
 def _keeps_order(source: SourceAtLine, node: ast.expr) -> bool:
     """Whether it is a list or a dict, or a name that the file gives nothing else: a set of futures has no order."""
-    if not isinstance(node, (ast.Name, ast.Attribute)):
-        return isinstance(node, (ast.List, ast.ListComp, ast.Dict, ast.DictComp))
-    values = source.find_assigned_values(node)
+    values = source.find_assigned_values(node) if isinstance(node, (ast.Name, ast.Attribute)) else [node]
     return bool(values) and all(isinstance(one, (ast.List, ast.ListComp, ast.Dict, ast.DictComp)) for one in values)
 
 

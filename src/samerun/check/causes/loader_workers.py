@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from samerun.base.seed_edits import make_worker_seed_edits
+from samerun.base.seed_edits import SeedEditor
 from samerun.base.source_edits import Edit, SourceAtLine
 from samerun.check.causes.cause import Cause
 from samerun.check.evidence.line_search import first_loop_line_in_function_or_zero
@@ -110,7 +110,7 @@ def seed_worker_from_loader(source: SourceAtLine) -> list[Edit]:
     edits = []
     for call in source.calls_spanning_line("seed", "manual_seed"):
         if call.args and isinstance(call.args[0], ast.Constant) and not call.keywords:
-            edits += make_worker_seed_edits(source.tree, call.args[0])
+            edits += SeedEditor(source.tree).make_worker_seed_edits(call.args[0])
     return edits
 
 

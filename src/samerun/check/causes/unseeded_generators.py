@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from samerun.base.seed_edits import is_repeated, make_first_seed_edits
+from samerun.base.seed_edits import SeedEditor
 from samerun.base.source_edits import Edit, SourceAtLine, make_manual_seed_edits
 from samerun.check.causes.cause import Cause
 from samerun.check.evidence.situation import Situation, Suspect, relative_event_distance
@@ -44,7 +44,8 @@ def seed_python_with_zero(source: SourceAtLine) -> list[Edit]:
     """Pass 0 to a generator or a call of `seed` without one; else seed the module behind the imports."""
     empty = [call for call in source.calls_spanning_line("Random", "seed") if not call.args and not call.keywords]
     if empty:
-        return [edit for call in empty for edit in make_first_seed_edits(source.tree, call)]
+        editor = SeedEditor(source.tree)
+        return [edit for call in empty for edit in editor.make_first_seed_edits(call)]
     name = source.find_imported_name_of_module("random")
     return [source.make_insertion_after_imports(f"{name}.seed(0)")] if name else []
 
@@ -91,7 +92,8 @@ def seed_numpy_global_with_zero(source: SourceAtLine) -> list[Edit]:
     """Pass 0 to a call of `seed` without one; else seed NumPy behind the imports."""
     empty = [call for call in source.calls_spanning_line("seed") if not call.args and not call.keywords]
     if empty:
-        return [edit for call in empty for edit in make_first_seed_edits(source.tree, call)]
+        editor = SeedEditor(source.tree)
+        return [edit for call in empty for edit in editor.make_first_seed_edits(call)]
     name = source.find_imported_name_of_module("numpy")
     return [source.make_insertion_after_imports(f"{name}.random.seed(0)")] if name else []
 
@@ -131,7 +133,8 @@ NUMPY_CONSTRUCTORS = ("default_rng", "RandomState", "SeedSequence", "PCG64", "PC
 def pass_zero_to_numpy_generator(source: SourceAtLine) -> list[Edit]:
     """Pass 0 where the generator is made."""
     empty = [call for call in source.calls_spanning_line(*NUMPY_CONSTRUCTORS) if not call.args and not call.keywords]
-    return [edit for call in empty for edit in make_first_seed_edits(source.tree, call)]
+    editor = SeedEditor(source.tree)
+    return [edit for call in empty for edit in editor.make_first_seed_edits(call)]
 
 
 UNSEEDED_NUMPY_GENERATOR = Cause(
@@ -191,7 +194,8 @@ def find_torch_generator_os_seed_suspects(situation: Situation) -> list[Suspect]
 
 def replace_seed_with_manual_seed(source: SourceAtLine) -> list[Edit]:
     """`generator.seed()` becomes `generator.manual_seed(0)`."""
-    once = [call for call in source.calls_spanning_line("seed") if not is_repeated(source.tree, call)]
+    editor = SeedEditor(source.tree)
+    once = [call for call in source.calls_spanning_line("seed") if not editor.is_repeated(call)]
     return [edit for call in once for edit in make_manual_seed_edits(call)]
 
 
