@@ -63,3 +63,5 @@ full = [p.full_tensor() if hasattr(p, "full_tensor") else p for p in model.param
 total = sum(p.double().sum().item() for p in full)
 os.write(1, f"RESULT {rank} {guard.checked} {len(guard.records)} {total}\n".encode())
 dist.destroy_process_group()
+# Not through the interpreter's end: the mesh keeps gloo's threads, and one that drops a tensor then aborts, rarely.
+os._exit(0)

@@ -7,6 +7,7 @@ import resource
 import shutil
 import signal
 import struct
+import sys
 from pathlib import Path
 
 import pytest
@@ -717,3 +718,31 @@ for _ in range(2):
 def test_steps_that_only_make_an_optimizer_state_are_none(tmp_path: Path) -> None:
     """torch.distributed.checkpoint steps with zeros before it loads: a resumed training would have one step more."""
     assert [event.inputs for event in run(CHECKPOINTED, tmp_path).events(f.STEP)] == [1, 2]
+
+
+RELEASES_LATE = """
+import hashlib, os, threading, time
+from pathlib import Path
+import torch
+
+def release():
+    # As one of gloo's threads, which do not need the interpreter either while they are at work.
+    Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text("pt_gloo_runloop")
+    started.set()
+    until = time.monotonic() + 0.4
+    while time.monotonic() < until:
+        hashlib.sha256(block).digest()
+    os.write(1, b"released")
+
+block = bytes(10_000_000)
+started = threading.Event()
+threading.Thread(target=release, daemon=True).start()
+started.wait()
+torch.ones(2).exp()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the states of threads are read from /proc")
+def test_the_interpreter_ends_after_gloos_threads_have_released_their_tensors(tmp_path: Path) -> None:
+    assert run(RELEASES_LATE, tmp_path / "alone", watched=False).stdout == b"", "the test would show nothing"
+    assert run(RELEASES_LATE, tmp_path / "watched").stdout == b"released"
