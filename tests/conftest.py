@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import signal
 
@@ -15,6 +16,17 @@ def pytest_configure() -> None:
     os.environ.pop("PYTEST_ADDOPTS", None)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    tell_inspect_the_modules_of_frames()
+
+
+def tell_inspect_the_modules_of_frames() -> None:
+    """Torch's own samples look through the stack again and again. For a frame whose file no module is known to come
+    from, as in the workers of xdist, `inspect` goes through all modules each time: a minute for a worker.
+    """
+    frame = inspect.currentframe()
+    while frame is not None:
+        inspect.modulesbyfile[frame.f_code.co_filename] = frame.f_globals.get("__name__", "")
+        frame = frame.f_back
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
