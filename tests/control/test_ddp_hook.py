@@ -80,6 +80,7 @@ for case in ("3 plain 0", "3 plain 1", "2 plain 0", "3 hook 0", "3 unused 0", "3
 """
 
 
+@pytest.mark.slow
 def test_resuming_on_three_ranks_warns_of_other_buckets(tmp_path: Path) -> None:
     """The ranks are pretended. Three are not a power of two, which the hook says."""
     (tmp_path / "resume.py").write_text(RESUMING)

@@ -225,7 +225,7 @@ def test_threads() -> None:
 # What comes later.
 
 
-@pytest.mark.parametrize("with_block", [True, False])
+@pytest.mark.parametrize("with_block", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_torch_may_come_later(with_block: bool) -> None:
     start = "with samerun.deterministic(4):" if with_block else "samerun.deterministic(4)\nif True:"
     program = f"""
@@ -259,6 +259,7 @@ print(json.dumps([loaded, inside, nested, again, config.deterministic]))
     assert told(program) == [False, True, True, True, False]
 
 
+@pytest.mark.slow
 def test_inductor_loaded_inside_a_nested_block_is_given_back_by_both() -> None:
     program = """
 import json, samerun, torch
@@ -275,7 +276,9 @@ print(json.dumps([inside, between, config.deterministic]))
 # What comes too late.
 
 
-@pytest.mark.parametrize("inside", ["", "import os; os.environ['PYTHONHASHSEED'] = '0'"])
+@pytest.mark.parametrize(
+    "inside", [pytest.param("", marks=pytest.mark.slow), "import os; os.environ['PYTHONHASHSEED'] = '0'"]
+)
 def test_a_hash_seed_that_was_not_there_at_the_start(inside: str) -> None:
     program = f"""
 import json, os, torch, samerun
@@ -649,7 +652,7 @@ def after(value):
 """
 
 
-@pytest.mark.parametrize("own", ["tf32", "ieee"])
+@pytest.mark.parametrize("own", ["tf32", pytest.param("ieee", marks=pytest.mark.slow)])
 def test_a_precision_that_followed_its_parent_follows_it_afterwards(own: str) -> None:
     """What is in force tells nothing about it: a part set to "tf32" reads like one that follows a "tf32"."""
     program = f"""

@@ -25,10 +25,11 @@ SHORT = {
     "dcgan": ("--num-epochs", "1"),
 }
 QUICK = {
-    "closed_descriptors", "exact_types", "exits_3", "fails_deep_inside", "fork_workers", "jit_script",
-    "random_subclass", "released_storage", "signals", "tensor_kinds", "threads",
+    "closed_descriptors", "exact_types", "fails_deep_inside", "released_storage", "signals", "tensor_kinds", "threads",
 }  # fmt: skip
-SLOW = {"chkpt", "digits_cnn", "nanogpt", "subprocess_child"}
+SLOW = {
+    "chkpt", "digits_cnn", "exits_3", "fork_workers", "jit_script", "nanogpt", "random_subclass", "subprocess_child",
+}  # fmt: skip
 """Programs that are run with the other tests, and with the slow ones; the rest with `make test-exhaustive`."""
 
 
