@@ -73,8 +73,8 @@ static bool build_grid_offset_table(samerun_offset_table *table, int64_t outer_c
 
 static const int64_t one[3] = {1, 1, 1};
 
-static bool build_forward_gemm_offset_tables(const samerun_convolution_shape *shape, samerun_gemm *gemm,
-                                             const int64_t *padded_size, int64_t stride_phases) {
+static bool try_set_up_forward_gemm(const samerun_convolution_shape *shape, samerun_gemm *gemm,
+                                    const int64_t *padded_size, int64_t stride_phases) {
     int64_t in = shape->inputs / shape->groups, out = shape->outputs / shape->groups,
             taps = samerun_volume(shape->taps);
     int64_t pixels = samerun_volume(shape->out), area = samerun_volume(padded_size);
@@ -95,10 +95,10 @@ static bool build_forward_gemm_offset_tables(const samerun_convolution_shape *sh
                                    shape->out, 0);
 }
 
-/* `weight_is_transposed`: the weight is samerun_copy_weight_transposed. */
-static bool build_input_gradient_gemm_offset_tables(const samerun_convolution_shape *shape, samerun_gemm *gemm,
-                                                    const int64_t *padded_size, const int64_t *first_position,
-                                                    int weight_is_transposed) {
+/* `weight_is_transposed`: the weight is samerun_borrow_transposed_weight_or_null. */
+static bool try_set_up_input_gradient_gemm(const samerun_convolution_shape *shape, samerun_gemm *gemm,
+                                           const int64_t *padded_size, const int64_t *first_position,
+                                           int weight_is_transposed) {
     int64_t in = shape->inputs / shape->groups, out = shape->outputs / shape->groups,
             taps = samerun_volume(shape->taps);
     int64_t pixels = samerun_volume(shape->in), area = samerun_volume(padded_size), back[3];
@@ -121,8 +121,8 @@ static bool build_input_gradient_gemm_offset_tables(const samerun_convolution_sh
                                    0);
 }
 
-static bool build_weight_gradient_gemm_offset_tables(const samerun_convolution_shape *shape, samerun_gemm *gemm,
-                                                     const int64_t *padded_size, int64_t stride_phases) {
+static bool try_set_up_weight_gradient_gemm(const samerun_convolution_shape *shape, samerun_gemm *gemm,
+                                            const int64_t *padded_size, int64_t stride_phases) {
     int64_t in = shape->inputs / shape->groups, out = shape->outputs / shape->groups,
             taps = samerun_volume(shape->taps);
     int64_t pixels = samerun_volume(shape->out), area = samerun_volume(padded_size);
@@ -181,10 +181,10 @@ static samerun_status try_convolve_images(const convolution_job_t *job, const sa
     padded_size[2] = (padded_size[2] + stride_phases - 1) / stride_phases * stride_phases;
     char *copy =
         is_input_gradient
-            ? samerun_copy_image_padded_if_needed(gradient, shape->images * shape->outputs, shape->out, padded_size,
-                                                  shape->stride, pad_before, 1, element_size, &copied)
-            : samerun_copy_image_padded_if_needed(image, shape->images * shape->inputs, shape->in, padded_size, one,
-                                                  pad_before, stride_phases, element_size, &copied);
+            ? samerun_borrow_padded_image_if_needed(gradient, shape->images * shape->outputs, shape->out, padded_size,
+                                                    shape->stride, pad_before, 1, element_size, &copied)
+            : samerun_borrow_padded_image_if_needed(image, shape->images * shape->inputs, shape->in, padded_size, one,
+                                                    pad_before, stride_phases, element_size, &copied);
     if (copied && copy == NULL) return SAMERUN_NO_MEMORY;
     const void *padded = copied ? copy : is_input_gradient ? gradient : image;
     if (direct) {
@@ -199,10 +199,10 @@ static samerun_status try_convolve_images(const convolution_job_t *job, const sa
     gemm.bias_batch = is_input_gradient ? shape->inputs / shape->groups : shape->outputs / shape->groups;
     gemm.bias_row = 1;
     const int tables_allocated =
-        direction == FORWARD ? build_forward_gemm_offset_tables(shape, &gemm, padded_size, stride_phases)
+        direction == FORWARD ? try_set_up_forward_gemm(shape, &gemm, padded_size, stride_phases)
         : direction == GRADIENT_OF_INPUT
-            ? build_input_gradient_gemm_offset_tables(shape, &gemm, padded_size, start, job->transposed_weight != NULL)
-            : build_weight_gradient_gemm_offset_tables(shape, &gemm, padded_size, stride_phases);
+            ? try_set_up_input_gradient_gemm(shape, &gemm, padded_size, start, job->transposed_weight != NULL)
+            : try_set_up_weight_gradient_gemm(shape, &gemm, padded_size, stride_phases);
     const samerun_status skip_status =
         tables_allocated && job->skip_padding_taps
             ? samerun_try_skip_padding_taps(shape, is_input_gradient, is_double, job->weight, &gemm, &reordered)
@@ -260,7 +260,8 @@ static samerun_status try_convolve_in_image_parts(convolution_job_t *job) {
     /* With one tap, packing reads the weight as fast as it lies. */
     const int weight_is_transposed = job->direction == GRADIENT_OF_INPUT && samerun_volume(job->shape->taps) > 1;
     void *transposed_weight =
-        weight_is_transposed ? samerun_copy_weight_transposed(job->weight, job->shape, job->is_double ? 8 : 4) : NULL;
+        weight_is_transposed ? samerun_borrow_transposed_weight_or_null(job->weight, job->shape, job->is_double ? 8 : 4)
+                             : NULL;
     if (weight_is_transposed && !transposed_weight) return SAMERUN_NO_MEMORY;
     job->transposed_weight = transposed_weight, job->status = SAMERUN_DONE, job->parts = choose_image_part_count(job);
     if (job->parts > 1) samerun_parallel_for(job->parts, 1, convolve_image_parts_range, job);
@@ -278,23 +279,24 @@ _Static_assert(sizeof(samerun_convolution_shape) == 22 * sizeof(int64_t), "as nu
  *   direction 2: result [c', c / groups, taps] from gradient, image
  * Done, or no memory. */
 samerun_status samerun_convolution(int direction, int is_double, const int64_t *packed_shape, const void *image,
-                                   const void *weight, const void *gradient, const void *bias, void *result) {
+                                   const void *weight, const void *gradient, const void *bias_or_null, void *result) {
     samerun_convolution_shape shape;
     memcpy(&shape, packed_shape, sizeof shape);
     if (direction != GRADIENT_OF_WEIGHT && !is_double) {
         const int is_input_gradient = direction == GRADIENT_OF_INPUT;
         const samerun_status status = samerun_try_direct_convolution(
-            &shape, is_input_gradient, is_input_gradient ? gradient : image, weight, bias, result);
+            &shape, is_input_gradient, is_input_gradient ? gradient : image, weight, bias_or_null, result);
         if (status != SAMERUN_DECLINED) return status;
     }
     if (direction == GRADIENT_OF_INPUT) {
         const samerun_status status =
-            samerun_try_strided_input_gradient(&shape, is_double, weight, gradient, bias, result);
+            samerun_try_strided_input_gradient(&shape, is_double, weight, gradient, bias_or_null, result);
         if (status != SAMERUN_DECLINED) return status;
     }
-    convolution_job_t job = {
-        direction, is_double,   direction != GRADIENT_OF_WEIGHT, &shape, image, weight, NULL, gradient, bias, result,
-        1,         SAMERUN_DONE};
+    convolution_job_t job = {direction, is_double, direction != GRADIENT_OF_WEIGHT,
+                             &shape,    image,     weight,
+                             NULL,      gradient,  bias_or_null,
+                             result,    1,         SAMERUN_DONE};
     const samerun_status status = try_convolve_in_image_parts(&job);
     job.skip_padding_taps = 0;
     return status == SAMERUN_DECLINED ? try_convolve_in_image_parts(&job) : status;

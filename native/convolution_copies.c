@@ -25,7 +25,7 @@ static inline void memcpy_short(char *dst, const char *src, size_t bytes) {
     else memcpy(dst, src, bytes);
 }
 
-static inline void zero_short_range(char *begin, char *end) {
+static inline void zero_short_range_of_words(char *begin, char *end) {
     if (end - begin > 32) memset(begin, 0, (size_t)(end - begin));
     else
         for (; begin < end; begin += 4) memset(begin, 0, 4);
@@ -38,23 +38,25 @@ static void deinterleave_line(const float *restrict line, int64_t n, float *rest
 }
 
 /* Zeros from `gap_begin` to where n bytes of values go; where those end. */
-static inline char *zero_gap_before_values(char *gap_begin, char *dst, size_t value_bytes) {
-    zero_short_range(gap_begin, dst);
+static inline char *zero_gap_and_return_values_end(char *gap_begin, char *dst, size_t value_bytes) {
+    zero_short_range_of_words(gap_begin, dst);
     return dst + value_bytes;
 }
 
 /* Values value_begin to value_end of a line that is taken two apart, with the zeros before and between them; where
  * these end. */
-static inline char *copy_line_in_two_phases(const padded_copy_job_t *job, char *gap_begin, char *row, const char *line,
-                                            int64_t value_begin, int64_t value_end) {
+static inline char *copy_line_in_two_phases_return_end(const padded_copy_job_t *job, char *gap_begin, char *row,
+                                                       const char *line, int64_t value_begin, int64_t value_end) {
     const int64_t place = job->pad_before[2] + value_begin, bytes = (value_end - value_begin + 1) / 2 * 4,
                   fewer = (value_end - value_begin) / 2 * 4;
     char *dst = row + samerun_polyphase_index(place, job->padded_size[2], 2) * 4,
          *next = row + samerun_polyphase_index(place + 1, job->padded_size[2], 2) * 4;
     deinterleave_line((const float *)line + value_begin, value_end - value_begin, (float *)dst, (float *)next);
     if (dst < next)
-        return zero_gap_before_values(zero_gap_before_values(gap_begin, dst, (size_t)bytes), next, (size_t)fewer);
-    return zero_gap_before_values(zero_gap_before_values(gap_begin, next, (size_t)fewer), dst, (size_t)bytes);
+        return zero_gap_and_return_values_end(zero_gap_and_return_values_end(gap_begin, dst, (size_t)bytes), next,
+                                              (size_t)fewer);
+    return zero_gap_and_return_values_end(zero_gap_and_return_values_end(gap_begin, next, (size_t)fewer), dst,
+                                          (size_t)bytes);
 }
 
 /* Values value_begin to value_end of a line, one by one. */
@@ -105,20 +107,20 @@ static void copy_channels_padded_range(void *padded_copy_job, int64_t channel_be
                 if (side_by_side) {
                     const size_t bytes = (size_t)(last - first) * element_size;
                     char *dst = row + (size_t)(x + first) * element_size;
-                    zeros = zero_gap_before_values(zeros, dst, bytes);
+                    zeros = zero_gap_and_return_values_end(zeros, dst, bytes);
                     memcpy_short(dst, line + (size_t)first * element_size, bytes);
                 } else if (in_two) {
-                    zeros = copy_line_in_two_phases(job, zeros, row, line, first, last);
+                    zeros = copy_line_in_two_phases_return_end(job, zeros, row, line, first, last);
                 } else copy_line_by_value(job, row, line, first, last);
             }
         }
-        zero_short_range(zeros, image_end);
+        zero_short_range_of_words(zeros, image_end);
     }
 }
 
-char *samerun_copy_image_padded_if_needed(const void *src, int64_t channels, const int64_t *in_size,
-                                          const int64_t *padded_size, const int64_t *step, const int64_t *pad_before,
-                                          int64_t stride_phases, size_t element_size, int *needs_copy) {
+char *samerun_borrow_padded_image_if_needed(const void *src, int64_t channels, const int64_t *in_size,
+                                            const int64_t *padded_size, const int64_t *step, const int64_t *pad_before,
+                                            int64_t stride_phases, size_t element_size, int *needs_copy) {
     *needs_copy = stride_phases != 1 || memcmp(in_size, padded_size, 3 * sizeof *in_size) != 0;
     for (int i = 0; i < 3; i++) *needs_copy |= pad_before[i] != 0 || (step[i] != 1 && in_size[i] > 1);
     if (!*needs_copy) return NULL;
@@ -157,7 +159,8 @@ static void transpose_weight_range(void *weight_transpose_job, int64_t input_beg
     }
 }
 
-void *samerun_copy_weight_transposed(const void *weight, const samerun_convolution_shape *shape, size_t element_size) {
+void *samerun_borrow_transposed_weight_or_null(const void *weight, const samerun_convolution_shape *shape,
+                                               size_t element_size) {
     const size_t bytes = (size_t)samerun_volume(shape->taps) * element_size;
     char *dst =
         samerun_borrow_scratch(SCRATCH_WEIGHT, (size_t)(shape->outputs * (shape->inputs / shape->groups)) * bytes);

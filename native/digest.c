@@ -44,7 +44,8 @@ static const uint8_t default_secret[SECRET] = {
 
 static uint64_t read_u64(const uint8_t *src) {
     uint64_t value;
-    memcpy(&value, src, 8); /* every machine this is built for is little-endian; samerun_digest_try_initialize checks */
+    memcpy(&value, src,
+           8); /* every machine this is built for is little-endian; samerun_digest_init_if_little_endian checks */
     return value;
 }
 
@@ -138,7 +139,7 @@ __attribute__((target("avx2"))) static void accumulate_input_avx2(uint64_t *acc,
 
 static accumulate_input_t *accumulate_input = accumulate_input_scalar;
 
-static void xxh3_128_of_piece(const uint8_t *data, size_t size, const uint8_t *secret, uint8_t *out) {
+static void xxh3_128_of_piece_above_240_bytes(const uint8_t *data, size_t size, const uint8_t *secret, uint8_t *out) {
     uint64_t acc[8] = {P32_3, P64_1, P64_2, P64_3, P64_4, P32_2, P64_5, P32_1};
     accumulate_input(acc, data, size, secret);
     uint64_t low = merge_accumulators(acc, secret + 11, (uint64_t)size * P64_1);
@@ -164,7 +165,7 @@ static void digest_pieces_of_thread(job_t *job, uint32_t thread_number) {
     size_t begin = job->pieces * thread_number / job->threads, end = job->pieces * (thread_number + 1) / job->threads;
     for (size_t n = begin; n < end; n++) {
         size_t size = n + 1 < job->pieces ? job->piece : job->size - n * job->piece;
-        xxh3_128_of_piece(job->data + n * job->piece, size, job->secret, job->out + 16 * n);
+        xxh3_128_of_piece_above_240_bytes(job->data + n * job->piece, size, job->secret, job->out + 16 * n);
     }
 }
 
@@ -179,7 +180,7 @@ static void digest_share_of_team_member(void *digest_job) {
 typedef void gomp_parallel_t(void (*work)(void *), void *job, unsigned threads, unsigned flags);
 
 /* 1 if this machine is little-endian, as the code above expects. Selects the instruction set; call it once. */
-int samerun_digest_try_initialize(void) {
+int samerun_digest_init_if_little_endian(void) {
     const uint16_t one = 1;
 #ifdef HAVE_X86
     if (x86_has_avx2()) accumulate_input = accumulate_input_avx2;
@@ -194,11 +195,11 @@ void samerun_digest_set_omp_get_thread_num(int (*omp_get_thread_num)(void)) {
 
 /* The 16-byte digests of `size / piece_bytes` pieces; the last piece includes the remainder. piece_bytes > 240.
  * `gomp_parallel`: GOMP_parallel of the OpenMP library that the program computes with, or NULL for one thread. */
-void samerun_digest_pieces(const uint8_t *data, size_t size, size_t piece_bytes, uint64_t seed, uint8_t *out,
+void samerun_digest_pieces(const uint8_t *data, size_t size, size_t min_piece_bytes, uint64_t seed, uint8_t *out,
                            gomp_parallel_t *gomp_parallel, uint32_t threads) {
     uint8_t secret[SECRET];
     derive_secret(secret, seed);
-    job_t job = {data, secret, size, piece_bytes, size / piece_bytes, out, 1, 0};
+    job_t job = {data, secret, size, min_piece_bytes, size / min_piece_bytes, out, 1, 0};
     if (gomp_parallel && threads > 1 && job.pieces > 1) {
         job.threads = threads;
         gomp_parallel(digest_share_of_team_member, &job, threads, 0);

@@ -48,8 +48,8 @@ typedef struct {
 } direct_job_t;
 
 /* Where tap t of position o of the result lies in dimension `dim` of the image: at *at. 0: between its values. */
-static int try_find_tap_image_position(const direct_job_t *job, int dim, int64_t result_position, int64_t tap,
-                                       int64_t *image_position) {
+static int find_tap_position_unless_between_values(const direct_job_t *job, int dim, int64_t result_position,
+                                                   int64_t tap, int64_t *image_position) {
     const samerun_convolution_shape *shape = job->shape;
     if (!job->is_input_gradient) {
         *image_position = result_position * shape->stride[dim] - shape->padding[dim] + tap * shape->dilation[dim];
@@ -62,8 +62,8 @@ static int try_find_tap_image_position(const direct_job_t *job, int dim, int64_t
 
 static int find_tap_if_inside_image(const direct_job_t *job, int dim, int64_t result_position, int64_t tap,
                                     int64_t *image_position) {
-    return try_find_tap_image_position(job, dim, result_position, tap, image_position) && *image_position >= 0 &&
-           *image_position < job->from[dim];
+    return find_tap_position_unless_between_values(job, dim, result_position, tap, image_position) &&
+           *image_position >= 0 && *image_position < job->from[dim];
 }
 
 static int32_t classify_tap_pixel_coverage(int pixel_begin, int pixel_end, int tile_pixels) {
@@ -86,7 +86,7 @@ static int list_taps_of_tile(const direct_job_t *job, const int64_t *result_posi
                 if (!find_tap_if_inside_image(job, 0, result_position[0], d, &z) ||
                     !find_tap_if_inside_image(job, 1, result_position[1], h, &y))
                     continue;
-                if (!try_find_tap_image_position(job, 2, result_position[2], w, &x)) continue;
+                if (!find_tap_position_unless_between_values(job, 2, result_position[2], w, &x)) continue;
                 int from = 0, to = tile_pixels;
                 while (from < to && x + from * job->step < 0) from++;
                 while (to > from && x + (to - 1) * job->step >= job->from[2]) to--;
@@ -147,13 +147,13 @@ static void pack_and_check_weight_blocks_range(void *direct_job, int64_t block_b
         if (job->is_input_gradient)
             for (int64_t i = 0; i < job->in; i++) {
                 const float *part = weight + (i * job->out + channel) * job->taps;
-                samerun_transpose_find_negative_zero(to_block + i * job->taps * width, width, part, job->taps, channels,
-                                                     job->taps, NULL);
+                samerun_transpose_has_negative_zero(to_block + i * job->taps * width, width, part, job->taps, channels,
+                                                    job->taps, NULL);
                 finite &= samerun_all_finite(part, channels * job->taps, 0);
             }
         else {
-            samerun_transpose_find_negative_zero(to_block, width, weight + channel * job->k, job->k, channels, job->k,
-                                                 NULL);
+            samerun_transpose_has_negative_zero(to_block, width, weight + channel * job->k, job->k, channels, job->k,
+                                                NULL);
             finite = samerun_all_finite(weight + channel * job->k, channels * job->k, 0);
         }
         if (!finite) __atomic_store_n(&job->must_decline, 1, __ATOMIC_RELAXED);
@@ -182,12 +182,12 @@ static void convolve_band(direct_job_t *job, int64_t work_item, float *sums) {
             tile_args.image = from + tile->image_offset, tile_args.taps_of_tile = tile->taps,
             tile_args.count = tile->count;
             tile_args.sums = sums + (tile->result_offset - start) * width;
-            samerun_convolve_direct_pixel_tile(&tile_args, tile->pixels, vectors, job->step);
+            samerun_accumulate_direct_pixel_tile(&tile_args, tile->pixels, vectors, job->step);
         }
     }
     float *to = job->result + (image * job->shape->groups * job->out + channel_of_all) * job->pixels + start;
-    if (samerun_transpose_find_negative_zero(to, job->pixels, sums, width, pixels, channels,
-                                             job->bias ? job->bias + channel_of_all : NULL))
+    if (samerun_transpose_has_negative_zero(to, job->pixels, sums, width, pixels, channels,
+                                            job->bias ? job->bias + channel_of_all : NULL))
         __atomic_store_n(&job->must_decline, 1, __ATOMIC_RELAXED);
 }
 
@@ -245,10 +245,10 @@ static samerun_status run_direct_convolution(direct_job_t *job, int64_t most_til
 }
 
 samerun_status samerun_try_direct_convolution(const samerun_convolution_shape *shape, int is_input_gradient,
-                                              const float *image, const float *weight, const float *bias,
+                                              const float *image, const float *weight, const float *bias_or_null,
                                               float *result) {
     direct_job_t job = {
-        .shape = shape, .is_input_gradient = is_input_gradient, .image = image, .weight = weight, .bias = bias};
+        .shape = shape, .is_input_gradient = is_input_gradient, .image = image, .weight = weight, .bias = bias_or_null};
     if (samerun_current_simd_level() != LEVEL_AVX512 || !shape->groups) return SAMERUN_DECLINED;
     job.result = result;
     job.from = is_input_gradient ? shape->out : shape->in, job.to = is_input_gradient ? shape->in : shape->out;

@@ -46,8 +46,8 @@ typedef struct {
 } samerun_direct_tile_args;
 
 /* One block of k for `pixels` neighbours whose values in the image are `image_step` apart. AVX-512. */
-void samerun_convolve_direct_pixel_tile(const samerun_direct_tile_args *tile_args, int pixels, int vectors,
-                                        int64_t image_step);
+void samerun_accumulate_direct_pixel_tile(const samerun_direct_tile_args *tile_args, int pixels, int vectors,
+                                          int64_t image_step);
 
 /* Pixels side by side of a line of the result, whose values of the image are a step apart from `image_offset` on. */
 typedef struct {
@@ -64,20 +64,20 @@ typedef struct {
 } samerun_weight_gradient_tile_args;
 
 /* One block of k of the gradient of the weight, for up to SAMERUN_DIRECT_PIXELS columns. AVX-512. */
-void samerun_sum_direct_weight_gradient_tile(const samerun_weight_gradient_tile_args *tile_args, int columns,
+void samerun_accumulate_weight_gradient_tile(const samerun_weight_gradient_tile_args *tile_args, int columns,
                                              int vectors);
 
 /* dst[j * dst_step + i] = src[i * src_step + j] (+ bias[j], unless NULL) for i < rows, j < columns. Whether one of them
  * is -0.0 before bias. AVX-512. */
-int samerun_transpose_find_negative_zero(float *dst, int64_t dst_step, const float *src, int64_t src_step, int64_t rows,
-                                         int64_t columns, const float *bias_or_null);
+int samerun_transpose_has_negative_zero(float *dst, int64_t dst_step, const float *src, int64_t src_step, int64_t rows,
+                                        int64_t columns, const float *bias_or_null);
 
 /* Forward, or `is_input_gradient` for the gradient of the input, from `image` (the input, or the gradient of the
  * output), in float32. Declines where another way is faster, or its bits might not be those of the product with all
  * taps. */
 #if defined(__x86_64__)
 samerun_status samerun_try_direct_convolution(const samerun_convolution_shape *shape, int is_input_gradient,
-                                              const float *image, const float *weight, const float *bias,
+                                              const float *image, const float *weight, const float *bias_or_null,
                                               float *result);
 
 /* Whether the gradient of the weight is faster read directly from the image, with its padding but not taken apart. */
@@ -88,8 +88,9 @@ samerun_status samerun_direct_weight_gradient(const samerun_convolution_shape *s
 #else
 static inline samerun_status samerun_try_direct_convolution(const samerun_convolution_shape *shape,
                                                             int is_input_gradient, const float *image,
-                                                            const float *weight, const float *bias, float *result) {
-    (void)shape, (void)is_input_gradient, (void)image, (void)weight, (void)bias, (void)result;
+                                                            const float *weight, const float *bias_or_null,
+                                                            float *result) {
+    (void)shape, (void)is_input_gradient, (void)image, (void)weight, (void)bias_or_null, (void)result;
     return SAMERUN_DECLINED;
 }
 static inline int samerun_direct_weight_gradient_is_faster(const samerun_convolution_shape *shape) {

@@ -20,9 +20,9 @@ enum { LANES = SAMERUN_DIRECT_LANES, VECTORS = SAMERUN_DIRECT_VECTORS, PIXELS = 
             _mm512_fmadd_ps(_mm512_set1_ps(x[p * image_step]), weight[v], sum[p][v])
 
 static inline
-    __attribute__((always_inline)) TARGET_ISA void convolve_pixel_tile(const samerun_direct_tile_args *tile_args,
-                                                                       const int pixels, const int vectors,
-                                                                       const int64_t image_step) {
+    __attribute__((always_inline)) TARGET_ISA void accumulate_pixel_tile(const samerun_direct_tile_args *tile_args,
+                                                                         const int pixels, const int vectors,
+                                                                         const int64_t image_step) {
     __m512 sum[PIXELS][VECTORS];
     UNROLLED for (int p = 0; p < pixels; p++) UNROLLED for (int v = 0; v < vectors; v++) sum[p][v] =
         _mm512_setzero_ps();
@@ -69,11 +69,11 @@ static inline
     SIZE(6, of) SIZE(7, of) SIZE(8, of) SIZE(9, of) SIZE(10, of) SIZE(11, of) SIZE(12, of) SIZE(13, of) SIZE(14, of)
 
 /* step 3: any, which then takes an address of each pixel. */
-#define SIZE(pixels, step)                                                                       \
-    static __attribute__((noinline)) TARGET_ISA void pixel_tile_##pixels##_##step(               \
-        const samerun_direct_tile_args *tile_args, int vectors, int64_t any_step) {              \
-        if (vectors == 2) convolve_pixel_tile(tile_args, pixels, 2, step < 3 ? step : any_step); \
-        else convolve_pixel_tile(tile_args, pixels, 1, step < 3 ? step : any_step);              \
+#define SIZE(pixels, step)                                                                         \
+    static __attribute__((noinline)) TARGET_ISA void pixel_tile_##pixels##_##step(                 \
+        const samerun_direct_tile_args *tile_args, int vectors, int64_t any_step) {                \
+        if (vectors == 2) accumulate_pixel_tile(tile_args, pixels, 2, step < 3 ? step : any_step); \
+        else accumulate_pixel_tile(tile_args, pixels, 1, step < 3 ? step : any_step);              \
     }
 EACH_SIZE(1)
 EACH_SIZE(2)
@@ -85,12 +85,12 @@ typedef void pixel_tile_of_size(const samerun_direct_tile_args *tile_args, int v
 static pixel_tile_of_size *const tiles[3][PIXELS] = {{EACH_SIZE(1)}, {EACH_SIZE(2)}, {EACH_SIZE(3)}};
 #undef SIZE
 
-void samerun_convolve_direct_pixel_tile(const samerun_direct_tile_args *tile_args, int pixels, int vectors,
-                                        int64_t image_step) {
+void samerun_accumulate_direct_pixel_tile(const samerun_direct_tile_args *tile_args, int pixels, int vectors,
+                                          int64_t image_step) {
     tiles[image_step < 3 ? image_step - 1 : 2][pixels - 1](tile_args, vectors, image_step);
 }
 
-static inline __attribute__((always_inline)) TARGET_ISA void sum_weight_gradient_tile(
+static inline __attribute__((always_inline)) TARGET_ISA void accumulate_weight_gradient_tile(
     const samerun_weight_gradient_tile_args *tile_args, const int columns, const int vectors) {
     __m512 sum[PIXELS][VECTORS], gradient[VECTORS];
     const float *g = tile_args->gradient;
@@ -115,7 +115,7 @@ static inline __attribute__((always_inline)) TARGET_ISA void sum_weight_gradient
 #define SIZE(columns, vectors)                                                                   \
     static __attribute__((noinline)) TARGET_ISA void weight_gradient_tile_##columns##_##vectors( \
         const samerun_weight_gradient_tile_args *tile_args) {                                    \
-        sum_weight_gradient_tile(tile_args, columns, vectors);                                   \
+        accumulate_weight_gradient_tile(tile_args, columns, vectors);                            \
     }
 EACH_SIZE(1)
 EACH_SIZE(2)
@@ -126,7 +126,7 @@ typedef void weight_gradient_tile_of_size(const samerun_weight_gradient_tile_arg
 static weight_gradient_tile_of_size *const gradients[VECTORS][PIXELS] = {{EACH_SIZE(1)}, {EACH_SIZE(2)}};
 #undef SIZE
 
-void samerun_sum_direct_weight_gradient_tile(const samerun_weight_gradient_tile_args *tile_args, int columns,
+void samerun_accumulate_weight_gradient_tile(const samerun_weight_gradient_tile_args *tile_args, int columns,
                                              int vectors) {
     gradients[vectors - 1][columns - 1](tile_args);
 }
@@ -158,8 +158,8 @@ static inline __attribute__((always_inline)) TARGET_ISA void transpose_16x16(__m
     }
 }
 
-TARGET_ISA int samerun_transpose_find_negative_zero(float *dst, int64_t dst_step, const float *src, int64_t src_step,
-                                                    int64_t rows, int64_t columns, const float *bias_or_null) {
+TARGET_ISA int samerun_transpose_has_negative_zero(float *dst, int64_t dst_step, const float *src, int64_t src_step,
+                                                   int64_t rows, int64_t columns, const float *bias_or_null) {
     const __m512i negative_zero = _mm512_set1_epi32((int)0x80000000);
     int has_negative_zero = 0;
     for (int64_t i = 0; i < rows; i += LANES)

@@ -57,9 +57,9 @@ static int64_t list_pixel_runs_and_transpose_gradient(const weight_gradient_t *j
     for (int64_t stop; k_begin < k_end; k_begin = stop) {
         const int64_t image = k_begin / job->pixels, from = k_begin % job->pixels;
         stop = min_int64(k_end, (image + 1) * job->pixels);
-        samerun_transpose_find_negative_zero(transposed, width,
-                                             job->gradient + (image * all_channels + channel) * job->pixels + from,
-                                             job->pixels, channels, stop - k_begin, NULL);
+        samerun_transpose_has_negative_zero(transposed, width,
+                                            job->gradient + (image * all_channels + channel) * job->pixels + from,
+                                            job->pixels, channels, stop - k_begin, NULL);
         transposed += (stop - k_begin) * width;
         for (int64_t p = from, left = stop - k_begin, run_pixels; left; p += run_pixels, left -= run_pixels) {
             const int64_t w = p % line_pixels, h = p / line_pixels % shape->out[1], d = p / line_pixels / shape->out[1];
@@ -98,7 +98,7 @@ static void sum_columns_of_k_blocks(const weight_gradient_t *job, int64_t channe
             const int64_t first = column_begin + (column_end - column_begin) * tile / tiles;
             const int64_t last = column_begin + (column_end - column_begin) * (tile + 1) / tiles;
             columns_args.offset = job->offset + first, columns_args.sums = sums + first * width;
-            samerun_sum_direct_weight_gradient_tile(&columns_args, (int)(last - first), vectors);
+            samerun_accumulate_weight_gradient_tile(&columns_args, (int)(last - first), vectors);
         }
     }
 }
@@ -117,8 +117,8 @@ static void reduce_and_write_sums_range(void *weight_gradient_job, int64_t item_
         float *sums = job->sums + channel_block * job->columns * WIDTH + column * width;
         for (int64_t block = 1; block < job->k_blocks; block++)
             for (int64_t i = 0; i < (column_end - column) * width; i++) sums[i] += sums[block * step + i];
-        samerun_transpose_find_negative_zero(job->result + (group * job->out + channel) * job->columns + column,
-                                             job->columns, sums, width, column_end - column, channels, NULL);
+        samerun_transpose_has_negative_zero(job->result + (group * job->out + channel) * job->columns + column,
+                                            job->columns, sums, width, column_end - column, channels, NULL);
     }
 }
 

@@ -54,7 +54,7 @@ static uint64_t next_stream_word(void) {
     return z ^ (z >> 31);
 }
 
-static void fill_with_fixed_bytes(void *buffer, size_t size) {
+static void fill_from_fixed_stream(void *buffer, size_t size) {
     unsigned char *next = buffer;
     while (size > 0) {
         uint64_t bits = next_stream_word();
@@ -76,7 +76,7 @@ ssize_t getrandom(void *buffer, size_t size, unsigned flags) {
     NEXT_DEFINITION(ssize_t, "getrandom", void *, size_t, unsigned)
     atomic_fetch_add(&draws, 1);
     if (entropy_is_fixed()) {
-        fill_with_fixed_bytes(buffer, size);
+        fill_from_fixed_stream(buffer, size);
         return (ssize_t)size;
     }
     if (next_definition == NULL) {
@@ -90,7 +90,7 @@ int getentropy(void *buffer, size_t size) {
     NEXT_DEFINITION(int, "getentropy", void *, size_t)
     atomic_fetch_add(&draws, 1);
     if (entropy_is_fixed() && size <= 256) {
-        fill_with_fixed_bytes(buffer, size);
+        fill_from_fixed_stream(buffer, size);
         return 0;
     }
     if (next_definition == NULL) {
@@ -104,7 +104,7 @@ void arc4random_buf(void *buffer, size_t size) {
     NEXT_DEFINITION(void, "arc4random_buf", void *, size_t)
     atomic_fetch_add(&draws, 1);
     if (entropy_is_fixed() || next_definition == NULL) {
-        fill_with_fixed_bytes(buffer, size);
+        fill_from_fixed_stream(buffer, size);
     } else {
         next_definition(buffer, size);
     }

@@ -280,7 +280,7 @@ enum {
     TAN
 }; /* clang-format keeps one a line otherwise */
 
-static int is_odd_and_straight_at_zero(int function) { /* f(x) = x (1 + O(x)): tiny x are their own result */
+static int is_identity_near_zero(int function) { /* f(x) = x (1 + O(x)): tiny x are their own result */
     return function == EXPM1 || function == SINH || function == TANH || function == ASIN || function == ATAN ||
            function == LOG1P || function == ASINH || function == ATANH || function == SIN || function == TAN;
 }
@@ -373,10 +373,10 @@ static scaled_t evaluate(int function, double x) {
 }
 
 /* Results that are exact, saturate, or are no number. */
-static int special_value(int function, double x, double *y) {
+static int try_special_value(int function, double x, double *y) {
     const double a = __builtin_fabs(x), inf = INFINITE;
     if (x != x) return *y = x, 1;
-    if (is_odd_and_straight_at_zero(function) && a < 0x1p-55) return *y = x, 1;
+    if (is_identity_near_zero(function) && a < 0x1p-55) return *y = x, 1;
     switch (function) {
     case EXP:
     case EXP2:
@@ -430,7 +430,7 @@ static double round_result(scaled_t result, uint8_t *in_doubt) {
 static double map_one(int function, double x, uint8_t *in_doubt) {
     double y;
     *in_doubt = 0;
-    return special_value(function, x, &y) ? y : round_result(evaluate(function, x), in_doubt);
+    return try_special_value(function, x, &y) ? y : round_result(evaluate(function, x), in_doubt);
 }
 
 typedef struct {

@@ -28,7 +28,7 @@ static int may_be_receipt_name(const char *name, size_t length) {
     return name[0] != '.' && length >= 5 && memcmp(name + length - 5, ".json", 5) == 0;
 }
 
-static int append_receipt_names(DIR *folder, char **names, size_t *names_bytes) {
+static int read_receipt_names_return_errno(DIR *folder, char **names, size_t *names_bytes) {
     size_t capacity = 0;
     struct dirent *item;
     while (errno = 0, (item = readdir(folder)) != NULL) {
@@ -49,13 +49,13 @@ static int append_receipt_names(DIR *folder, char **names, size_t *names_bytes) 
 /* List the names of `folder` that may be receipts, each NUL-terminated, `names_bytes` bytes in all. Returns an
  * errno; if it is 0, `*fd` is the open folder, and the caller passes `*fd` and `*names` to
  * samerun_folder_close_and_free. */
-EXPORT int samerun_folder_open_and_list(const char *folder, int *fd, char **names, size_t *names_bytes) {
+EXPORT int samerun_folder_open_and_list_receipts(const char *folder, int *fd, char **names, size_t *names_bytes) {
     *names = NULL, *names_bytes = 0;
     *fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (*fd < 0) return errno;
     int duplicate = fcntl(*fd, F_DUPFD_CLOEXEC, 0); /* closedir closes the descriptor that it was given */
     DIR *open_folder = duplicate < 0 ? NULL : fdopendir(duplicate);
-    int error = open_folder == NULL ? errno : append_receipt_names(open_folder, names, names_bytes);
+    int error = open_folder == NULL ? errno : read_receipt_names_return_errno(open_folder, names, names_bytes);
     if (open_folder != NULL) closedir(open_folder);
     else if (duplicate >= 0) close(duplicate);
     if (error != 0) {
@@ -86,8 +86,8 @@ static int64_t to_nanoseconds(struct timespec time) { return (int64_t)time.tv_se
 
 /* Stat the names from `*at` on, until `out_bytes` bytes of `out` or `max_names` names are used up. Writes a
  * NUL-terminated state for each regular file and advances `*at`; `*wrote`: bytes written. Returns an errno. */
-EXPORT int samerun_folder_stat_files(int fd, const char *names, size_t names_bytes, size_t *name_offset, int max_names,
-                                     char *out, size_t out_bytes, size_t *written_bytes) {
+EXPORT int samerun_folder_stat_files_as_text(int fd, const char *names, size_t names_bytes, size_t *name_offset,
+                                             int max_names, char *out, size_t out_bytes, size_t *written_bytes) {
     char *end = out;
     for (; max_names > 0 && *name_offset < names_bytes; max_names--) {
         const char *name = names + *name_offset;

@@ -110,8 +110,8 @@ static int64_t choose_packed_column_count(const gemm_job_t *job, int64_t region_
 }
 
 /* Whether from `column_begin` on there is a whole tile of which each vector's columns lie side by side, and where. */
-static int try_find_vector_offsets(const gemm_job_t *job, int64_t column_begin, int64_t column_end,
-                                   int64_t *vector_offsets) {
+static int try_find_contiguous_vector_offsets(const gemm_job_t *job, int64_t column_begin, int64_t column_end,
+                                              int64_t *vector_offsets) {
     const samerun_offset_table *across = &job->gemm->b_columns;
     const int64_t lanes = job->kernels->columns / SAMERUN_VECTORS;
     if (samerun_count_panel_columns(job, column_begin, column_end) < job->kernels->columns ||
@@ -145,8 +145,8 @@ static void multiply_region_with_resident_rows(const gemm_job_t *job, int64_t ba
     for (int64_t j = column_begin, columns; j < column_end; j += columns) {
         columns = samerun_count_panel_columns(job, j, column_end);
         int64_t at[SAMERUN_VECTORS], next[SAMERUN_VECTORS];
-        const int in_place = few && try_find_vector_offsets(job, j, column_end, at);
-        const int more = in_place && try_find_vector_offsets(job, j + columns, column_end, next);
+        const int in_place = few && try_find_contiguous_vector_offsets(job, j, column_end, at);
+        const int more = in_place && try_find_contiguous_vector_offsets(job, j + columns, column_end, next);
         panel_t panel;
         panel.packed = in_place ? NULL : packed_b, panel.base = b, panel.at = at;
         for (int64_t k = 0, end, number = 0; k < gemm->k; k = end, number++) {
@@ -211,8 +211,8 @@ static void compute_result_region(gemm_job_t *job, int64_t region_index) {
     if (job->algorithm != BY_TILES) {
         const samerun_status status =
             job->algorithm == BY_COLUMNS
-                ? samerun_multiply_unpacked_columns(job, batch, column_begin, column_end)
-                : samerun_multiply_transposed_result(job, batch, row_begin, row_end, column_begin, column_end);
+                ? samerun_multiply_unpacked_columns_f32(job, batch, column_begin, column_end)
+                : samerun_multiply_via_transposed_tiles(job, batch, row_begin, row_end, column_begin, column_end);
         if (status != SAMERUN_DONE) __atomic_store_n(&job->failed, 1, __ATOMIC_RELAXED);
         else if (gemm->bias != NULL) add_bias_to_region(job, batch, row_begin, row_end, column_begin, column_end);
         return;
@@ -248,7 +248,7 @@ static void compute_regions_range(void *gemm_job, int64_t region_begin, int64_t 
 }
 
 /* Without any k every product is +0.0. */
-static void write_bias_for_empty_k(const gemm_job_t *job) {
+static void write_zeros_and_bias_for_empty_k(const gemm_job_t *job) {
     const samerun_gemm *gemm = job->gemm;
     for (int64_t batch = 0; batch < gemm->batches; batch++)
         for (int64_t i = 0; i < gemm->m; i++)
@@ -300,7 +300,7 @@ static samerun_status run_gemm(const samerun_gemm *gemm, int is_double) {
     gemm_job_t job = {gemm, current_gemm_kernels(is_double), is_double ? 8 : 4, BY_TILES, gemm->m, gemm->n, 1, 1, 0};
     if (gemm->batches == 0 || gemm->m == 0 || gemm->n == 0) return SAMERUN_DONE;
     if (gemm->k == 0) {
-        write_bias_for_empty_k(&job);
+        write_zeros_and_bias_for_empty_k(&job);
         return SAMERUN_DONE;
     }
     job.algorithm = samerun_choose_gemm_algorithm(&job);

@@ -27,7 +27,7 @@ typedef struct {
 
 /* matmul.c says what the dimensions and strides are. */
 samerun_status samerun_matmul(int is_double, const int64_t *dims_and_strides, const void *a, const void *b, void *c,
-                              const void *bias);
+                              const void *bias_or_null);
 
 /* Columns of a vector. */
 int64_t samerun_gemm_vector_lanes(int is_double);

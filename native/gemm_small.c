@@ -10,8 +10,8 @@ enum {
 };
 
 /* The columns are read where they lie. The results pass through `found`, as they may lie anywhere. */
-samerun_status samerun_multiply_unpacked_columns(const gemm_job_t *job, int64_t batch, int64_t column_begin,
-                                                 int64_t column_end) {
+samerun_status samerun_multiply_unpacked_columns_f32(const gemm_job_t *job, int64_t batch, int64_t column_begin,
+                                                     int64_t column_end) {
     const samerun_gemm *gemm = job->gemm;
     const int64_t m = gemm->m, columns = column_end - column_begin;
     float *a = samerun_borrow_scratch(SCRATCH_PANELS, (size_t)(m * (gemm->k + columns)) * sizeof *a);
@@ -32,8 +32,8 @@ samerun_status samerun_multiply_unpacked_columns(const gemm_job_t *job, int64_t 
 }
 
 /* The result turned: each column is a row of tiles, read where it lies, and the rows are packed as columns. */
-samerun_status samerun_multiply_transposed_result(const gemm_job_t *job, int64_t batch, int64_t row_begin,
-                                                  int64_t row_end, int64_t column_begin, int64_t column_end) {
+samerun_status samerun_multiply_via_transposed_tiles(const gemm_job_t *job, int64_t batch, int64_t row_begin,
+                                                     int64_t row_end, int64_t column_begin, int64_t column_end) {
     const samerun_gemm *gemm = job->gemm;
     const samerun_gemm_kernels *kernels = job->kernels;
     const size_t element_size = job->element_size;

@@ -12,7 +12,7 @@ static bool build_strided_offset_table(samerun_offset_table *table, int64_t size
  * batch, row, column; then bias's batch, row and column (bias may be NULL). is_double: float64, else float32. Done,
  * or no memory. */
 samerun_status samerun_matmul(int is_double, const int64_t *dims_and_strides, const void *a, const void *b, void *c,
-                              const void *bias) {
+                              const void *bias_or_null) {
     int64_t m = dims_and_strides[1], n = dims_and_strides[2];
     const int64_t *a_strides = dims_and_strides + 4, *b_strides = dims_and_strides + 7,
                   *c_strides = dims_and_strides + 10, *bias_strides = dims_and_strides + 13;
@@ -30,7 +30,7 @@ samerun_status samerun_matmul(int is_double, const int64_t *dims_and_strides, co
         build_strided_offset_table(&gemm.b_columns, n, b_strides[2]) &&
         build_strided_offset_table(&gemm.c_columns, transposed ? m : n, transposed ? c_strides[1] : c_strides[2]);
     gemm.c_row = c_strides[1];
-    gemm.bias = bias;
+    gemm.bias = bias_or_null;
     gemm.bias_batch = bias_strides[0];
     gemm.bias_row = bias_strides[1];
     gemm.bias_column = bias_strides[2];

@@ -33,10 +33,10 @@ static void normalize_rows_range(void *norm_job, int64_t row_begin, int64_t row_
 }
 
 /* Rows of n values: value j of row i has the weight number (i % weight_row_period * n + j) / values_per_weight. */
-void samerun_normalize_rows(int is_rms_norm, float eps, const float *x, const float *weight, const float *bias,
-                            float *out, float *mean, float *rstd, int64_t rows, int64_t n, int64_t weight_row_period,
-                            int64_t values_per_weight) {
-    norm_job_t job = {.norm = {is_rms_norm, eps, n, values_per_weight, weight, bias},
+void samerun_normalize_rows(int is_rms_norm, float eps, const float *x, const float *weight_or_null,
+                            const float *bias_or_null, float *out, float *mean, float *rstd, int64_t rows, int64_t n,
+                            int64_t weight_row_period, int64_t values_per_weight) {
+    norm_job_t job = {.norm = {is_rms_norm, eps, n, values_per_weight, weight_or_null, bias_or_null},
                       .groups = weight_row_period,
                       .x = x,
                       .out = out,
@@ -57,17 +57,18 @@ static void normalize_rows_backward_range(void *norm_job, int64_t row_begin, int
 }
 
 /* `weight_grad_terms`: NULL, or room for the terms that sum to the gradient of the weight. */
-void samerun_normalize_rows_backward(int is_rms_norm, const float *x, const float *grad_output, const float *weight,
-                                     const float *mean, const float *rstd, float *grad_input, float *weight_grad_terms,
-                                     int64_t rows, int64_t n, int64_t weight_row_period, int64_t values_per_weight) {
-    norm_job_t job = {.norm = {is_rms_norm, 0, n, values_per_weight, weight, NULL},
+void samerun_normalize_rows_backward(int is_rms_norm, const float *x, const float *grad_output,
+                                     const float *weight_or_null, const float *mean, const float *rstd,
+                                     float *grad_input, float *weight_grad_terms_or_null, int64_t rows, int64_t n,
+                                     int64_t weight_row_period, int64_t values_per_weight) {
+    norm_job_t job = {.norm = {is_rms_norm, 0, n, values_per_weight, weight_or_null, NULL},
                       .groups = weight_row_period,
                       .x = x,
                       .grad = grad_output,
                       .mean_given = mean,
                       .rstd_given = rstd,
                       .out = grad_input,
-                      .terms = weight_grad_terms};
+                      .terms = weight_grad_terms_or_null};
     samerun_parallel_for(rows, 1 + 8192 / (n + 1), normalize_rows_backward_range, &job);
 }
 
@@ -123,9 +124,9 @@ static void reduce_lane_columns_range(void *norm_job, int64_t column_begin, int6
 
 /* Rows that all have the same n weights and biases, or none: also their gradients. Done, or no memory. */
 samerun_status samerun_normalize_rows_backward_with_weight(int is_rms_norm, const float *x, const float *grad_output,
-                                                           const float *weight, const float *mean, const float *rstd,
-                                                           float *grad_input, float *weight_grad, float *bias_grad,
-                                                           int64_t rows, int64_t n) {
+                                                           const float *weight_or_null, const float *mean,
+                                                           const float *rstd, float *grad_input, float *weight_grad,
+                                                           float *bias_grad, int64_t rows, int64_t n) {
     const int64_t blocks = (rows + SUM_BLOCK - 1) / SUM_BLOCK, line = 2 * n;
     if (rows == 0 || n == 0) {
         for (int64_t j = 0; j < n; j++) weight_grad[j] = bias_grad[j] = 0;
@@ -133,7 +134,7 @@ samerun_status samerun_normalize_rows_backward_with_weight(int is_rms_norm, cons
     }
     float *lanes = malloc((size_t)(blocks * SUM_LANES * line) * sizeof *lanes);
     if (!lanes) return SAMERUN_NO_MEMORY;
-    norm_job_t job = {.norm = {is_rms_norm, 0, n, 1, weight, NULL},
+    norm_job_t job = {.norm = {is_rms_norm, 0, n, 1, weight_or_null, NULL},
                       .groups = 1,
                       .x = x,
                       .grad = grad_output,
@@ -212,7 +213,7 @@ static void batch_norm_input_gradient_range(void *channels_job, int64_t plane_be
     }
 }
 
-static void batch_norm_planes_range(void *channels_job, int64_t plane_begin, int64_t plane_end) {
+static void batch_norm_normalize_planes_range(void *channels_job, int64_t plane_begin, int64_t plane_end) {
     const channels_job_t *job = channels_job;
     for (int64_t i = plane_begin; i < plane_end; i++) {
         const channel_norm_t params = norm_params_of_channel(job, i % job->channels);
@@ -221,23 +222,24 @@ static void batch_norm_planes_range(void *channels_job, int64_t plane_begin, int
 }
 
 /* ((x - mean) * rstd) * weight + bias of [images, channels, inner], with one number each for a channel. */
-void samerun_normalize_channels(const float *x, const float *weight, const float *bias, const float *mean,
-                                const float *rstd, float *out, int64_t images, int64_t channels, int64_t inner) {
-    channels_job_t job = {x, NULL, weight, bias, mean, rstd, out, NULL, images, channels, inner, 0, 0};
-    samerun_parallel_for(images * channels, 1 + 8192 / (inner + 1), batch_norm_planes_range, &job);
+void samerun_normalize_channels(const float *x, const float *weight_or_null, const float *bias_or_null,
+                                const float *mean, const float *rstd, float *out, int64_t images, int64_t channels,
+                                int64_t inner) {
+    channels_job_t job = {x, NULL, weight_or_null, bias_or_null, mean, rstd, out, NULL, images, channels, inner, 0, 0};
+    samerun_parallel_for(images * channels, 1 + 8192 / (inner + 1), batch_norm_normalize_planes_range, &job);
 }
 
 /* Batch norm of [images, channels, inner], which is not empty: the gradients of x, weight and bias. Done, or no
  * memory. */
 samerun_status samerun_normalize_channels_backward(int training, const float *x, const float *grad_output,
-                                                   const float *weight, const float *mean, const float *rstd,
+                                                   const float *weight_or_null, const float *mean, const float *rstd,
                                                    float *grad_input, float *weight_grad, float *bias_grad,
                                                    int64_t images, int64_t channels, int64_t inner) {
     const int64_t blocks = (images * inner + SUM_BLOCK - 1) / SUM_BLOCK;
     float *sums = malloc((size_t)(4 * channels * blocks) * sizeof *sums);
     if (!sums) return SAMERUN_NO_MEMORY;
-    channels_job_t job = {x,    grad_output, weight,   NULL,  mean,   rstd,    grad_input,
-                          sums, images,      channels, inner, blocks, training};
+    channels_job_t job = {x,    grad_output, weight_or_null, NULL,  mean,   rstd,    grad_input,
+                          sums, images,      channels,       inner, blocks, training};
     const int64_t values = images * inner < SUM_BLOCK ? images * inner : SUM_BLOCK;
     samerun_parallel_for(channels * blocks, 1 + 8192 / values, batch_norm_gradient_sums_range, &job);
     for (int64_t i = 0; i < (training ? 4 : 2) * channels; i++) {

@@ -59,8 +59,8 @@ static void map_activation_range(void *rows_job, int64_t element_begin, int64_t 
                                           element_end - element_begin);
 }
 
-void samerun_map_activation(int activation, const float *x, const float *grad, float *out, int64_t n) {
-    rows_job_t job = {activation, x, grad, out, 0, 0};
+void samerun_map_activation(int activation, const float *x, const float *grad_or_null, float *out, int64_t n) {
+    rows_job_t job = {activation, x, grad_or_null, out, 0, 0};
     samerun_parallel_for(n, 4096, map_activation_range, &job);
 }
 

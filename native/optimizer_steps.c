@@ -24,7 +24,7 @@ static void adam_range(void *step, int64_t begin, int64_t end) {
 static void sgd_range(void *step, int64_t begin, int64_t end) { samerun_current_kernels()->sgd_step(step, begin, end); }
 
 /* One step for each of `count` parameters, in their order. 0, with nothing done, where arrays of one overlap. */
-int samerun_adam_steps(adam_step_t *steps, int64_t count) {
+int samerun_adam_steps_unless_overlapping(adam_step_t *steps, int64_t count) {
     for (int64_t i = 0; i < count; i++) {
         const adam_step_t *s = steps + i;
         const float *arrays[] = {s->parameter, s->gradient, s->exp_avg, s->exp_avg_sq, s->max_exp_avg_sq};
@@ -34,7 +34,7 @@ int samerun_adam_steps(adam_step_t *steps, int64_t count) {
     return 1;
 }
 
-int samerun_sgd_steps(sgd_step_t *steps, int64_t count) {
+int samerun_sgd_steps_unless_overlapping(sgd_step_t *steps, int64_t count) {
     for (int64_t i = 0; i < count; i++) {
         const float *arrays[] = {steps[i].parameter, steps[i].gradient, steps[i].momentum_buffer};
         if (some_overlap(arrays, 3, steps[i].n)) return 0;

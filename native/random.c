@@ -89,7 +89,8 @@ static void block_words_range(void *block_job, int64_t block_begin, int64_t bloc
 }
 
 /* The two 64-bit words of each of n blocks: what a value drawn by rejection takes for one attempt. */
-void samerun_random_block_words(uint64_t seed, uint64_t draw_number, const uint64_t *blocks, uint64_t *out, int64_t n) {
-    block_job_t job = {seed, draw_number, blocks, out};
+void samerun_random_block_words(uint64_t seed, uint64_t draw_number, const uint64_t *block_indices, uint64_t *out,
+                                int64_t n) {
+    block_job_t job = {seed, draw_number, block_indices, out};
     samerun_parallel_for(n, 1024, block_words_range, &job);
 }

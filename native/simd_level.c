@@ -39,9 +39,9 @@ int samerun_current_simd_level(void) {
     return level;
 }
 
-int samerun_try_force_simd_level(int level) {
-    if (level != -1 && !samerun_simd_level_is_supported(level)) return 0;
-    __atomic_store_n(&forced, level, __ATOMIC_RELAXED);
+int samerun_try_force_simd_level(int level_or_minus_1_for_best) {
+    if (level_or_minus_1_for_best != -1 && !samerun_simd_level_is_supported(level_or_minus_1_for_best)) return 0;
+    __atomic_store_n(&forced, level_or_minus_1_for_best, __ATOMIC_RELAXED);
     return 1;
 }
 

@@ -15,7 +15,7 @@ const char *samerun_simd_level_name(int level);
 /* 1 where this machine can run `level`. */
 int samerun_simd_level_is_supported(int level);
 /* Use `level` from now on; -1: the best again. 0 where it cannot run here, and then nothing changes. */
-int samerun_try_force_simd_level(int level);
+int samerun_try_force_simd_level(int level_or_minus_1_for_best);
 /* 1 where numbers behave as the kernels expect: little-endian, no contraction, one rounding in fma. */
 int samerun_arithmetic_is_ieee(void);
 

@@ -199,8 +199,8 @@ static void scatter_channels_range(void *scatter_job, int64_t channel_begin, int
             const char *from =
                 reordered->results + (size_t)(channel * reordered->columns + j) * reordered->element_size;
             char *to = job->to + (size_t)(channel * job->pixels + reordered->to.offset[j]) * reordered->element_size;
-            const int has_negative_zero = samerun_store_line_find_negative_zero(from, to, run, 1, reordered->bias,
-                                                                                channel, reordered->element_size);
+            const int has_negative_zero = samerun_store_line_has_negative_zero(from, to, run, 1, reordered->bias,
+                                                                               channel, reordered->element_size);
             any |= has_negative_zero && reordered->tap_mask[j] != job->all;
         }
     if (any) __atomic_store_n(&job->negative_zero, 1, __ATOMIC_RELAXED);

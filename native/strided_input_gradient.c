@@ -131,8 +131,8 @@ static void write_phase_channels_range(void *stride_phase, int64_t channel_begin
                 const int64_t z = phase->first[0] + d * shape->stride[0], y = phase->first[1] + h * shape->stride[1];
                 const int64_t place = ((i * shape->in[0] + z) * shape->in[1] + y) * shape->in[2] + phase->first[2];
                 has_negative_zero |=
-                    samerun_store_line_find_negative_zero(line, phase->to + (size_t)place * phase->element_size, n,
-                                                          step, phase->bias, channel, phase->element_size);
+                    samerun_store_line_has_negative_zero(line, phase->to + (size_t)place * phase->element_size, n, step,
+                                                         phase->bias, channel, phase->element_size);
                 if (line) line += (size_t)n * phase->element_size;
             }
     }
@@ -165,13 +165,13 @@ static samerun_status try_compute_phase_gradient(stride_phase_t *phase, samerun_
 }
 
 samerun_status samerun_try_strided_input_gradient(const samerun_convolution_shape *shape, int is_double,
-                                                  const void *weight, const void *gradient, const void *bias,
+                                                  const void *weight, const void *gradient, const void *bias_or_null,
                                                   void *result) {
     const int64_t weights = shape->outputs * (shape->inputs / shape->groups) * samerun_volume(shape->taps);
     if (samerun_volume(shape->stride) == 1 || !samerun_volume(shape->in) ||
         !samerun_all_finite(weight, weights, is_double))
         return SAMERUN_DECLINED;
-    stride_phase_t phase = {.shape = shape, .element_size = is_double ? 8 : 4, .bias = bias, .to = result};
+    stride_phase_t phase = {.shape = shape, .element_size = is_double ? 8 : 4, .bias = bias_or_null, .to = result};
     int64_t pad_before[3], size[3], room = 1, *tables;
     for (int dim = 0; dim < 3; dim++) room += 2 * shape->taps[dim];
     tables = malloc((size_t)room * sizeof *tables);
@@ -182,8 +182,8 @@ samerun_status samerun_try_strided_input_gradient(const samerun_convolution_shap
     samerun_status status = SAMERUN_DONE;
     int copied;
     static const int64_t one[3] = {1, 1, 1};
-    char *copy = samerun_copy_image_padded_if_needed(gradient, shape->images * shape->outputs, shape->out, size, one,
-                                                     pad_before, 1, phase.element_size, &copied);
+    char *copy = samerun_borrow_padded_image_if_needed(gradient, shape->images * shape->outputs, shape->out, size, one,
+                                                       pad_before, 1, phase.element_size, &copied);
     if (copied && !copy) status = SAMERUN_NO_MEMORY;
     const samerun_gemm gemm = {.a = weight, .b = copied ? copy : gradient, .b_slack = copied};
     if (status == SAMERUN_DONE) do {

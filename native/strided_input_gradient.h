@@ -9,7 +9,7 @@
  * between the values of a spread gradient. Declines without strides, and where its bits might not be those of the
  * product with zeros. */
 samerun_status samerun_try_strided_input_gradient(const samerun_convolution_shape *shape, int is_double,
-                                                  const void *weight, const void *gradient, const void *bias,
+                                                  const void *weight, const void *gradient, const void *bias_or_null,
                                                   void *result);
 
 #endif

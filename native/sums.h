@@ -13,8 +13,8 @@ enum { MOST_DIMENSIONS = 64 };
 
 /* Reduce the dimensions whose bit in `reduced_dims_mask` is set. `out`: the others in order, contiguous.
  * Strides in elements, of any sign. Nothing sums to +0.0; the product of nothing is 1. Done, or no memory. */
-samerun_status samerun_sum32(int term, const float *x, const float *center, float *out, int ndim, const int64_t *size,
-                             const int64_t *stride, uint64_t reduced_dims_mask);
+samerun_status samerun_sum32(int term, const float *x, const float *center_or_null, float *out, int ndim,
+                             const int64_t *size, const int64_t *stride, uint64_t reduced_dims_mask);
 samerun_status samerun_sum64(int term, const double *x, const double *center, double *out, int ndim,
                              const int64_t *size, const int64_t *stride, uint64_t reduced_dims_mask);
 

@@ -109,7 +109,7 @@ static void run_openmp_team_member(void *unused) {
 }
 
 /* Every other thread would be given a team of its own. */
-static int is_main_thread(void) {
+static int is_linux_main_thread(void) {
 #if defined(__linux__)
     static __thread int known;
     if (known == 0) known = syscall(SYS_gettid) == getpid() ? 1 : -1;
@@ -155,7 +155,7 @@ static void reset_pool_in_child(void) {
 
 static void register_fork_handler(void) { pthread_atfork(0, 0, reset_pool_in_child); }
 
-static void start_missing_workers(int worker_count) {
+static void try_start_missing_workers(int worker_count) {
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
@@ -175,7 +175,7 @@ static void run_on_caller_only(int64_t n, work_t *work, void *job) {
 }
 
 static void run_on_caller_and_workers(int worker_count) {
-    start_missing_workers(worker_count);
+    try_start_missing_workers(worker_count);
     pthread_mutex_lock(&pool.lock);
     pool.wanted = worker_count;
     __atomic_store_n(&pool.turn, pool.turn + 1, __ATOMIC_RELEASE);
@@ -205,7 +205,7 @@ void samerun_parallel_for(int64_t n, int64_t grain, work_t *work, void *job) {
     const int64_t pieces = (int64_t)threads * PIECES_PER_THREAD, piece = (n + pieces - 1) / pieces;
     pool.work = work, pool.job = job, pool.shares = threads, pool.piece = piece > grain ? piece : grain;
     for (int i = 0; i < threads; i++) shares[i].next = n * i / threads, shares[i].end = n * (i + 1) / threads;
-    if (lent != 0 && is_main_thread()) {
+    if (lent != 0 && is_linux_main_thread()) {
         /* The whole team, as torch's operators do: another size would end threads and start them again. */
         lent(run_openmp_team_member, 0, (unsigned)pool.threads, 0);
     } else {

@@ -7,13 +7,13 @@
 #include <cpuid.h>
 
 /* 1 if CPUID leaf 7 has all of `wanted` in EBX, on top of FMA, and XCR0 has all of `saved`. */
-static inline int x86_has_features(unsigned wanted, unsigned saved) {
+static inline int x86_has_features(unsigned leaf7_ebx_bits, unsigned xcr0_bits) {
     unsigned eax, ebx, ecx, edx;
     if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx)) return 0;
     if (!(ecx & bit_FMA) || !(ecx & bit_OSXSAVE)) return 0; /* without OSXSAVE, XGETBV is an invalid instruction */
     __asm__("xgetbv" : "=a"(eax), "=d"(edx) : "c"(0));
-    if ((eax & saved) != saved) return 0;
-    return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) && (ebx & wanted) == wanted;
+    if ((eax & xcr0_bits) != xcr0_bits) return 0;
+    return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) && (ebx & leaf7_ebx_bits) == leaf7_ebx_bits;
 }
 
 /* AVX2, FMA and BMI2; the system saves xmm and ymm. */

@@ -29,7 +29,7 @@ from typing import Any
 
 from samerun.base.records import NeutralResult
 from samerun.check.execution.runner import Run, Runner
-from samerun.check.plan import Plan, parse_start_settings
+from samerun.check.plan import RunPlan, parse_start_settings
 from samerun.check.search.neutral import check_neutrality
 from samerun.check.search.search import Search
 from samerun.check.variations.neutral_switches import NeutralSwitch, make_own_switch, parse_neutral_option
@@ -44,7 +44,7 @@ LINE_TOLERANCE = 2
 class ForkingRunner(Runner):
     """Runs a Python script in a fork of this process: what a fresh process would do, without loading torch again."""
 
-    def run(self, plan: Plan, name: str, labels: tuple[str, ...] = ()) -> Run:
+    def run(self, plan: RunPlan, name: str, labels: tuple[str, ...] = ()) -> Run:
         folder = self.folder / name
         folder.mkdir(parents=True)
         begin = time.monotonic()
@@ -55,7 +55,7 @@ class ForkingRunner(Runner):
         return Run(name, labels, os.waitstatus_to_exitcode(status), time.monotonic() - begin, folder, plan)
 
 
-def run_in_child(plan: Plan, folder: Path) -> None:
+def run_in_child(plan: RunPlan, folder: Path) -> None:
     """Run the script as the main program under the recorder; never returns."""
     code = 1
     try:
@@ -93,7 +93,7 @@ class NeutralCase:
 
     def check(self, folder: Path) -> NeutralResult:
         command = (sys.executable, str(self.program))
-        plan = Plan(command, (self.program.name,), WatchConfig(folder=""), environment=self.environment)
+        plan = RunPlan(command, (self.program.name,), WatchConfig(folder=""), environment=self.environment)
         with closing(ForkingRunner(folder, None, lambda name, seconds, state: None)) as runner:
             report = check_neutrality(Search(runner, plan, (), ()), [self.switch])
         assert report.neutral is not None

@@ -43,10 +43,10 @@ class MemberKind:
 
 VARIATION = '''"""WHAT IS VARIED, in one line."""
 
-from samerun.check.plan import Plan, Variation
+from samerun.check.plan import RunPlan, Variation
 
 
-def vary_or_pin_NAME(plan: Plan, vary: bool) -> Plan:
+def vary_or_pin_NAME(plan: RunPlan, vary: bool) -> RunPlan:
     """Vary WHAT.
 
     What can go wrong: A PROGRAM THAT DEPENDS ON IT.
@@ -61,7 +61,7 @@ VARIATION_TEST = '''"""What the variation `NAME` must prove."""
 
 import pytest
 
-from samerun.check.plan import Plan
+from samerun.check.plan import RunPlan
 from samerun.check.variations.NAME import VARIATION
 from samerun.check.variations.table import VARIATIONS
 from samerun.record.config import WatchConfig
@@ -72,7 +72,7 @@ def test_it_stands_in_the_table() -> None:
 
 
 def test_it_pins_a_control_value_and_varies_it() -> None:
-    plan = Plan(("python", "train.py"), ("train.py",), WatchConfig(folder=""))
+    plan = RunPlan(("python", "train.py"), ("train.py",), WatchConfig(folder=""))
     assert VARIATION.apply(plan, True) != VARIATION.apply(plan, False)
 
 

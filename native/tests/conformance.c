@@ -15,28 +15,30 @@
 
 void samerun_map_function(int function, const float *x, float *y, int64_t n);
 void samerun_map_binary_function(int function, const float *x, const float *y, float *out, int64_t n);
-void samerun_map_activation(int activation, const float *x, const float *grad, float *out, int64_t n);
+void samerun_map_activation(int activation, const float *x, const float *grad_or_null, float *out, int64_t n);
 void samerun_softmax_family_rows(int function, const float *input_or_output, const float *grad_output, float *result,
                                  int64_t rows, int64_t n);
-void samerun_normalize_rows(int is_rms_norm, float eps, const float *x, const float *weight, const float *bias,
-                            float *out, float *mean, float *rstd, int64_t rows, int64_t n, int64_t weight_row_period,
-                            int64_t values_per_weight);
-void samerun_normalize_rows_backward(int is_rms_norm, const float *x, const float *grad_output, const float *weight,
-                                     const float *mean, const float *rstd, float *grad_input, float *weight_grad_terms,
-                                     int64_t rows, int64_t n, int64_t weight_row_period, int64_t values_per_weight);
+void samerun_normalize_rows(int is_rms_norm, float eps, const float *x, const float *weight_or_null,
+                            const float *bias_or_null, float *out, float *mean, float *rstd, int64_t rows, int64_t n,
+                            int64_t weight_row_period, int64_t values_per_weight);
+void samerun_normalize_rows_backward(int is_rms_norm, const float *x, const float *grad_output,
+                                     const float *weight_or_null, const float *mean, const float *rstd,
+                                     float *grad_input, float *weight_grad_terms_or_null, int64_t rows, int64_t n,
+                                     int64_t weight_row_period, int64_t values_per_weight);
 void samerun_random_floats(int normal, uint64_t seed, uint64_t draw_number, float *out, int64_t n);
 void samerun_square_roots(int is_double, const void *x, void *out, int64_t n);
 void samerun_remainders(int is_double, int floored, const void *x, const void *y, void *out, int64_t n);
 void samerun_random_words64(uint64_t seed, uint64_t draw_number, uint64_t *out, int64_t n);
-void samerun_random_block_words(uint64_t seed, uint64_t draw_number, const uint64_t *blocks, uint64_t *out, int64_t n);
+void samerun_random_block_words(uint64_t seed, uint64_t draw_number, const uint64_t *block_indices, uint64_t *out,
+                                int64_t n);
 void samerun_randint(uint64_t seed, uint64_t draw_number, int64_t low, uint64_t range, int64_t *out, int64_t n);
 void samerun_map_float64_function(int function, const double *x, double *out, uint8_t *in_doubt, int64_t n);
 void samerun_map_float64_binary_function(int function, const double *x, const double *y, double *out, uint8_t *in_doubt,
                                          int64_t n);
 const char *samerun_function_name(int i);
-int samerun_matmul(int is_double, const int64_t *dims, const void *a, const void *b, void *c, const void *bias);
+int samerun_matmul(int is_double, const int64_t *dims, const void *a, const void *b, void *c, const void *bias_or_null);
 int samerun_convolution(int direction, int is_double, const int64_t *packed_shape, const void *image,
-                        const void *weight, const void *gradient, const void *bias, void *result);
+                        const void *weight, const void *gradient, const void *bias_or_null, void *result);
 
 /* SHA-256 (FIPS 180-4) of at most 2^31 bytes. */
 static uint32_t rotate_right(uint32_t x, int n) { return x >> n | x << (32 - n); }
@@ -90,12 +92,12 @@ static void print_digest_line(const char *name, const char *type, int64_t n, con
 }
 
 /* Every NaN is the same one. */
-static void print_float32_line(const char *name, int64_t n, float *out, int64_t count) {
+static void print_float32_digest_line(const char *name, int64_t n, float *out, int64_t count) {
     for (int64_t i = 0; i < count; i++)
         if (out[i] != out[i]) out[i] = float_from_bits(0x7FC00000U);
     print_digest_line(name, "float32", n, out, (size_t)count * sizeof *out);
 }
-static void print_float64_line(const char *name, int64_t n, double *out, int64_t count) {
+static void print_float64_digest_line(const char *name, int64_t n, double *out, int64_t count) {
     for (int64_t i = 0; i < count; i++)
         if (out[i] != out[i]) out[i] = double_from_bits(0x7FF8000000000000U);
     print_digest_line(name, "float64", n, out, (size_t)count * sizeof *out);
@@ -124,7 +126,7 @@ static void print_float64_function_lines(int64_t n, const float *x, const float 
         else samerun_map_float64_binary_function(f - FUNCTIONS, a, b, out, in_doubt, n);
         for (int64_t i = 0; i < n; i++)
             if (in_doubt[i]) exit(3);
-        print_float64_line(f < FUNCTIONS ? samerun_function_name(f) : pairs[f - FUNCTIONS], n, out, n);
+        print_float64_digest_line(f < FUNCTIONS ? samerun_function_name(f) : pairs[f - FUNCTIONS], n, out, n);
     }
 }
 
@@ -141,44 +143,46 @@ static void print_elementwise_and_row_lines(int64_t n, const float *x, const flo
     uint64_t *words = malloc(MOST * 2 * sizeof *words);
     if (!out || !wide || !other || !whole || !words) exit(2);
     for (int f = 0; f < FUNCTIONS; f++)
-        samerun_map_function(f, any, out, n), print_float32_line(samerun_function_name(f), n, out, n);
+        samerun_map_function(f, any, out, n), print_float32_digest_line(samerun_function_name(f), n, out, n);
     for (int f = 0; f < BINARY_FUNCTIONS; f++)
-        samerun_map_binary_function(f, x, y, out, n), print_float32_line(pairs[f], n, out, n);
+        samerun_map_binary_function(f, x, y, out, n), print_float32_digest_line(pairs[f], n, out, n);
     for (int f = 0; f < ACTIVATIONS; f++)
-        samerun_map_activation(f, x, y, out, n), print_float32_line(activations[f], n, out, n);
+        samerun_map_activation(f, x, y, out, n), print_float32_digest_line(activations[f], n, out, n);
     for (int f = 0; f < SOFTMAX_FAMILY; f++) {
         samerun_softmax_family_rows(f, x, y, out, ROWS, n);
-        print_float32_line(functions[f], n, out, f == LOGSUMEXP ? ROWS : ROWS * n);
+        print_float32_digest_line(functions[f], n, out, f == LOGSUMEXP ? ROWS : ROWS * n);
     }
     for (int rms = 0; rms < 2; rms++) {
         float means[ROWS], rs[ROWS];
         samerun_normalize_rows(rms, 1e-5f, x, NULL, NULL, out, means, rs, ROWS, n, 1, 1);
-        print_float32_line(rms ? "rms_norm" : "layer_norm", n, out, ROWS * n);
+        print_float32_digest_line(rms ? "rms_norm" : "layer_norm", n, out, ROWS * n);
         if (rms) memset(mean, 0, sizeof mean);
         samerun_normalize_rows_backward(rms, x, y, NULL, mean, r, out, NULL, ROWS, n, 1, 1);
-        print_float32_line(rms ? "rms_norm_backward" : "layer_norm_backward", n, out, ROWS * n);
+        print_float32_digest_line(rms ? "rms_norm_backward" : "layer_norm_backward", n, out, ROWS * n);
     }
     for (int t = 0; t < TERMS; t++)
         if (t != TERM_SQUARE_FROM_CENTER)
-            samerun_sum32(t, x, NULL, out, 1, &n, &one, 1), print_float32_line(terms[t], n, out, 1);
-    samerun_sum32(TERM_X, x, NULL, out, 1, &n, &two, 1), print_float32_line("sum_of_every_other", n, out, 1);
-    samerun_sum32(TERM_X, x, NULL, out, 2, matrix, lines, 1), print_float32_line("sum_of_columns", n, out, COLUMNS);
+            samerun_sum32(t, x, NULL, out, 1, &n, &one, 1), print_float32_digest_line(terms[t], n, out, 1);
+    samerun_sum32(TERM_X, x, NULL, out, 1, &n, &two, 1), print_float32_digest_line("sum_of_every_other", n, out, 1);
+    samerun_sum32(TERM_X, x, NULL, out, 2, matrix, lines, 1),
+        print_float32_digest_line("sum_of_columns", n, out, COLUMNS);
     for (int64_t i = 0; i < n; i++) wide[i] = (double)x[i] * y[i];
-    samerun_sum64(TERM_X, wide, NULL, &wide_sum, 1, &n, &one, 1), print_float64_line("sum", n, &wide_sum, 1);
-    samerun_cumulate32(0, x, out, 1, n, 1), print_float32_line("cumsum", n, out, n);
-    samerun_cumulate32(1, x, out, 1, n, 1), print_float32_line("cumprod", n, out, n);
-    samerun_random_floats(0, SEED, 7, out, n), print_float32_line("uniform", n, out, n);
-    samerun_random_floats(1, SEED, 7, out, n), print_float32_line("normal", n, out, n);
+    samerun_sum64(TERM_X, wide, NULL, &wide_sum, 1, &n, &one, 1), print_float64_digest_line("sum", n, &wide_sum, 1);
+    samerun_cumulate32(0, x, out, 1, n, 1), print_float32_digest_line("cumsum", n, out, n);
+    samerun_cumulate32(1, x, out, 1, n, 1), print_float32_digest_line("cumprod", n, out, n);
+    samerun_random_floats(0, SEED, 7, out, n), print_float32_digest_line("uniform", n, out, n);
+    samerun_random_floats(1, SEED, 7, out, n), print_float32_digest_line("normal", n, out, n);
     samerun_randint(SEED, 7, -5, 1005, whole, n),
         print_digest_line("randint", "int64", n, whole, (size_t)n * sizeof *whole);
-    samerun_square_roots(0, any, out, n), print_float32_line("sqrt", n, out, n);
+    samerun_square_roots(0, any, out, n), print_float32_digest_line("sqrt", n, out, n);
     for (int64_t i = 0; i < n; i++) wide[i] = x[i] < 0 ? -(double)x[i] : (double)x[i];
-    samerun_square_roots(1, wide, wide, n), print_float64_line("sqrt", n, wide, n);
+    samerun_square_roots(1, wide, wide, n), print_float64_digest_line("sqrt", n, wide, n);
     for (int floored = 0; floored < 2; floored++) {
-        samerun_remainders(0, floored, any, y, out, n), print_float32_line(floored ? "remainder" : "fmod", n, out, n);
+        samerun_remainders(0, floored, any, y, out, n),
+            print_float32_digest_line(floored ? "remainder" : "fmod", n, out, n);
         for (int64_t i = 0; i < n; i++) wide[i] = x[i] * 0x1p40, other[i] = y[i];
         samerun_remainders(1, floored, wide, other, wide, n),
-            print_float64_line(floored ? "remainder" : "fmod", n, wide, n);
+            print_float64_digest_line(floored ? "remainder" : "fmod", n, wide, n);
     }
     samerun_random_words64(SEED, 7, words, n);
     for (int64_t i = 0; i < n; i++) words[i] ^= 1ULL << 63;
@@ -207,17 +211,17 @@ static void print_matmul_lines(int64_t n, const float *x, const float *y, const 
     for (int64_t i = 0; i < n; i++) a[i] = x[i];
     for (int64_t i = 0; i < n * ROWS; i++) b[i] = y[i];
     matmul_or_exit(0, ROWS, COLUMNS, n, (int64_t[]){n, 1, COLUMNS, 1}, x, y, NULL, out);
-    print_float32_line("product", n, out, ROWS * COLUMNS);
+    print_float32_digest_line("product", n, out, ROWS * COLUMNS);
     matmul_or_exit(1, 1, ROWS, n, (int64_t[]){n, 1, ROWS, 1}, a, b, NULL, three);
-    print_float64_line("product", n, three, ROWS);
+    print_float64_digest_line("product", n, three, ROWS);
     matmul_or_exit(0, COLUMNS, ROWS, n, (int64_t[]){1, COLUMNS, 1, n}, x, y, NULL, out);
-    print_float32_line("product_of_columns", n, out, ROWS * COLUMNS);
+    print_float32_digest_line("product_of_columns", n, out, ROWS * COLUMNS);
     matmul_or_exit(0, n, ROWS, COLUMNS, (int64_t[]){COLUMNS, 1, ROWS, 1}, x, small, plus, out);
-    print_float32_line("product_plus_bias", n, out, n * ROWS);
+    print_float32_digest_line("product_plus_bias", n, out, n * ROWS);
     matmul_or_exit(0, 1, COLUMNS, n, (int64_t[]){n, 1, 1, n}, x, y, NULL, out);
-    print_float32_line("product_of_one_row", n, out, COLUMNS);
+    print_float32_digest_line("product_of_one_row", n, out, COLUMNS);
     matmul_or_exit(0, n, COLUMNS * ROWS, 1, (int64_t[]){1, 1, COLUMNS * ROWS, 1}, any, small, NULL, out);
-    print_float32_line("product_of_anything", n, out, n * COLUMNS * ROWS);
+    print_float32_digest_line("product_of_anything", n, out, n * COLUMNS * ROWS);
     free(out), free(a), free(b);
 }
 
@@ -230,11 +234,11 @@ static void print_convolution_lines(int64_t n, const float *x) {
     if (!g || !out) exit(2);
     fill_with_philox(3, 0, weight, 72), fill_with_philox(4, 0, g, 12 * width), fill_with_philox(5, 0, bias, 4);
     if (samerun_convolution(0, 0, packed_shape, x, weight, NULL, bias, out)) exit(2);
-    print_float32_line("convolution", n, out, 12 * width);
+    print_float32_digest_line("convolution", n, out, 12 * width);
     if (samerun_convolution(1, 0, packed_shape, NULL, weight, g, NULL, out)) exit(2);
-    print_float32_line("convolution_gradient_of_input", n, out, 6 * n);
+    print_float32_digest_line("convolution_gradient_of_input", n, out, 6 * n);
     if (samerun_convolution(2, 0, packed_shape, x, NULL, g, NULL, of_weight)) exit(2);
-    print_float32_line("convolution_gradient_of_weight", n, of_weight, 72);
+    print_float32_digest_line("convolution_gradient_of_weight", n, of_weight, 72);
     free(g), free(out);
 }
 

@@ -13,7 +13,7 @@ from samerun.base.machine import collect_torch_facts, read_cpu_model_name
 from samerun.control.rank_exchange import RankExchange, pack_arguments, unpack_arguments
 from samerun.control.rng.training_snapshot import GENERATOR, TrainingSnapshot
 from samerun.control.streams.process_seed import acting_as_rank
-from samerun.step_computation import ComputedStep, StepDifference, StepDigests, compute_step, digest_value
+from samerun.step_computation import ComputedStep, StepDifference, StepDigests, compute_and_digest_step, digest_value
 
 SHARDED_HINT = (
     "A rank has a part of the model alone and cannot compute the step of another."
@@ -38,7 +38,7 @@ class Suspicion(NamedTuple):
     def is_repeated_without_fault(self, second: Attempt) -> bool:
         """Whether two ranks differed again, but in what they were given."""
         difference = None if self.is_collective else second.differences[self.step_of]
-        return self.repeats and difference is not None and not difference.is_fault_of_machine
+        return self.repeats and difference is not None and not difference.differs_with_same_inputs
 
 
 class StepSummary(NamedTuple):
@@ -57,7 +57,7 @@ class StepSummary(NamedTuple):
         return {key: shape for key, (_, shape) in self.values.items() if key[0] != GENERATOR}
 
     @property
-    def shared_results(self) -> list[tuple[str, bytes]]:
+    def shared_collective_results(self) -> list[tuple[str, bytes]]:
         return [(name, digest) for name, digest, is_shared in self.collectives if is_shared]
 
 
@@ -91,11 +91,11 @@ class Attempt(NamedTuple):
     @property
     def shared(self) -> list[list[tuple[str, bytes]]]:
         """By rank, name and digest of what collectives gave to all."""
-        return [summary.shared_results for summary in self.summaries]
+        return [summary.shared_collective_results for summary in self.summaries]
 
     @property
     def is_clean(self) -> bool:
-        return not any(self.differences) and not self.unstable and find_unequal_result(self.shared) is None
+        return not any(self.differences) and not self.unstable and find_first_unequal_result_index(self.shared) is None
 
 
 class PeerResult(NamedTuple):
@@ -115,34 +115,34 @@ class PeerCheck:
         self.parts = parts
         self.exchange = RankExchange()
         self.rank, self.world = self.exchange.rank, self.exchange.world_size
-        self._require_whole_parameters()
+        self._require_unsharded_parameters()
         self._require_equal_machines()
         self.hosts: list[str] = self.exchange.gather(platform.node())
-        self.distance = _choose_distance(self.hosts, [0])
-        self.third_distance = _choose_distance(self.hosts, [0, self.distance]) if self.world > 2 else 0
+        self.distance = _choose_rank_distance(self.hosts, [0])
+        self.third_distance = _choose_rank_distance(self.hosts, [0, self.distance]) if self.world > 2 else 0
 
-    def compute(self, function: Callable[..., Any], arguments: tuple[Any, Any], number: int) -> PeerResult:
-        """Compute a step, have it computed by another rank, and compare. `number`: of the step, for messages.
+    def compute(self, function: Callable[..., Any], arguments: tuple[Any, Any], step_number: int) -> PeerResult:
+        """Compute a step, have it computed by another rank, and compare. `step_number`: of the step, for messages.
 
         Where something differs, all is computed once more, and a third rank computes what differs again.
         """
         snapshot = TrainingSnapshot(self.parts, arguments)
         packed = pack_arguments(arguments)
-        first = self._attempt(function, arguments, packed, snapshot)
+        first = self._compute_own_and_neighbor_step(function, arguments, packed, snapshot)
         if first.is_clean:
             return PeerResult(first.original, [])
         _restore(snapshot, first.original)
-        second = self._attempt(function, arguments, packed, snapshot, first)
+        second = self._compute_own_and_neighbor_step(function, arguments, packed, snapshot, first)
         third = None
         if any(second.differences) and self.world > 2:
-            third, _ = self._replay_of_rank(self.third_distance, function, snapshot, second, True)
-        suspicions = self._judge(first, second, third)
-        self._require_repeatable(second, suspicions, number)
+            third, _ = self._replay_step_of_rank_before(self.third_distance, function, snapshot, second, True)
+        suspicions = self._find_suspicions_over_ranks(first, second, third)
+        self._require_repeatable(second, suspicions, step_number)
         return PeerResult(second.original, [each for each in suspicions if not each.is_repeated_without_fault(second)])
 
     # --- computing -----------------------------------------------------------------------------------------------
-    def _attempt(
-        self, function: Callable[..., Any], arguments: Any, packed: Any, before: TrainingSnapshot,
+    def _compute_own_and_neighbor_step(
+        self, function: Callable[..., Any], arguments: Any, packed_arguments: Any, before: TrainingSnapshot,
         earlier: Attempt | None = None,
     ) -> Attempt:  # fmt: skip
         """Compute the step of this rank and that of its neighbour. Afterwards the training is behind its own step."""
@@ -151,7 +151,7 @@ class PeerCheck:
         located = earlier.differences[self.rank] if earlier else None
         collectives = CollectiveResults()
         args, kwargs = arguments
-        original = compute_step(
+        original = compute_and_digest_step(
             lambda: function(*args, **kwargs), self.parts, located.operator if located else None, collectives,
             earlier is not None,
         )  # fmt: skip
@@ -160,7 +160,7 @@ class PeerCheck:
                 f'guard(also="peer"): the step sends messages from rank to rank ({collectives.messages or "another"}).',
                 hint="A rank alone cannot compute what depends on them. Leave out also=.",
             )
-        values = before.name_values()
+        values = before.get_kept_values_by_key()
         summary = StepSummary(
             {key: (digest_value(value), getattr(value, "shape", None)) for key, value in values.items()},
             collectives.summarize(),
@@ -171,42 +171,42 @@ class PeerCheck:
                 'guard(also="peer"): model and optimizer do not hold the same parts on all ranks.', hint=SHARDED_HINT
             )
         generators = list(original.operators.generators.values())
-        packet = StepPacket(values, packed, generators, collectives.kept, original.digests)
+        packet = StepPacket(values, packed_arguments, generators, collectives.kept, original.digests)
         called = [[name for name, _, _ in each.collectives] for each in summaries]
         unstable = collectives.repeat_reductions() if called.count(called[0]) == self.world else []
         unstable = sorted({name for names in self.exchange.gather(unstable) for name in names})
         attempt = Attempt(original, packet, summaries, original.digests, [], unstable)
-        replay, found = self._replay_of_rank(self.distance, function, before, attempt, earlier is not None)
+        replay, found = self._replay_step_of_rank_before(self.distance, function, before, attempt, earlier is not None)
         by_computing_rank: list[StepDifference | None] = self.exchange.gather(found)
         differences = [by_computing_rank[(rank + self.distance) % self.world] for rank in range(self.world)]
         return attempt._replace(replay=replay, differences=differences)
 
-    def _replay_of_rank(
+    def _replay_step_of_rank_before(
         self,
-        distance: int,
+        rank_distance: int,
         function: Callable[..., Any],
         before: TrainingSnapshot,
         attempt: Attempt,
         digests_inputs: bool,
     ) -> tuple[StepDigests, StepDifference | None]:
-        """Compute the step of the rank `distance` before this one, from what that one sends; compare, and go back."""
+        """Compute the step of the rank `rank_distance` before this one, from what that one sends; compare, and go back."""
         from samerun.record.watching.collective_results import CollectiveResults
 
-        whose = self._before(distance)
+        whose = self._before(rank_distance)
         original = attempt.original
         after = TrainingSnapshot(self.parts)
         states_after = {generator: generator.get_state() for generator in original.operators.generators}
-        packet = self.exchange.pass_on(self._leave_out_what_it_has(attempt, distance), distance)
+        packet = self.exchange.pass_on(self._make_packet_without_known_values(attempt, rank_distance), rank_distance)
         args, kwargs = unpack_arguments(packet.arguments)
         results = [
             attempt.packet.collectives[at] if result is None else result for at, result in enumerate(packet.collectives)
         ]
         before.restore()
         with acting_as_rank(whose):
-            before.replace_values(packet.values)
+            before.replace_values_after_restore(packet.values)
             for generator, state in zip(original.operators.generators, packet.own_generators, strict=False):
                 generator.set_state(state)
-            computed = compute_step(
+            computed = compute_and_digest_step(
                 lambda: function(*args, **kwargs), self.parts, None, CollectiveResults(results), digests_inputs
             )
         after.restore()
@@ -215,7 +215,7 @@ class PeerCheck:
         replay = computed.digests.only_generators_of(packet.digests)
         return replay, packet.digests.only_generators_of(replay).find_difference(replay)
 
-    def _leave_out_what_it_has(self, attempt: Attempt, distance: int) -> StepPacket:
+    def _make_packet_without_known_values(self, attempt: Attempt, distance: int) -> StepPacket:
         """The packet for the rank `distance` further on: of its own values it needs none."""
         there = attempt.summaries[(self.rank + distance) % self.world]
         mine, packet = attempt.summaries[self.rank], attempt.packet
@@ -227,7 +227,9 @@ class PeerCheck:
         return packet._replace(values=values, collectives=results)
 
     # --- judging -------------------------------------------------------------------------------------------------
-    def _judge(self, first: Attempt, second: Attempt, third: StepDigests | None) -> list[Suspicion]:
+    def _find_suspicions_over_ranks(
+        self, first: Attempt, second: Attempt, third: StepDigests | None
+    ) -> list[Suspicion]:
         """Whose results were wrong. Called by all ranks, and the same on all."""
         told: dict[tuple[int, int, str], Any] = {}
         for number, attempt in ((1, first), (2, second)):
@@ -239,12 +241,12 @@ class PeerCheck:
                 difference = attempt.differences[whose]
                 for who, held in digests.items():
                     if difference is not None and isinstance(held, StepDigests):
-                        told[whose, number, who] = held.digest_at(difference)
+                        told[whose, number, who] = held.get_digests_at_difference(difference)
         testimony: dict[tuple[int, int, str], Any] = {}
         for each in self.exchange.gather(told):
             testimony.update(each)
         locations = self.exchange.gather(second.original.operators.location)
-        found = self._judge_collectives(first, second)
+        found = self._find_collective_suspicions(first, second)
         for whose, (number, attempt) in itertools.product(range(self.world), ((1, first), (2, second))):
             difference = attempt.differences[whose]
             if difference is None or (difference.is_other_program and second.differences[whose] is None):
@@ -257,30 +259,41 @@ class PeerCheck:
         # One rank that is wrong differs in its own step, and in that of its neighbour.
         return [each for each in found if len(each.wrong) == 1 or not known & set(each.wrong)]
 
-    def _find_wrong_ranks(self, whose: int, had: dict[str, Any], number: int) -> tuple[int, ...]:
-        """The rank that had something else than others in the step of rank `whose`; several, if that is not known."""
-        peer, third = (whose + self.distance) % self.world, (whose + self.third_distance) % self.world
-        if number == 1 and had["own again"] == had["peer again"]:
-            wrong = [rank for rank, who in ((whose, "own"), (peer, "peer")) if had[who] != had["own again"]]
-            return tuple(wrong) if len(wrong) == 1 else (whose, peer)
-        if self.world > 2 and had["third"] is not None:
-            agreeing = {"own again": peer, "peer again": whose}
+    def _find_wrong_ranks(
+        self, step_owner_rank: int, digests_by_witness: dict[str, Any], attempt_number: int
+    ) -> tuple[int, ...]:
+        """The rank that had something else than others in the step of rank `step_owner_rank`; several, if that is not
+        known.
+        """
+        peer, third = (
+            (step_owner_rank + self.distance) % self.world,
+            (step_owner_rank + self.third_distance) % self.world,
+        )
+        if attempt_number == 1 and digests_by_witness["own again"] == digests_by_witness["peer again"]:
+            wrong = [
+                rank
+                for rank, who in ((step_owner_rank, "own"), (peer, "peer"))
+                if digests_by_witness[who] != digests_by_witness["own again"]
+            ]
+            return tuple(wrong) if len(wrong) == 1 else (step_owner_rank, peer)
+        if self.world > 2 and digests_by_witness["third"] is not None:
+            agreeing = {"own again": peer, "peer again": step_owner_rank}
             for who, wrong_rank in agreeing.items():
-                if had["third"] == had[who]:
+                if digests_by_witness["third"] == digests_by_witness[who]:
                     return (wrong_rank,)
-            return (whose, peer, third)
-        return (whose, peer)
+            return (step_owner_rank, peer, third)
+        return (step_owner_rank, peer)
 
-    def _judge_collectives(self, first: Attempt, second: Attempt) -> list[Suspicion]:
+    def _find_collective_suspicions(self, first: Attempt, second: Attempt) -> list[Suspicion]:
         """Of results that all ranks must have got, who got another one."""
         found = []
         for attempt in (first, second):
-            at = find_unequal_result(attempt.shared)
+            at = find_first_unequal_result_index(attempt.shared)
             if at is None:
                 continue
             had = [results[at] if at < len(results) else None for results in attempt.shared]
             right = max(had, key=had.count)
-            if attempt is first and find_unequal_result(second.shared) is None:
+            if attempt is first and find_first_unequal_result_index(second.shared) is None:
                 repeated = second.shared[0][at] if at < len(second.shared[0]) else None
                 right = repeated if repeated in had else right
             wrong = [rank for rank, result in enumerate(had) if result != right]
@@ -293,16 +306,16 @@ class PeerCheck:
             found.append(Suspicion(-1, tuple(range(self.world)), name, bool(second.unstable), is_collective=True))
         return found
 
-    def _require_repeatable(self, second: Attempt, suspicions: list[Suspicion], number: int) -> None:
+    def _require_repeatable(self, second: Attempt, suspicions: list[Suspicion], step_number: int) -> None:
         """Raises StepNotRepeatableError if what differs again and again need not be a fault of a machine."""
         differences = [difference for difference in second.differences if difference is not None]
         for difference in differences:
             operator = difference.operator
-            if operator is not None and difference.is_fault_of_machine:
+            if operator is not None and difference.differs_with_same_inputs:
                 if not operator.is_unordered or second.original.operators.uses_deterministic_operators:
                     return
                 raise StepNotRepeatableError(
-                    f"step {number} cannot be compared: {difference.name} may add in another order each time.",
+                    f"step {step_number} cannot be compared: {difference.name} may add in another order each time.",
                     hint="Call samerun.deterministic() before the training.",
                 )
         for whose, again in enumerate(second.differences):
@@ -310,7 +323,7 @@ class PeerCheck:
                 ranks = next((each.wrong for each in suspicions if each.step_of == whose and each.repeats), ())
                 odd = f" (what rank {ranks[0]} has is unlike that of the others)" if len(ranks) == 1 else ""
                 raise StepNotRepeatableError(
-                    f"step {number} of rank {whose} has other results each time that rank"
+                    f"step {step_number} of rank {whose} has other results each time that rank"
                     f" {(whose + self.distance) % self.world} computes it{odd}; the first difference is"
                     f" {'what goes into ' if again.operator else 'at '}{again.name}.",
                     hint="Either the step depends on the rank by something that guard() was not given (an object with a"
@@ -322,7 +335,7 @@ class PeerCheck:
         return (self.rank - distance) % self.world
 
     # --- what can be checked -------------------------------------------------------------------------------------
-    def _require_whole_parameters(self) -> None:
+    def _require_unsharded_parameters(self) -> None:
         import torch
 
         sharded = sys.modules.get("torch.distributed.tensor")
@@ -358,10 +371,10 @@ class PeerCheck:
 WITNESSES = ("own", "own again", "peer", "peer again", "third")
 
 
-def find_unequal_result(shared: Sequence[list[tuple[str, bytes]]]) -> int | None:
+def find_first_unequal_result_index(results_by_rank: Sequence[list[tuple[str, bytes]]]) -> int | None:
     """The number of the first result that not all ranks have got; None if all are the same."""
-    for at in range(max(map(len, shared))):
-        if len({results[at] if at < len(results) else None for results in shared}) > 1:
+    for at in range(max(map(len, results_by_rank))):
+        if len({results[at] if at < len(results) else None for results in results_by_rank}) > 1:
             return at
     return None
 
@@ -372,14 +385,14 @@ def _restore(snapshot: TrainingSnapshot, computed: ComputedStep) -> None:
         generator.set_state(state)
 
 
-def _choose_distance(hosts: list[str], taken: list[int]) -> int:
+def _choose_rank_distance(hosts: list[str], taken_distances: list[int]) -> int:
     """How far away the rank is that computes the step again: such that most of them lie on another host."""
 
     def count_other_hosts(distance: int) -> int:
         world = len(hosts)
         return sum(
-            hosts[(rank + distance) % world] not in {hosts[(rank + each) % world] for each in taken}
+            hosts[(rank + distance) % world] not in {hosts[(rank + each) % world] for each in taken_distances}
             for rank in range(world)
         )
 
-    return max((each for each in range(1, len(hosts)) if each not in taken), key=count_other_hosts)
+    return max((each for each in range(1, len(hosts)) if each not in taken_distances), key=count_other_hosts)

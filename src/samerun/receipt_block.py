@@ -71,7 +71,7 @@ def receipt(
                 recorded = recording.stop_and_read()
                 with hide_from_recorder():
                     signer = Path(key) if key is not None else None
-                    _write_receipt(
+                    _write_or_upload_receipt(
                         target, recorded, code_version, began_at, initial_state, failed, signer, tuple(redact)
                     )
 
@@ -183,19 +183,20 @@ def _add_rank_to_file_name(file_name: str) -> str:
 
 def _add_rank_and_require_writable(path: Path) -> Path:
     """Return the absolute path of this rank's receipt. Raises SamerunError if it could not be written."""
-    from samerun.base.files import raise_if_existing_non_regular_file, require_output_writable
+    from samerun.base.files import raise_if_existing_non_regular_file, require_output_safe_to_replace
 
     path = path.with_name(_add_rank_to_file_name(path.name)) if path.name else path
     if path.is_dir():
         raise SamerunError(f"receipt({str(path)!r}): that is a folder.", hint="Name a file, such as run.json.")
     raise_if_existing_non_regular_file(path)
-    require_output_writable("receipt:", str(path))
+    require_output_safe_to_replace("receipt:", str(path))
     return path.absolute()
 
 
-def _write_receipt(
+def _write_or_upload_receipt(
     target: Path | str, recorded: RecordedSections, code_version: dict[str, Any], began_at: float,
-    initial_state: dict[str, Any], error: BaseException | None, key: Path | None, redact: tuple[str, ...],
+    initial_state: dict[str, Any], error: BaseException | None, signing_key_path: Path | None,
+    redact_patterns: tuple[str, ...],
 ) -> None:  # fmt: skip
     from samerun.control.determinism.survey import collect_process_facts
     from samerun.record.receipt import receipt_file, remote
@@ -209,7 +210,7 @@ def _write_receipt(
     made = assemble_receipt(
         version=sys.modules["samerun"].__version__,  # an import would be circular: samerun imports this module
         command={"form": "code", "words": [script, *sys.argv[1:]]},
-        held_settings=_read_held_settings_from_environ(),
+        held_settings=_read_deterministic_run_settings(),
         ending=ended,
         code=code_version,
         sections=recorded.sections,
@@ -217,10 +218,10 @@ def _write_receipt(
         facts={os.getpid(): now},
         fallback_facts=now,
         circumstances={**describe_circumstances(began_at), "start": initial_state},
-        redact_patterns=redact,
+        redact_patterns=redact_patterns,
     )
-    if key is not None:
-        made.receipt["signature"] = receipt_file.sign_digest(made.receipt["digest"], key)
+    if signing_key_path is not None:
+        made.receipt["signature"] = receipt_file.sign_digest(made.receipt["digest"], signing_key_path)
     if isinstance(target, Path):
         receipt_file.write(target, made)
         return
@@ -228,7 +229,7 @@ def _write_receipt(
         receipt_file.write(file, made)
 
 
-def _read_held_settings_from_environ() -> dict[str, Any] | None:
+def _read_deterministic_run_settings() -> dict[str, Any] | None:
     """Return the settings with which `samerun run` holds this process; None if it does not."""
     try:
         asked = json.loads(os.environ["SAMERUN_HOLD"])

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from samerun.base.hooks import hide_from_recorder
-from samerun.control.rng.training_snapshot import name_training_values
+from samerun.control.rng.training_snapshot import iterate_named_training_values
 
 if TYPE_CHECKING:
     from samerun.record.watching.collective_results import CollectiveResults
@@ -33,7 +33,7 @@ class StepDigests(NamedTuple):
         is_there = {name: name in other.end or not name.startswith("random generator") for name in self.end}
         return self._replace(end={name: value for name, value in self.end.items() if is_there[name]})
 
-    def digest_at(self, difference: StepDifference) -> Any:
+    def get_digests_at_difference(self, difference: StepDifference) -> Any:
         """What this computation had where two others differ."""
         if difference.operator is None:
             return [self.end.get(name) for name in difference.at_end]
@@ -69,7 +69,7 @@ class StepDifference(NamedTuple):
         return self.operator is not None and self.operator.is_other_program
 
     @property
-    def is_fault_of_machine(self) -> bool:
+    def differs_with_same_inputs(self) -> bool:
         """An operator that computed something else from the same inputs. Only known where those were digested."""
         return self.operator is not None and not self.operator.is_other_program and not self.operator.has_other_inputs
 
@@ -83,10 +83,10 @@ class StepDifference(NamedTuple):
         return self.operator.collectives if self.operator else sys.maxsize
 
 
-def compute_step(
+def compute_and_digest_step(
     function: Callable[[], Any],
     parts: tuple[Any, ...],
-    locate: OperatorDifference | None = None,
+    operator_to_locate: OperatorDifference | None = None,
     collectives: CollectiveResults | None = None,
     digests_inputs: bool = False,
     is_other_process: bool = False,
@@ -95,7 +95,7 @@ def compute_step(
     from samerun.record.watching.operator_digests import OperatorDigests
 
     result, failed = None, None
-    with OperatorDigests(locate, collectives, digests_inputs, is_other_process) as operators:
+    with OperatorDigests(operator_to_locate, collectives, digests_inputs, is_other_process) as operators:
         try:
             result = function()
         except Exception as error:  # of the program; or because an index or a size was computed wrong
@@ -104,10 +104,10 @@ def compute_step(
     return ComputedStep(operators, StepDigests(operators.lanes, end), result, failed)
 
 
-def digest_state(parts: tuple[Any, ...], other: Any) -> dict[str, bytes]:
+def digest_state(parts: tuple[Any, ...], arguments_or_result: Any) -> dict[str, bytes]:
     """The digests of all that is put back, by name, and of the step's arguments or its result."""
     with hide_from_recorder():
-        named = [*name_training_values(parts), ("argument or result", other)]
+        named = [*iterate_named_training_values(parts), ("argument or result", arguments_or_result)]
         return {name: digest_value(value) for name, value in named}
 
 

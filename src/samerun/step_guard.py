@@ -16,8 +16,8 @@ from samerun.base.errors import SamerunError, StepNotRepeatableError, WrongResul
 from samerun.base.files import write_file_atomically
 from samerun.base.hooks import hide_from_recorder
 from samerun.control.rng.training_snapshot import TrainingSnapshot, require_restorable
-from samerun.step_computation import ComputedStep, StepDifference, compute_step, digest_state
-from samerun.step_replay import replay_step_if_asked, take_step_beginning, write_step
+from samerun.step_computation import ComputedStep, StepDifference, compute_and_digest_step, digest_state
+from samerun.step_replay import replay_step_and_exit_if_asked, take_step_beginning, write_step
 
 if TYPE_CHECKING:
     from samerun.peer_check import PeerCheck, Suspicion
@@ -102,23 +102,23 @@ class StepGuard:
         Raises WrongResultError at a wrong result, StepNotRepeatableError where the function does something else when
         it is called again, and what the function raises.
         """
-        replay_step_if_asked(self._parts, function)
+        replay_step_and_exit_if_asked(self._parts, function)
         is_checked = self.steps % self._every == 0
         self.steps += 1
         if not is_checked:
             return function(*args, **kwargs)
         self.checked += 1
         if self._asks_peer:
-            return self._compute_with_peer(function, (args, kwargs))
+            return self._compute_with_peer_and_report(function, (args, kwargs))
         if self._keeps and _distributed():
             raise SamerunError("guard(keep=True): steps are kept on one rank only.")
         beginning = take_step_beginning(self._parts, (args, kwargs)) if self._keeps else None
-        computed = self._compute_twice(lambda: function(*args, **kwargs), (args, kwargs))
+        computed = self._compute_until_two_agree_or_raise(lambda: function(*args, **kwargs), (args, kwargs))
         if beginning is not None:
             write_step(self._folder / f"step-{self.steps:08}.pt", self.steps, beginning, computed)
         return computed.result
 
-    def _compute_with_peer(self, function: Callable[..., Any], arguments: tuple[Any, Any]) -> Any:
+    def _compute_with_peer_and_report(self, function: Callable[..., Any], arguments: tuple[Any, Any]) -> Any:
         if self._peers is None:
             from samerun.peer_check import PeerCheck
 
@@ -127,27 +127,30 @@ class StepGuard:
             snapshot = TrainingSnapshot(self._parts, arguments)
             args, kwargs = arguments
             self._restore(
-                snapshot, self._compute_twice(lambda: function(*args, **kwargs), arguments).operators.generators
+                snapshot,
+                self._compute_until_two_agree_or_raise(
+                    lambda: function(*args, **kwargs), arguments
+                ).operators.generators,
             )
         computed, suspicions = self._peers.compute(function, arguments, self.steps)
         if suspicions:
-            self._report_suspicions(suspicions, self._peers.hosts)
+            self._record_suspicions_and_raise_or_warn(suspicions, self._peers.hosts)
         if computed.error is not None:
             raise computed.error
         return computed.result
 
-    def _compute_twice(self, function: Callable[[], Any], arguments: Any) -> ComputedStep:
+    def _compute_until_two_agree_or_raise(self, function: Callable[[], Any], arguments: Any) -> ComputedStep:
         before = digest_state(self._parts, arguments)
         snapshot = TrainingSnapshot(self._parts, arguments)
-        original = first = compute_step(function, self._parts)
+        original = first = compute_and_digest_step(function, self._parts)
         own_generators = first.operators.generators
         for _ in range(MAX_SETTLING):
             self._restore(snapshot, own_generators)
-            second = compute_step(function, self._parts)
+            second = compute_and_digest_step(function, self._parts)
             difference = first.find_difference(second)
             ranks = _gather_over_ranks(None if difference is None else difference.is_other_program)
             if not any(found is not None for found in ranks):
-                return self._return_or_raise(original, second)
+                return self._return_last_or_raise_its_error(original, second)
             if False in ranks:
                 break
             # What a program makes once and keeps (a cache, a table of shapes, DDP's buckets in their second order) is
@@ -156,18 +159,18 @@ class StepGuard:
         self._restore(snapshot, own_generators)
         copies = [name for name, value in digest_state(self._parts, arguments).items() if before.get(name) != value]
         if any(_gather_over_ranks(bool(copies))):
-            self._report_wrong_copies(copies)
-        third = compute_step(function, self._parts, difference.operator if difference else None)
+            self._record_changed_snapshot_and_raise(copies)
+        third = compute_and_digest_step(function, self._parts, difference.operator if difference else None)
         if second.error is not None and third.error is not None:
-            self._return_or_raise(original, third)
-        wrong = self._decide([first, second, third], difference)
+            self._return_last_or_raise_its_error(original, third)
+        wrong = self._find_wrong_computation_or_zero([first, second, third], difference)
         found = difference if difference is not None else second.find_difference(third)
         ranks = _gather_over_ranks((wrong, found.collectives if found is not None and wrong else None))
         if any(number for number, _ in ranks):
-            self._report(wrong, found, third, ranks)
-        return self._return_or_raise(original, third)
+            self._record_wrong_result_and_raise_or_warn(wrong, found, third, ranks)
+        return self._return_last_or_raise_its_error(original, third)
 
-    def _return_or_raise(self, original: ComputedStep, last: ComputedStep) -> ComputedStep:
+    def _return_last_or_raise_its_error(self, original: ComputedStep, last: ComputedStep) -> ComputedStep:
         """The last computation, or its error; StepNotRepeatableError if it fails only when it is computed again."""
         error = last.error
         if error is None:
@@ -179,12 +182,12 @@ class StepGuard:
             hint="The function must work when it is called twice: pass it the batch, do not let it take the next.",
         ) from error
 
-    def _restore(self, snapshot: TrainingSnapshot, own_generators: dict[Any, Any]) -> None:
+    def _restore(self, snapshot: TrainingSnapshot, state_by_own_generator: dict[Any, Any]) -> None:
         snapshot.restore()
-        for generator, state in own_generators.items():
+        for generator, state in state_by_own_generator.items():
             generator.set_state(state)
 
-    def _decide(self, computed: list[ComputedStep], difference: StepDifference | None) -> int:
+    def _find_wrong_computation_or_zero(self, computed: list[ComputedStep], difference: StepDifference | None) -> int:
         """The number of the computation that was wrong, from 1; 0 if none was.
 
         Raises StepNotRepeatableError if there are no two that agree, or if what differs is which operators ran.
@@ -214,17 +217,24 @@ class StepGuard:
             " wrong most of the time.",
         )
 
-    def _report(
-        self, wrong: int, difference: StepDifference | None, third: ComputedStep, ranks: list[tuple[int, int | None]]
+    def _record_wrong_result_and_raise_or_warn(
+        self,
+        wrong: int,
+        difference: StepDifference | None,
+        third: ComputedStep,
+        wrong_and_collectives_by_rank: list[tuple[int, int | None]],
     ) -> None:
-        """Write the record and raise or warn. `ranks`: of each, its wrong computation, and the collectives before."""
-        earliest = min(count for _, count in ranks if count is not None)
+        """Write the record and raise or warn.
+
+        `wrong_and_collectives_by_rank`: of each, its wrong computation, and the collectives before.
+        """
+        earliest = min(count for _, count in wrong_and_collectives_by_rank if count is not None)
         # A wrong result reaches other ranks by a collective: the rank where it shows before is the one that made it.
-        suspects = [number for number, (_, count) in enumerate(ranks) if count == earliest]
+        suspects = [number for number, (_, count) in enumerate(wrong_and_collectives_by_rank) if count == earliest]
         is_mine = _rank() in suspects
         location = third.operators.location
-        path, record = self._write(
-            ranks=len(ranks), ranks_with_wrong_results=suspects, wrong_computation=wrong,
+        path, record = self._write_new_record_file(
+            ranks=len(wrong_and_collectives_by_rank), ranks_with_wrong_results=suspects, wrong_computation=wrong,
             operator=difference.name if difference else "", location=location,
             differs_at_end=difference.at_end if difference else [],
         )  # fmt: skip
@@ -232,16 +242,16 @@ class StepGuard:
         what = f", first at {record['operator']}{f' ({location})' if location else ''}" if is_mine else ""
         message = f"{who} computed step {self.steps} wrong in one of three computations{what}."
         hint = f"The other two agree. What is known stands in {path}."
-        if self._on_mismatch == "raise" or any(number == LAST for number, _ in ranks):
+        if self._on_mismatch == "raise" or any(number == LAST for number, _ in wrong_and_collectives_by_rank):
             raise WrongResultError(message, hint, record)
         warnings.warn(f"{message} {hint} The training goes on with their result.", WrongResultWarning, stacklevel=5)
 
-    def _report_suspicions(self, suspicions: list[Suspicion], hosts: list[str]) -> None:
+    def _record_suspicions_and_raise_or_warn(self, suspicions: list[Suspicion], hosts: list[str]) -> None:
         """Write the record and raise or warn: the same on all ranks."""
         first = min(suspicions, key=lambda each: (len(each.wrong), not each.repeats))
         repeats = any(each.repeats for each in suspicions)
         names = [f"rank {rank} on {hosts[rank]}" for rank in first.wrong]
-        path, record = self._write(
+        path, record = self._write_new_record_file(
             ranks=len(hosts), ranks_with_wrong_results=list(first.wrong), is_certain=len(first.wrong) == 1,
             repeats=repeats, operator=first.operator, location=first.location,
             is_collective=first.is_collective, suspicions=[each._asdict() for each in suspicions],
@@ -266,9 +276,9 @@ class StepGuard:
         )  # fmt: skip
         warnings.warn(f"{message} {hint} The training goes on {going_on}.", WrongResultWarning, stacklevel=5)
 
-    def _report_wrong_copies(self, copies: list[str]) -> None:
-        path, record = self._write(wrong_copies=copies)
-        what = f": {', '.join(copies[:3])}" if copies else ", of another rank"
+    def _record_changed_snapshot_and_raise(self, changed_names: list[str]) -> None:
+        path, record = self._write_new_record_file(wrong_copies=changed_names)
+        what = f": {', '.join(changed_names[:3])}" if changed_names else ", of another rank"
         raise WrongResultError(
             f"rank {_rank()} on {platform.node()}: what was kept of the state before step {self.steps} has"
             f" changed{what}.",
@@ -276,7 +286,7 @@ class StepGuard:
             record,
         )
 
-    def _write(self, **found: Any) -> tuple[Path, dict[str, Any]]:
+    def _write_new_record_file(self, **found: Any) -> tuple[Path, dict[str, Any]]:
         """Write a record to the folder, beside those that are there. Returns its path and what it says."""
         record = {"schema": RECORD_SCHEMA, "step": self.steps, "rank": _rank(), "host": platform.node(), **found}
         self.records.append(record)

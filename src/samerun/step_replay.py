@@ -20,7 +20,7 @@ from samerun.base.files import replace_file_atomically
 from samerun.base.machine import collect_machine_facts
 from samerun.control.rank_exchange import PackedTensor, pack_arguments, unpack_arguments
 from samerun.control.rng.training_snapshot import GENERATOR, TrainingSnapshot
-from samerun.step_computation import ComputedStep, StepDigests, compute_step
+from samerun.step_computation import ComputedStep, StepDigests, compute_and_digest_step
 
 if TYPE_CHECKING:
     from samerun.record.watching.operator_digests import ExecutedOperator
@@ -41,16 +41,16 @@ class StepBeginning(NamedTuple):
 
 
 def take_step_beginning(parts: tuple[Any, ...], arguments: Any) -> StepBeginning:
-    return StepBeginning(TrainingSnapshot(parts).name_values(), pack_arguments(arguments))
+    return StepBeginning(TrainingSnapshot(parts).get_kept_values_by_key(), pack_arguments(arguments))
 
 
-def write_step(path: Path, number: int, beginning: StepBeginning, computed: ComputedStep) -> None:
+def write_step(path: Path, step_number: int, beginning: StepBeginning, computed: ComputedStep) -> None:
     """Keep a step: what it began with, and the digests of what it computed. Raises SamerunError for odd arguments."""
     from samerun.data import checkpoint_file
 
     digests = computed.digests
     body = {
-        "step": number,
+        "step": step_number,
         "values": [[kind, at, value] for (kind, at), value in beginning.values.items()],
         "arguments": _packed_tensors_to_dicts(beginning.arguments),
         "generators": list(computed.operators.generators.values()),
@@ -59,7 +59,7 @@ def write_step(path: Path, number: int, beginning: StepBeginning, computed: Comp
         "machine": {key: str(value) for key, value in collect_machine_facts().items()},
     }
     try:
-        checkpoint_file.require_plain_value(body, "step")
+        checkpoint_file.require_loadable_with_weights_only(body, "step")
     except CheckpointError as error:
         raise SamerunError(
             f"guard(keep=True): {error.message}", hint="Pass the step tensors, numbers, texts, lists and dicts."
@@ -74,7 +74,7 @@ def read_step(path: Path) -> dict[str, Any]:
     from samerun.data import checkpoint_file
 
     try:
-        content, size = checkpoint_file.read_untrusted_archive(path)
+        content, size = checkpoint_file.map_untrusted_archive_into_memory(path)
         is_ours = isinstance(content, dict) and content.get("samerun_step") == LAYOUT
         budget = 4 * size + checkpoint_file.MIN_BUDGET
         if (
@@ -91,7 +91,7 @@ def read_step(path: Path) -> dict[str, Any]:
         ) from error
 
 
-def replay_step_if_asked(parts: tuple[Any, ...], function: Callable[..., Any]) -> None:
+def replay_step_and_exit_if_asked(parts: tuple[Any, ...], function: Callable[..., Any]) -> None:
     """Where this process was started for it: compute the kept step with the program's function, and end the process."""
     path = os.environ.get(FILE_VARIABLE)
     if path is None:
@@ -99,7 +99,7 @@ def replay_step_if_asked(parts: tuple[Any, ...], function: Callable[..., Any]) -
     try:
         kept = read_step(Path(path))
         try:
-            answer = _replay(kept, parts, function)
+            answer = _replay_and_make_answer(kept, parts, function)
         except (KeyError, ValueError, TypeError, AttributeError, IndexError) as error:
             raise SamerunError(f"{path} holds no step, or the program failed in it: {error!r}.") from error
     except SamerunError as error:
@@ -107,14 +107,16 @@ def replay_step_if_asked(parts: tuple[Any, ...], function: Callable[..., Any]) -
     _answer(answer)
 
 
-def _replay(kept: dict[str, Any], parts: tuple[Any, ...], function: Callable[..., Any]) -> dict[str, Any]:
+def _replay_and_make_answer(
+    kept: dict[str, Any], parts: tuple[Any, ...], function: Callable[..., Any]
+) -> dict[str, Any]:
     values = {(kind, at): value for kind, at, value in kept["values"]}
     snapshot = TrainingSnapshot(parts)
-    if not _holds_same(snapshot, values):  # an optimizer makes its state in its first step
-        args, kwargs = unpack_arguments(_from_plain(kept["arguments"]))
+    if not _has_same_keys_and_shapes(snapshot, values):  # an optimizer makes its state in its first step
+        args, kwargs = unpack_arguments(_dicts_to_packed_tensors(kept["arguments"]))
         function(*args, **kwargs)
         snapshot = TrainingSnapshot(parts)
-    if not _holds_same(snapshot, values):
+    if not _has_same_keys_and_shapes(snapshot, values):
         raise SamerunError(
             f"The program does not hold what it held before step {kept['step']}: it has other parameters or another"
             " optimizer.",
@@ -126,11 +128,11 @@ def _replay(kept: dict[str, Any], parts: tuple[Any, ...], function: Callable[...
     own_generators: dict[Any, Any] = {}
     for _ in range(MAX_COMPUTATIONS):
         snapshot.restore()
-        snapshot.replace_values(values)
+        snapshot.replace_values_after_restore(values)
         for generator, state in zip(own_generators, kept["generators"], strict=False):
             generator.set_state(state)
-        args, kwargs = unpack_arguments(_from_plain(kept["arguments"]))
-        computed = compute_step(partial(function, *args, **kwargs), parts, located, is_other_process=True)
+        args, kwargs = unpack_arguments(_dicts_to_packed_tensors(kept["arguments"]))
+        computed = compute_and_digest_step(partial(function, *args, **kwargs), parts, located, is_other_process=True)
         settled = len(own_generators) == len(computed.operators.generators)
         own_generators = computed.operators.generators
         here = computed.digests.only_generators_of(theirs)
@@ -151,8 +153,8 @@ def _replay(kept: dict[str, Any], parts: tuple[Any, ...], function: Callable[...
     }
 
 
-def _holds_same(snapshot: TrainingSnapshot, values: dict[Any, Any]) -> bool:
-    here = snapshot.name_values()
+def _has_same_keys_and_shapes(snapshot: TrainingSnapshot, values: dict[Any, Any]) -> bool:
+    here = snapshot.get_kept_values_by_key()
     parts = [{key: getattr(value, "shape", None) for key, value in held.items() if key[0] != GENERATOR}
              for held in (here, values)]  # fmt: skip
     return parts[0] == parts[1]
@@ -192,17 +194,17 @@ def _packed_tensors_to_dicts(value: Any) -> Any:
     return type(value)(map(_packed_tensors_to_dicts, value)) if type(value) in (list, tuple) else value
 
 
-def _from_plain(value: Any) -> Any:
+def _dicts_to_packed_tensors(value: Any) -> Any:
     if isinstance(value, dict):
         if _PACKED in value:
             return PackedTensor(*value[_PACKED])
-        return {key: _from_plain(inner) for key, inner in value.items()}
-    return type(value)(map(_from_plain, value)) if type(value) in (list, tuple) else value
+        return {key: _dicts_to_packed_tensors(inner) for key, inner in value.items()}
+    return type(value)(map(_dicts_to_packed_tensors, value)) if type(value) in (list, tuple) else value
 
 
-def main(words: list[str]) -> None:
+def main(step_file_and_program: list[str]) -> None:
     """Run a script, or a module behind -m, as Python would."""
-    file, _, *program = words
+    file, _, *program = step_file_and_program
     os.environ[FILE_VARIABLE] = file
     if program[0] == "-m":
         sys.argv = program[1:]

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from samerun.check.attribution import confirmation
-from samerun.check.attribution.draw_experiments import find_decisive_draw
+from samerun.check.attribution.draw_experiments import rerun_and_move_to_decisive_draw
 from samerun.check.evidence.situation import Suspect
-from samerun.check.plan import Plan
+from samerun.check.plan import RunPlan
 from samerun.record.config import WatchConfig
 from samerun.record.trace import format as f
 
@@ -35,7 +35,7 @@ class Program:
     def __init__(self, behaviour: str) -> None:
         self.behaviour, self.made = behaviour, 0
 
-    def run_and_record(self, plan: Plan, name: str, labels: tuple[str, ...] = ()) -> Any:
+    def run_and_record(self, plan: RunPlan, name: str, labels: tuple[str, ...] = ()) -> Any:
         self.made += 1
         value = plan.watch.pin_variant if plan.watch.pins else None
         return SimpleNamespace(exit_code=0, result=BEHAVIOURS[self.behaviour](value))
@@ -50,7 +50,7 @@ def test_only_what_depends_on_the_source_is_confirmed(behaviour: str) -> None:
     before = SimpleNamespace(result="as the first run left it")
     a = SimpleNamespace(exit_code=0, traces=SimpleNamespace(traces={}))
     situation: Any = SimpleNamespace(a=a, b=before, difference=PARTED)
-    plan = Plan(("x",), ("x",), WatchConfig(folder=""))
+    plan = RunPlan(("x",), ("x",), WatchConfig(folder=""))
     suspect = Suspect("unseeded-python", "train.py", 1, (), 0, ("python",))
     certain = confirmation.confirm_by_experiment(program, situation, plan, suspect, "pinned-1", suspect.pins)  # type: ignore[arg-type]
     assert certain == (behaviour == "depends")
@@ -65,7 +65,7 @@ class RacingProgram(Program):
         super().__init__("")
         self.results = iter(results)
 
-    def run_and_record(self, plan: Plan, name: str, labels: tuple[str, ...] = ()) -> Any:
+    def run_and_record(self, plan: RunPlan, name: str, labels: tuple[str, ...] = ()) -> Any:
         self.made += 1
         return SimpleNamespace(exit_code=0, result=next(self.results))
 
@@ -82,7 +82,7 @@ def test_where_unpinned_runs_agree_more_pinned_runs_must(results: str, runs: int
     program = RacingProgram(results)
     a = SimpleNamespace(exit_code=0, traces=SimpleNamespace(traces={}))
     situation: Any = SimpleNamespace(a=a, b=SimpleNamespace(result="a"), difference=PARTED)
-    plan = Plan(("x",), ("x",), WatchConfig(folder=""))
+    plan = RunPlan(("x",), ("x",), WatchConfig(folder=""))
     suspect = Suspect("unseeded-python", "train.py", 1, (), 0, ("python",))
     certain = confirmation.confirm_by_experiment(program, situation, plan, suspect, "pinned-1", suspect.pins)  # type: ignore[arg-type]
     assert (certain, program.made) == ("aab" not in results[4:7], runs)
@@ -100,7 +100,7 @@ def test_where_pinned_runs_differ_later_more_of_them_must_agree_before(longer: s
     program = Program("aA" + "b" + longer)
     a = SimpleNamespace(exit_code=0, traces=SimpleNamespace(traces={}))
     situation: Any = SimpleNamespace(a=a, b=SimpleNamespace(result="a"), difference=PARTED)
-    plan = Plan(("x",), ("x",), WatchConfig(folder=""))
+    plan = RunPlan(("x",), ("x",), WatchConfig(folder=""))
     suspect = Suspect("unseeded-python", "train.py", 1, (), 0, ("python",))
     found = confirmation.confirm_by_experiment(program, situation, plan, suspect, "pinned-1", suspect.pins)  # type: ignore[arg-type]
     assert found == certain
@@ -122,7 +122,7 @@ class ReadingProgram(Program):
         super().__init__("")
         self.lines = lines
 
-    def run_and_record(self, plan: Plan, name: str, labels: tuple[str, ...] = ()) -> Any:
+    def run_and_record(self, plan: RunPlan, name: str, labels: tuple[str, ...] = ()) -> Any:
         self.made += 1
         names = plan.watch.pins
         values = [
@@ -148,10 +148,10 @@ def test_the_line_of_a_reading_is_certain_only_if_it_was_tested(
     read: tuple[int, ...], matter: tuple[int, ...], expected: tuple[int, bool, bool] | None
 ) -> None:
     program: Any = ReadingProgram(matter)
-    run = program.run_and_record(Plan(("x",), ("x",), WatchConfig(folder="")), "")
+    run = program.run_and_record(RunPlan(("x",), ("x",), WatchConfig(folder="")), "")
     situation: Any = SimpleNamespace(a=run, b=run, difference=PARTED)
     readings = [Suspect("time", "train.py", line, (), 5.5, ("clock",)) for line in read]
-    plan = Plan(("x",), ("x",), WatchConfig(folder=""))
+    plan = RunPlan(("x",), ("x",), WatchConfig(folder=""))
     found = confirmation.find_decisive_reading_by_pinning(program, situation, plan, readings)
     assert (found and (found.line, found.certain, "together" in "".join(found.evidence))) == expected
 
@@ -162,7 +162,7 @@ def test_the_line_of_a_reading_is_certain_only_if_it_was_tested(
 )
 def test_the_draw_that_results_depend_on_is_named(matters: tuple[int, ...], expected: tuple[int, bool]) -> None:
     class Drawing(Program):
-        def run_and_record(self, plan: Plan, name: str, labels: tuple[str, ...] = ()) -> Any:
+        def run_and_record(self, plan: RunPlan, name: str, labels: tuple[str, ...] = ()) -> Any:
             free = [next(NUMBER) for line in matters if f"free@train.py:{line}" in plan.watch.pins]
             return SimpleNamespace(result=free)
 
@@ -170,7 +170,7 @@ def test_the_draw_that_results_depend_on_is_named(matters: tuple[int, ...], expe
         SimpleNamespace(kind=f.DRAW, name="python", file="train.py", line=line, text="choice") for line in (4, 6, 9)
     ]
     situation: Any = SimpleNamespace(host_events=events, difference=PARTED)
-    plan = Plan(("x",), ("x",), WatchConfig(folder=""))
+    plan = RunPlan(("x",), ("x",), WatchConfig(folder=""))
     suspect = Suspect("unseeded-python", "train.py", 4, ("why", "no seed"), 2, ("python",), certain=True)
-    found = find_decisive_draw(Drawing(""), situation, plan, suspect)  # type: ignore[arg-type]
+    found = rerun_and_move_to_decisive_draw(Drawing(""), situation, plan, suspect)  # type: ignore[arg-type]
     assert (found.line, found.certain) == expected

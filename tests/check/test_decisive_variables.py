@@ -10,10 +10,10 @@ import pytest
 from check_command import LINE_TOLERANCE, check
 
 from samerun.check.attribution import variable_experiments
-from samerun.check.attribution.variable_experiments import VariableExperiments, find_decisive_seed
+from samerun.check.attribution.variable_experiments import VariableExperiments, rerun_and_find_decisive_seed
 from samerun.check.evidence.line_search import DifferingVariable
 from samerun.check.evidence.situation import Suspect
-from samerun.check.plan import Plan
+from samerun.check.plan import RunPlan
 from samerun.record.config import WatchConfig
 from samerun.record.watching.held_variables import NOT_HELD
 
@@ -192,7 +192,7 @@ class Variables:
     def __init__(self, differing: str, causes: str, cannot_be_held: str = "") -> None:
         self.differing, self.causes, self.cannot_be_held = differing, causes, cannot_be_held
 
-    def run_and_record(self, plan: Plan, name: str, labels: tuple[str, ...] = ()) -> Any:
+    def run_and_record(self, plan: RunPlan, name: str, labels: tuple[str, ...] = ()) -> Any:
         watch = plan.watch.held_variables
         names = "" if watch is None or watch.keep else "".join(name for _, _, name in watch.variables)
         if watch is not None and set(names) & set(self.cannot_be_held):
@@ -216,10 +216,10 @@ def find(folder: Path, monkeypatch: pytest.MonkeyPatch, differing: str, causes: 
     monkeypatch.setattr(variable_experiments, "variable_may_affect_results", lambda *_: True)
     difference = SimpleNamespace(role="main", thread=0, ordinal=5, event=None)
     situation: Any = SimpleNamespace(a=SimpleNamespace(folder=folder / "a"), difference=difference)
-    plan = Plan(("x",), ("x",), WatchConfig(folder=""))
+    plan = RunPlan(("x",), ("x",), WatchConfig(folder=""))
     experiments = VariableExperiments(program, situation, (plan, plan))  # type: ignore[arg-type]
     runs = program.run_and_record(plan, "a"), program.run_and_record(plan, "b")
-    found = experiments.find_decisive_variable(runs)
+    found = experiments.rerun_and_find_decisive_variable(runs)
     return found and (found.variable.variable, found.certain, "".join(v.variable for v in found.rivals))
 
 
@@ -244,16 +244,16 @@ def test_a_variable_is_certain_only_if_it_alone_makes_the_difference(
 @pytest.mark.parametrize(("culprit", "expected"), [("1", 1), ("2", 2), ("none", None)])
 def test_a_seed_is_decisive_if_the_difference_goes_when_it_is_fixed(culprit: str, expected: int | None) -> None:
     class Program:
-        def run_and_record(self, plan: Plan, name: str, labels: tuple[str, ...] = ()) -> Any:
+        def run_and_record(self, plan: RunPlan, name: str, labels: tuple[str, ...] = ()) -> Any:
             return SimpleNamespace(pins=plan.watch.pins)
 
         def compare_runs(self, a: Any, b: Any) -> Any:
             fixed = any(pin.endswith(f":{culprit}") for pin in b.pins)
             return None if fixed else SimpleNamespace(role="main", thread=0, ordinal=5)
 
-    run = SimpleNamespace(plan=Plan(("x",), ("x",), WatchConfig(folder="")))
+    run = SimpleNamespace(plan=RunPlan(("x",), ("x",), WatchConfig(folder="")))
     difference = SimpleNamespace(role="main", thread=0, ordinal=5)
     situation: Any = SimpleNamespace(a=run, b=run, difference=difference)
     suspects = [Suspect("hash-order", "t.py", n, (), 0, (f"seed@t.py:{n}",)) for n in (1, 2)]
-    found = find_decisive_seed(Program(), situation, suspects)  # type: ignore[arg-type]
+    found = rerun_and_find_decisive_seed(Program(), situation, suspects)  # type: ignore[arg-type]
     assert (found and found.line) == expected

@@ -12,7 +12,7 @@ import torch
 from torch.fx import GraphModule, symbolic_trace
 
 from samerun.check.evidence.value_correspondence import Culprit
-from samerun.check.search.neutral_compilation import describe_finding
+from samerun.check.search.neutral_compilation import region_finding_to_culprit_and_region
 from samerun.record.region_finding import RegionFinding, read_region_finding, region_finding_path
 from samerun.record.watching.compiled_graphs.graph_runs import (
     NotInspectable,
@@ -160,7 +160,7 @@ def test_a_finding_is_read_again_and_told(tmp_path: Path) -> None:
     finding = RegionFinding("y", "torch.relu", "a.py", 3, "lowering", "lowering aten.relu", "cpp_fused_0", ("x",), "v")
     finding.write(region_finding_path(str(tmp_path), "main"))
     assert read_region_finding(tmp_path) == finding
-    told, region = describe_finding(Culprit("", "", 0, ""), finding)
+    told, region = region_finding_to_culprit_and_region(Culprit("", "", 0, ""), finding)
     assert (told.operator, told.line, region.stage, region.kernel) == ("torch.relu", 3, "lowering", "cpp_fused_0")
     assert "only together with x" in told.why
     (tmp_path / "main.region.json").write_text("[1]", encoding="utf-8")

@@ -9,10 +9,10 @@ import pytest
 from check_command import check
 from watched_program import run
 
-from samerun.check.attribution.confirmation import compute_required_trials
+from samerun.check.attribution.confirmation import compute_required_pinned_reruns
 from samerun.check.evidence.situation import Suspect
 from samerun.check.execution.runner import Runner
-from samerun.check.search.run_status import with_experiment_time_limit
+from samerun.check.search.run_status import with_time_limit_if_experiment
 from samerun.record import pins
 from samerun.report.progress import RunProgress
 
@@ -189,7 +189,7 @@ def test_an_experiment_has_a_limit(
     labels: tuple[str, ...], asked: float | None, limit: float | None, tmp_path: Path
 ) -> None:
     runner = Runner(tmp_path, asked, RunProgress(quiet=True))
-    assert with_experiment_time_limit(runner, 10.0, labels).time_limit == limit
+    assert with_time_limit_if_experiment(runner, 10.0, labels).time_limit == limit
     assert runner.time_limit == asked
 
 
@@ -222,4 +222,4 @@ def test_memory_that_only_an_operator_reads_is_named(tmp_path: Path) -> None:
 def test_what_two_runs_may_have_in_common_by_chance_is_held_more_often(
     suspect: Suspect, differing: int, runs: int
 ) -> None:
-    assert compute_required_trials(SimpleNamespace(reruns=3, differing_reruns=differing), suspect) == runs  # type: ignore[arg-type]
+    assert compute_required_pinned_reruns(SimpleNamespace(reruns=3, differing_reruns=differing), suspect) == runs  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ import pytest
 
 from samerun.base.target import resolve_target
 from samerun.check.execution.runner import Runner
-from samerun.check.plan import Plan
+from samerun.check.plan import RunPlan
 from samerun.check.variations.memory import why_aslr_cannot_be_disabled
 from samerun.check.variations.table import parse_vary_option
 from samerun.record.config import WatchConfig
@@ -28,10 +28,10 @@ torch.ones(2).sum()
 HELD = "hash_seed,listing_order,memory,clock,locale,address_layout"
 
 
-def held_plan(script: Path, *arguments: str, **watch: object) -> Plan:
+def held_plan(script: Path, *arguments: str, **watch: object) -> RunPlan:
     """The control plan of a check of this script."""
     target = resolve_target("script", [str(script), *arguments])
-    plan = Plan(target.command, target.shown, WatchConfig(folder="", user_folder=target.user_folder))
+    plan = RunPlan(target.command, target.shown, WatchConfig(folder="", user_folder=target.user_folder))
     for variation in parse_vary_option(HELD):
         plan = variation.apply(plan, False)
     return plan.with_watch(**watch)

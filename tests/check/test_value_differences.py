@@ -11,7 +11,11 @@ import torch
 from check_command import check
 
 from samerun.base.records import Divergence, Growth
-from samerun.check.evidence.value_differences import MOST_POINTS, choose_snapshot_steps, measure_growth_points
+from samerun.check.evidence.value_differences import (
+    MOST_POINTS,
+    choose_snapshot_steps,
+    measure_growth_points_if_different,
+)
 from samerun.record.watching import kept_tensors
 from samerun.record.watching.kept_tensors import step_values_path
 from samerun.report.html import make_growth_plot
@@ -43,17 +47,17 @@ def test_the_numbers(tmp_path: Path) -> None:
     for name, tensors, loss in (("a", one, 0.5), ("b", other, 0.25)):
         keep_values(tmp_path / name, 1, one, None)
         keep_values(tmp_path / name, 2, tensors, loss)
-    same, apart = measure_growth_points(tmp_path / "a", tmp_path / "b", (1, 2, 5))
+    same, apart = measure_growth_points_if_different(tmp_path / "a", tmp_path / "b", (1, 2, 5))
     gap = 2.0**-22
     assert same == Growth(1, 0, 3, 3, None, None, 0.0, None)
     assert apart == Growth(2, 1, 3, 3, gap, 1, gap / 5, (0.5, 0.25))
-    assert measure_growth_points(tmp_path / "a", tmp_path / "a", (1, 2)) == ()
+    assert measure_growth_points_if_different(tmp_path / "a", tmp_path / "a", (1, 2)) == ()
 
 
 def test_values_that_are_not_finite(tmp_path: Path) -> None:
     keep_values(tmp_path / "a", 1, [torch.tensor([1.0, math.nan])], math.inf)
     keep_values(tmp_path / "b", 1, [torch.tensor([2.0, math.inf])], 1.0)
-    (point,) = measure_growth_points(tmp_path / "a", tmp_path / "b", (1,))
+    (point,) = measure_growth_points_if_different(tmp_path / "a", tmp_path / "b", (1,))
     assert (point.elements_different, point.max_abs, point.relative, point.losses) == (2, 1.0, None, None)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from check_command import check, samerun
 
-from samerun.check.plan import Plan
+from samerun.check.plan import RunPlan
 from samerun.check.variations import folder_copies, processes
 from samerun.check.variations.table import GROUPS, VARIATIONS, parse_vary_option
 from samerun.record.comparison.streams import IGNORE_CHILDREN, IGNORE_DATA_LOADING, ONLY_RANK_0, is_process_compared
@@ -98,7 +98,7 @@ CLEAN = data("return torch.full((2,), float(i))", workers=1)
 def test_a_variation_catches_what_leaks_only_it(name: str, tmp_path: Path) -> None:
     program, kind, line = LEAKS[name]
     variation = next(v for v in VARIATIONS if v.name == name.split("-")[0])
-    if variation.unavailable(Plan((), (), WatchConfig(folder=""))):
+    if variation.unavailable(RunPlan((), (), WatchConfig(folder=""))):
         pytest.skip("cannot be varied here")
     (tmp_path / "program.py").write_text(program)
     code, report = check(["--vary", f"rerun,hash_seed,{variation.name}", "program.py"], tmp_path)
@@ -134,8 +134,8 @@ def test_groups() -> None:
 
 @pytest.mark.parametrize("variation", VARIATIONS, ids=lambda v: v.name)
 def test_a_variation_is_a_pure_function(variation) -> None:
-    plan = Plan((sys.executable, "train.py"), ("train.py",), WatchConfig(folder=""))
-    same = Plan((sys.executable, "train.py"), ("train.py",), WatchConfig(folder=""))
+    plan = RunPlan((sys.executable, "train.py"), ("train.py",), WatchConfig(folder=""))
+    same = RunPlan((sys.executable, "train.py"), ("train.py",), WatchConfig(folder=""))
     varied, control = variation.apply(plan, True), variation.apply(plan, False)
     assert plan == same
     assert (varied, control) == (variation.apply(plan, True), variation.apply(plan, False))
@@ -144,7 +144,7 @@ def test_a_variation_is_a_pure_function(variation) -> None:
 
 
 def test_skipped_variations_say_why() -> None:
-    plan = Plan((sys.executable, "train.py"), ("train.py",), WatchConfig(folder=""))
+    plan = RunPlan((sys.executable, "train.py"), ("train.py",), WatchConfig(folder=""))
     reasons = {v.name: v.unavailable(plan) for v in VARIATIONS}
     assert "torchrun" in reasons["world_size"]
 
@@ -163,7 +163,7 @@ def test_skipped_variations_say_why() -> None:
 )  # fmt: skip
 def test_ranks(command: tuple[str, ...], found: object, changed: tuple[str, ...] | None) -> None:
     assert processes.find_torchrun_rank_count_option(command) == found
-    plan = Plan(command, command, WatchConfig(folder=""))
+    plan = RunPlan(command, command, WatchConfig(folder=""))
     assert processes.vary_or_leave_world_size(plan, True).command == (changed or command)
     assert processes.vary_or_leave_world_size(plan, False) == plan
 

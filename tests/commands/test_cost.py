@@ -46,8 +46,8 @@ def part(steps: int = 3, **operators: list[float]) -> dict[str, Any]:
 def test_processes_of_a_run_are_added_up_and_runs_give_the_median() -> None:
     runs = [MeasuredRun(1.0, (part(mm=[2, n, 8]), part(mm=[1, n, 0], add=[1, 1.0, 0])), "") for n in (1.0, 5.0, 2.0)]
     assert compute_median_operator_costs(runs) == {"mm": OperatorCost(3, 4.0, 8), "add": OperatorCost(1, 1.0, 0)}
-    assert runs[0].steps == 3 and runs[0].seconds_per_step(0) == 0.5
-    assert MeasuredRun(1.0, (part(1),), "").seconds_per_step(0) is None
+    assert runs[0].steps == 3 and runs[0].longest_seconds_per_step(0) == 0.5
+    assert MeasuredRun(1.0, (part(1),), "").longest_seconds_per_step(0) is None
     assert median_and_range([3.0, 1.0, 2.0]) == MedianAndRange(2.0, 1.0, 3.0) and median_and_range([]) is None
 
 

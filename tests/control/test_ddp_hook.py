@@ -113,7 +113,7 @@ def accumulated(values: list[Any]) -> Any:
         model.require_backward_grad_sync = number == len(values) - 1
         (parameter * value).sum().backward()
         assert (parameter.grad is None) != model.require_backward_grad_sync
-    state.sums.add_to_last(parameter, parameter.grad)
+    state.sums.add_earlier_sums_to_last_in_place(parameter, parameter.grad)
     assert not state.sums.partial_sums
     return parameter.grad
 

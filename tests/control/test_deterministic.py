@@ -31,7 +31,7 @@ C: Any = torch._C
 def _hash_seed_at_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the tests had been started with PYTHONHASHSEED=0; fresh processes show what happens without."""
     monkeypatch.setattr(variables, "read_environ_at_process_start", lambda: {"PYTHONHASHSEED": "0"})
-    monkeypatch.setattr(variables, "python_hashes_with_seed", lambda seed: True)
+    monkeypatch.setattr(variables, "python_may_hash_with_seed", lambda seed: True)
     monkeypatch.setenv("PYTHONHASHSEED", "0")
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
 
@@ -408,19 +408,19 @@ print(json.dumps([required_environment(threads=2, environment={}), "torch" in sy
 
 
 def test_the_environment_that_is_wanted_is_enough() -> None:
-    names: dict[str, str | None] = dict.fromkeys(required_environment(environment={}))
-    names.update(required_environment(environment={}))
+    names: dict[str, str | None] = dict.fromkeys(required_environment(user_environment={}))
+    names.update(required_environment(user_environment={}))
     fresh("import samerun, torch; samerun.deterministic(0)", **names)
 
 
 def test_values_of_the_users_own_are_kept_or_refused() -> None:
     own = {"PYTHONHASHSEED": "7", "CUBLAS_WORKSPACE_CONFIG": ":16:8", "PATH": "/bin"}
-    wanted = required_environment(environment=own)
+    wanted = required_environment(user_environment=own)
     assert (wanted["PYTHONHASHSEED"], wanted["CUBLAS_WORKSPACE_CONFIG"]) == ("7", ":16:8") and "PATH" not in wanted
     with pytest.raises(SwitchError, match="PYTHONHASHSEED=random"):
-        required_environment(environment={"PYTHONHASHSEED": "random"})
+        required_environment(user_environment={"PYTHONHASHSEED": "random"})
     with pytest.raises(SwitchError, match="OMP_NUM_THREADS=4"):
-        required_environment(threads=2, environment={"OMP_NUM_THREADS": "4"})
+        required_environment(threads=2, user_environment={"OMP_NUM_THREADS": "4"})
 
 
 # Traps.

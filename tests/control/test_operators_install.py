@@ -28,7 +28,7 @@ INDEX, VALUES = torch.tensor([1, 1]), torch.tensor([1.0, 2.0])
 @pytest.fixture(autouse=True)
 def _as_samerun_run_starts_it(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(variables, "read_environ_at_process_start", lambda: {"PYTHONHASHSEED": "0"})
-    monkeypatch.setattr(variables, "python_hashes_with_seed", lambda seed: True)
+    monkeypatch.setattr(variables, "python_may_hash_with_seed", lambda seed: True)
     monkeypatch.setenv("PYTHONHASHSEED", "0")
     before = dispatcher()
     yield

@@ -33,7 +33,7 @@ def started_with(monkeypatch: pytest.MonkeyPatch, **environment: str) -> None:
     """As if the process had been started with these variables."""
     for module in (variables, survey_module):
         monkeypatch.setattr(module, "read_environ_at_process_start", lambda: environment)
-    monkeypatch.setattr(variables, "python_hashes_with_seed", lambda seed: True)
+    monkeypatch.setattr(variables, "python_may_hash_with_seed", lambda seed: True)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
 

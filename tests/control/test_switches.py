@@ -116,7 +116,7 @@ def everything() -> dict[str, Any]:
 def _hash_seed_at_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the tests had been started with PYTHONHASHSEED=0; what happens without is tested in fresh processes."""
     monkeypatch.setattr(variables, "read_environ_at_process_start", lambda: {"PYTHONHASHSEED": "0"})
-    monkeypatch.setattr(variables, "python_hashes_with_seed", lambda seed: True)
+    monkeypatch.setattr(variables, "python_may_hash_with_seed", lambda seed: True)
     monkeypatch.setenv("PYTHONHASHSEED", "0")
     for name in ("CUBLAS_WORKSPACE_CONFIG", "PYTORCH_TUNABLEOP_ENABLED", "TORCH_DISABLE_NATIVE_JIT"):
         monkeypatch.delenv(name, raising=False)

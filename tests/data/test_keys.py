@@ -137,12 +137,12 @@ def states_of_samples(numbers: list[int], kinds: frozenset[str] = GENERATOR_KIND
 def test_states_written_in_c_are_those_of_seeding(monkeypatch: pytest.MonkeyPatch) -> None:
     if generator_seeding._load_states_library() is None:
         pytest.skip("the C library was not built")
-    can_write = generator_seeding.can_write_states(GENERATOR_KINDS)
+    can_write = generator_seeding.can_seed_by_writing_states(GENERATOR_KINDS)
     assert can_write, "the states of this Python, NumPy or torch are not as expected"
     numbers = [*range(2 * generator_seeding.BLOCK_ROWS + 5), 2**32, 2**63 - 1]
     some = [GENERATOR_KINDS, *(frozenset({kind}) for kind in GENERATOR_KINDS), GENERATOR_KINDS - {"torch"}]
     written = [states_of_samples(numbers, kinds) + states_of_samples([7], kinds) for kinds in some]
-    monkeypatch.setattr(generator_seeding, "can_write_states", lambda kinds: False)
+    monkeypatch.setattr(generator_seeding, "can_seed_by_writing_states", lambda kinds: False)
     assert written == [states_of_samples(numbers, kinds) + states_of_samples([7], kinds) for kinds in some]
 
 
@@ -152,8 +152,8 @@ def test_a_layout_that_is_not_as_expected_is_left_alone(monkeypatch: pytest.Monk
     before = str(get_rng_state())
     for module in (generator_seeding, seeded_section):
         monkeypatch.setattr(module, "view_python_generator_memory", lambda: None)
-        monkeypatch.setattr(module, "view_numpy_generator_memory", lambda: None)
-    assert not generator_seeding.can_write_states(GENERATOR_KINDS) and states_of_samples([1, 2]) == expected
+        monkeypatch.setattr(module, "view_numpy_words_and_gauss_memory", lambda: None)
+    assert not generator_seeding.can_seed_by_writing_states(GENERATOR_KINDS) and states_of_samples([1, 2]) == expected
     assert str(get_rng_state()) == before
 
 

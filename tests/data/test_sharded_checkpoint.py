@@ -144,7 +144,7 @@ def test_an_interrupted_save_leaves_the_predecessor_whole(
     def fail(*unused: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    for function in ("write_manifest", "write_archive"):
+    for function in ("write_manifest_and_delete_old_files", "write_archive"):
         with monkeypatch.context() as patch:
             patch.setattr(sharded_files, function, fail)
             with pytest.raises(OSError, match="No space left"):
@@ -228,7 +228,7 @@ def spoil(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
 
     def write(folder: Path) -> None:
         path = folder / sharded_files.MANIFEST
-        body = checkpoint_file.read_untrusted_archive(path).content["body"]
+        body = checkpoint_file.map_untrusted_archive_into_memory(path).content["body"]
         checkpoint_file.copy_tensors_out_of_mapped_file(body)
         change(body)
         torch.save({"samerun_sharded": 1, "body": body, "digest": checkpoint_file.digest_plain_value(body)}, path)

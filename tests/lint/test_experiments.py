@@ -10,7 +10,7 @@ import pytest
 from check_command import samerun
 
 from samerun.base.records import CheckReport, FirstDifference, FoundCause, LintFinding, Outcome
-from samerun.commands.lint import SHOWN_BY, add_lint_hints, find_files_of_program, judge_finding
+from samerun.commands.lint import SHOWN_BY, add_lint_hints_if_uncertain, judge_finding, list_files_and_local_imports
 from samerun.lint.table import RULES
 
 PROGRAM = """
@@ -130,18 +130,18 @@ def test_hints_stand_beside_a_difference_without_a_certain_cause(
     Path("package").mkdir()
     Path("package/__init__.py").touch()
     Path("package/part.py").write_text("import train, numpy as np\nrng = np.random.default_rng()\n")
-    assert sorted(find_files_of_program(["train.py"])) == [
+    assert sorted(list_files_and_local_imports(["train.py"])) == [
         "package/__init__.py", "package/part.py", "tools.py", "train.py"
     ]  # fmt: skip
     first = FirstDifference("listing_order", 1, 1, "forward", "", "aten.mul", "train.py", 1, "same")
     suspect = FoundCause("unknown", "train.py", 1, (), False)
     report = CheckReport("different", ("train.py",), first_difference=first, cause=suspect)
-    (note,) = add_lint_hints(report, ["train.py", "--x"]).notes
+    (note,) = add_lint_hints_if_uncertain(report, ["train.py", "--x"]).notes
     assert note.startswith("samerun lint sees at tools.py:12 (SR121, listing-order)") and "No experiment" in note
     rerun = replace(report, first_difference=replace(first, variation="rerun"))
-    (note,) = add_lint_hints(rerun, ["train.py"]).notes
+    (note,) = add_lint_hints_if_uncertain(rerun, ["train.py"]).notes
     assert "package/part.py:2 (SR101" in note
     certain = replace(report, cause=replace(suspect, certain=True))
-    assert add_lint_hints(certain, ["train.py"]) is certain
+    assert add_lint_hints_if_uncertain(certain, ["train.py"]) is certain
     same = CheckReport("same", ("train.py",))
-    assert add_lint_hints(same, ["train.py"]) is same
+    assert add_lint_hints_if_uncertain(same, ["train.py"]) is same

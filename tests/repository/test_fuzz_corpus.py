@@ -48,7 +48,7 @@ def test_checkpoints(path: Path, tmp_path: Path) -> None:
     with isolate_rng():
         parts = fuzz_checkpoints.make_parts()
         try:
-            content = checkpoint_file.read_untrusted_archive(path).content
+            content = checkpoint_file.map_untrusted_archive_into_memory(path).content
             parts = {name: part for name, part in parts.items() if name in content["parts"]}
         except (checkpoint_file.UnreadableCheckpoint, CheckpointError, KeyError, TypeError):
             pass

@@ -62,26 +62,26 @@ def load_ipython_extension(shell: Any) -> None:
     shell.register_magic_function(samerun, "cell", "samerun")
 
 
-def check_cell(shell: Any, line: str, cell: str, failed: set[int]) -> CellReport | None:
+def check_cell(shell: Any, options_line: str, cell: str, failed_cell_numbers: set[int]) -> CellReport | None:
     """Check a cell behind those that ran before it. None, with a line on standard error, for what cannot be checked.
 
-    `failed`: numbers of earlier cells that ended in an exception.
+    `failed_cell_numbers`: numbers of earlier cells that ended in an exception.
     """
     try:
-        options = shlex.split(line)
+        options = shlex.split(options_line)
         alone = "--alone" in options
         options = [word for word in options if word != "--alone"]
         if options and not options[0].startswith("-"):
             raise SamerunError(f"%%samerun {options[0]}: the cell is the program.", hint=f"Usage: {USAGE}")
-        checked = (shell.execution_count, require_plain_python(shell, cell))
-        before = [] if alone else collect_earlier_cells(shell, failed)
+        checked = (shell.execution_count, transform_to_plain_python_or_raise(shell, cell))
+        before = [] if alone else collect_earlier_cells(shell, failed_cell_numbers)
         return run_check_of_cells([*before, checked], options)
     except (SamerunError, ValueError) as error:
         print(f"samerun: {error}", file=sys.stderr)
         return None
 
 
-def collect_earlier_cells(shell: Any, failed: set[int]) -> list[tuple[int, str]]:
+def collect_earlier_cells(shell: Any, failed_cell_numbers: set[int]) -> list[tuple[int, str]]:
     """Number and source of the cells that ran and did not fail, in order, without their magics and shell commands.
 
     Raises SamerunError for one that cannot be run in a plain Python process.
@@ -89,12 +89,12 @@ def collect_earlier_cells(shell: Any, failed: set[int]) -> list[tuple[int, str]]
     found = []
     for number, source in enumerate(shell.user_ns["In"][: shell.execution_count]):
         lines = [line for line in source.splitlines() if not line.lstrip().startswith("get_ipython().")]
-        if number not in failed and any(line.strip() for line in lines):
-            found.append((number, require_plain_python(shell, "\n".join(lines) + "\n")))
+        if number not in failed_cell_numbers and any(line.strip() for line in lines):
+            found.append((number, transform_to_plain_python_or_raise(shell, "\n".join(lines) + "\n")))
     return found
 
 
-def require_plain_python(shell: Any, cell: str) -> str:
+def transform_to_plain_python_or_raise(shell: Any, cell: str) -> str:
     """The cell, if Python by itself can run it. Raises SamerunError with the reason and what to do."""
     transformed = str(shell.transform_cell(cell))
     if "get_ipython()" in transformed:
@@ -113,7 +113,7 @@ def require_plain_python(shell: Any, cell: str) -> str:
     return transformed
 
 
-def run_check_of_cells(cells: list[tuple[int, str]], options: list[str]) -> CellReport:
+def run_check_of_cells(cells: list[tuple[int, str]], check_options: list[str]) -> CellReport:
     """Check the cells as one program, run where the notebook runs. Raises SamerunError if there is no report."""
     with tempfile.TemporaryDirectory(prefix="samerun-notebook-") as name:
         folder = Path(name)
@@ -123,7 +123,7 @@ def run_check_of_cells(cells: list[tuple[int, str]], options: list[str]) -> Cell
         record_file, page_file = folder / "report.json", folder / "report.html"
         command = [
             *[sys.executable, "-m", "samerun", "check", "--json", str(record_file), "--html", str(page_file)],
-            *[*options, str(program)],
+            *[*check_options, str(program)],
         ]
         # Modules beside the notebook are found as in the notebook, though the program lies elsewhere.
         paths = [os.getcwd(), *filter(None, [os.environ.get("PYTHONPATH")])]

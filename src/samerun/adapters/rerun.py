@@ -17,10 +17,10 @@ from _pytest.runner import runtestprotocol
 
 import samerun
 from samerun.base.errors import SamerunError
-from samerun.check.causes.table import cause_of_kind, find_suspects
+from samerun.check.causes.table import cause_of_kind, list_suspects_likeliest_first
 from samerun.check.evidence.situation import Situation
 from samerun.check.execution.runner import Run
-from samerun.check.plan import Plan
+from samerun.check.plan import RunPlan
 from samerun.control.random_source import validate_seed
 from samerun.record.comparison.compare import Difference, find_first_difference
 from samerun.record.comparison.results import differ_only_in_order
@@ -76,7 +76,7 @@ def run_twice_and_report(
             wrong = compare_traces_and_describe_difference(sides[0], sides[1], again)
         except RunsNotComparable as why:
             if marker is not None or str(why) != NOTHING:
-                return _report_error_if_all_passed(reports, f"samerun: {item.name} {why}")
+                return _turn_all_passed_reports_into_error(reports, f"samerun: {item.name} {why}")
             for report in reports:
                 setattr(report, "samerun_nothing", report.when == "call")
             return reports
@@ -102,7 +102,7 @@ def read_seed_from_mark_or_option(marker: pytest.Mark | None, config: pytest.Con
     return validate_seed(config.getoption("samerun_seed") if seed is None else seed, "pytest.mark.samerun")
 
 
-def _report_error_if_all_passed(reports: list[pytest.TestReport], message: str) -> list[pytest.TestReport]:
+def _turn_all_passed_reports_into_error(reports: list[pytest.TestReport], message: str) -> list[pytest.TestReport]:
     """An error in place of the result: what was not compared has not passed."""
     if not all(report.passed for report in reports):
         return reports
@@ -195,7 +195,7 @@ def compare_traces_and_describe_difference(folder_a: Path, folder_b: Path, rerun
         return None
     lines = [
         f"  First difference: {_describe_difference_place(difference)}",
-        *_iterate_likely_cause_lines(folder_a, folder_b, difference),
+        *_describe_suspect_and_fix(folder_a, folder_b, difference),
     ]
     if rerun_command:
         lines.append(f"  To confirm the cause: samerun check -- {rerun_command}")
@@ -217,12 +217,16 @@ def _describe_difference_place(difference: Difference) -> str:
     return f"{names}{module}{where}{extra}"
 
 
-def _iterate_likely_cause_lines(folder_a: Path, folder_b: Path, difference: Difference) -> Iterator[str]:
-    plan = Plan((), (), WatchConfig(folder=""))
+def _describe_suspect_and_fix(folder_a: Path, folder_b: Path, difference: Difference) -> Iterator[str]:
+    plan = RunPlan((), (), WatchConfig(folder=""))
     situation = Situation(
         "rerun", Run("first", (), 0, 0.0, folder_a, plan), Run("second", (), 0, 0.0, folder_b, plan), difference
     )
-    listed = [one for one in find_suspects(situation) if one.kind not in ("unknown", "control-flow") and one.line]
+    listed = [
+        one
+        for one in list_suspects_likeliest_first(situation)
+        if one.kind not in ("unknown", "control-flow") and one.line
+    ]
     if not listed:
         yield "  What was made when the module was imported is shared by both runs: globals, parameters of parametrize."
         return

@@ -60,36 +60,36 @@ def summarize_receipt(receipt: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def _is_tensorboard_writer(kind: str, run: Any) -> bool:
-    return kind.rpartition(".")[2] == "SummaryWriter" and hasattr(run, "add_text")
+def _is_tensorboard_writer(full_type_name: str, run: Any) -> bool:
+    return full_type_name.rpartition(".")[2] == "SummaryWriter" and hasattr(run, "add_text")
 
 
-def _is_wandb_run(kind: str, run: Any) -> bool:
-    return kind.startswith("wandb.") and hasattr(run, "summary")
+def _is_wandb_run(full_type_name: str, run: Any) -> bool:
+    return full_type_name.startswith("wandb.") and hasattr(run, "summary")
 
 
-def _is_aim_run(kind: str, run: Any) -> bool:
-    return kind.startswith("aim.") and hasattr(run, "hash")
+def _is_aim_run(full_type_name: str, run: Any) -> bool:
+    return full_type_name.startswith("aim.") and hasattr(run, "hash")
 
 
-def _log_to_tensorboard(writer: Any, path: Path, summary: dict[str, str]) -> None:
+def _log_summary_to_tensorboard(writer: Any, path: Path, summary: dict[str, str]) -> None:
     rows = "\n".join(f"| {name} | {value} |" for name, value in summary.items())
     writer.add_text(f"{PREFIX}receipt", f"| receipt | {path.name} |\n|---|---|\n{rows}")
 
 
-def _log_to_wandb(run: Any, path: Path, summary: dict[str, str]) -> None:
+def _log_summary_and_file_to_wandb(run: Any, path: Path, summary: dict[str, str]) -> None:
     run.summary.update({f"{PREFIX}{name}": value for name, value in summary.items()})
     artifact = sys.modules["wandb"].Artifact(f"receipt-{run.id}", type="receipt", metadata=dict(summary))
     artifact.add_file(str(path))
     run.log_artifact(artifact)
 
 
-def _log_to_aim(run: Any, path: Path, summary: dict[str, str]) -> None:
+def _log_summary_to_aim(run: Any, path: Path, summary: dict[str, str]) -> None:
     """Parameters alone: a run of Aim keeps files only where its owner has named a place for them."""
     run[PREFIX.rstrip("/")] = {"receipt": path.name, **summary}
 
 
-def _log_to_active_mlflow_run(path: Path, summary: dict[str, str]) -> bool:
+def _log_to_mlflow_if_run_is_active(path: Path, summary: dict[str, str]) -> bool:
     mlflow: Any = sys.modules.get("mlflow")
     if mlflow is None or mlflow.active_run() is None:
         return False
@@ -98,20 +98,20 @@ def _log_to_active_mlflow_run(path: Path, summary: dict[str, str]) -> bool:
     return True
 
 
-def _log_to_active_wandb_run(path: Path, summary: dict[str, str]) -> bool:
+def _log_to_wandb_if_run_is_active(path: Path, summary: dict[str, str]) -> bool:
     run = getattr(sys.modules.get("wandb"), "run", None)
     if run is None:
         return False
-    _log_to_wandb(run, path, summary)
+    _log_summary_and_file_to_wandb(run, path, summary)
     return True
 
 
 _RUNS: dict[str, tuple[Callable[[str, Any], bool], Callable[[Any, Path, dict[str, str]], None]]] = {
-    "tensorboard": (_is_tensorboard_writer, _log_to_tensorboard),
-    "wandb": (_is_wandb_run, _log_to_wandb),
-    "aim": (_is_aim_run, _log_to_aim),
+    "tensorboard": (_is_tensorboard_writer, _log_summary_to_tensorboard),
+    "wandb": (_is_wandb_run, _log_summary_and_file_to_wandb),
+    "aim": (_is_aim_run, _log_summary_to_aim),
 }
 _ACTIVE: dict[str, Callable[[Path, dict[str, str]], bool]] = {
-    "mlflow": _log_to_active_mlflow_run,
-    "wandb": _log_to_active_wandb_run,
+    "mlflow": _log_to_mlflow_if_run_is_active,
+    "wandb": _log_to_wandb_if_run_is_active,
 }

@@ -246,7 +246,7 @@ _CONTENT_BY_OPTION = {"--html": (b"<!doctype html>", "a web page"), "--patch": (
 """What files of these kinds begin with; of all others: JSON."""
 
 
-def require_output_writable(option_name: str, path: str | None) -> None:
+def require_output_safe_to_replace(option_name: str, path: str | None) -> None:
     """Before anything runs: a report that cannot be written in the end would be a waste.
 
     Raises SamerunError where it cannot, and where the file is there and holds something else than such results: a

@@ -155,7 +155,7 @@ def _kill_guarded_program(pid: int, pidfd: int) -> None:
 def _kill_marked_processes_until_none(environ_marker: bytes) -> None:
     """Again and again, until a look finds none: they may be starting others."""
     for _ in range(_ROUNDS):
-        found = _find_marked_processes_and_sessions(environ_marker)
+        found = _find_marked_pids_and_session_mates(environ_marker)
         for pid in found:
             with suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
@@ -164,7 +164,7 @@ def _kill_marked_processes_until_none(environ_marker: bytes) -> None:
         time.sleep(_PAUSE_SECONDS)
 
 
-def _find_marked_processes_and_sessions(environ_marker: bytes) -> set[int]:
+def _find_marked_pids_and_session_mates(environ_marker: bytes) -> set[int]:
     """Living processes whose environment names the folder, and those of their sessions, which are of our making."""
     marked: set[int] = set()
     sessions: dict[int, int] = {}

@@ -46,11 +46,11 @@ class PostImportHooks:
             return None
         before, self._asking.name = getattr(self._asking, "name", None), name
         try:
-            return self._find_spec_in_later_finders(name, path, target)
+            return self._find_spec_and_patch_loader(name, path, target)
         finally:
             self._asking.name = before
 
-    def _find_spec_in_later_finders(self, module_name: str, path: Any, target: Any) -> ModuleSpec | None:
+    def _find_spec_and_patch_loader(self, module_name: str, path: Any, target: Any) -> ModuleSpec | None:
         finders: list[Any] = list(sys.meta_path)
         for finder in finders[finders.index(self) + 1 :]:
             if not hasattr(finder, "find_spec"):

@@ -45,34 +45,38 @@ class SeedEditor:
             else parents
         )
 
-    def make_first_seed_edits(self, call: ast.Call) -> list[Edit]:
+    def make_edits_seeding_unseeded_call(self, call: ast.Call) -> list[Edit]:
         """A seed for a call that has none: 0; the worker's, or a drawn one, where 0 would make them all alike."""
-        if not self.initializes_worker(call) and not self.is_repeated(call):
+        if not self.is_in_worker_init_function(call) and not self.is_in_loop_or_per_sample_function(call):
             return make_seed_argument_edits(call)
-        seed = SEED_OF_WORKER if self.initializes_worker(call) else DRAWN_SEED
+        seed = SEED_OF_WORKER if self.is_in_worker_init_function(call) else DRAWN_SEED
         return make_seed_argument_edits(call, seed) if self._imports_torch else []
 
-    def make_changing_part_edits(self, seed: ast.expr) -> list[Edit]:
+    def make_edits_fixing_changing_parts(self, seed: ast.expr) -> list[Edit]:
         """0 in place of those parts of a seed that change from run to run, if that makes no samples or trials alike."""
         parts = list(_find_changing_parts(seed))
         if parts != [seed]:
             return [Edit(*node_span(part), "0") for part in parts]
-        if self.initializes_worker(seed):
+        if self.is_in_worker_init_function(seed):
             return self.make_worker_seed_edits(seed)
-        return [] if self.is_repeated(seed) else [Edit(*node_span(seed), "0")]
+        return [] if self.is_in_loop_or_per_sample_function(seed) else [Edit(*node_span(seed), "0")]
 
     def make_worker_seed_edits(self, seed: ast.expr) -> list[Edit]:
         """The worker's own seed in place of one that all workers get; nothing where no worker begins with it."""
-        return [Edit(*node_span(seed), SEED_OF_WORKER)] if self.initializes_worker(seed) and self._imports_torch else []
+        return (
+            [Edit(*node_span(seed), SEED_OF_WORKER)]
+            if self.is_in_worker_init_function(seed) and self._imports_torch
+            else []
+        )
 
-    def is_repeated(self, node: ast.AST) -> bool:
+    def is_in_loop_or_per_sample_function(self, node: ast.AST) -> bool:
         """Whether it stands in a loop, or in a function that is called for every sample, batch or step."""
         return any(
             isinstance(one, (*LOOPS, ast.Lambda)) or getattr(one, "name", "") in PER_SAMPLE_FUNCTIONS
             for one in self._list_enclosing_nodes(node)
         )
 
-    def initializes_worker(self, node: ast.AST) -> bool:
+    def is_in_worker_init_function(self, node: ast.AST) -> bool:
         """Whether a loader's workers begin with the function around it: by its name, or as the file says."""
         name = next((getattr(one, "name", "") for one in self._list_enclosing_nodes(node)[-1:]), "")
         return "worker_init" in name or "init_worker" in name or name in self._worker_functions
@@ -106,32 +110,32 @@ def make_fixed_seed_edits(source: SourceAtLine) -> list[Edit]:
     for call in source.calls_spanning_line(*SEEDING_FUNCTIONS):
         given = next((k.value for k in call.keywords if k.arg == "seed"), call.args[0] if call.args else None)
         if given is not None:
-            return SeedEditor(source.tree).make_changing_part_edits(given)
+            return SeedEditor(source.tree).make_edits_fixing_changing_parts(given)
     for node in ast.walk(source.tree):
         if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None or node.lineno != source.line:
             continue
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         if all("seed" in last_identifier(target).lower() for target in targets):
-            return SeedEditor(source.tree).make_changing_part_edits(node.value)
+            return SeedEditor(source.tree).make_edits_fixing_changing_parts(node.value)
     return []
 
 
 def _find_changing_parts(node: ast.AST) -> Iterator[ast.expr]:
     """The largest expressions that call a changing function and use no variable beside."""
-    if not any(isinstance(part, ast.Call) and _is_changing(part) for part in ast.walk(node)):
+    if not any(isinstance(part, ast.Call) and _calls_function_varying_by_run(part) for part in ast.walk(node)):
         return
-    if isinstance(node, ast.expr) and not _uses_variable(node):
+    if isinstance(node, ast.expr) and not _uses_variable_outside_changing_calls(node):
         yield node
         return
     for child in ast.iter_child_nodes(node):
         yield from _find_changing_parts(child)
 
 
-def _is_changing(call: ast.Call) -> bool:
+def _calls_function_varying_by_run(call: ast.Call) -> bool:
     return last_identifier(call.func) in CHANGING_FUNCTIONS
 
 
-def _uses_variable(node: ast.AST) -> bool:
+def _uses_variable_outside_changing_calls(node: ast.AST) -> bool:
     """Whether a name stands in it that is neither called nor an argument of a changing function."""
     if isinstance(node, ast.Name):
         return True
@@ -140,6 +144,6 @@ def _uses_variable(node: ast.AST) -> bool:
         while isinstance(inner, ast.Attribute):
             inner = inner.value
         called = [] if isinstance(inner, ast.Name) else [inner]
-        arguments = [] if _is_changing(node) else [*node.args, *node.keywords]
-        return any(_uses_variable(part) for part in [*called, *arguments])
-    return any(_uses_variable(child) for child in ast.iter_child_nodes(node))
+        arguments = [] if _calls_function_varying_by_run(node) else [*node.args, *node.keywords]
+        return any(_uses_variable_outside_changing_calls(part) for part in [*called, *arguments])
+    return any(_uses_variable_outside_changing_calls(child) for child in ast.iter_child_nodes(node))

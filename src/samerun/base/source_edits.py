@@ -251,12 +251,12 @@ def make_wrap_edits(node: ast.expr, before: str, after: str) -> list[Edit]:
     return [Edit(start, start, before), Edit(end, end, after)]
 
 
-def make_seed_argument_edits(call: ast.Call, seed: str = "0") -> list[Edit]:
+def make_seed_argument_edits(call: ast.Call, seed_expression: str = "0") -> list[Edit]:
     """Give a call that has no seed one: in place of its first argument, or of `seed=`."""
     given = next((k.value for k in call.keywords if k.arg == "seed"), call.args[0] if call.args else None)
     if given is not None:
-        return [Edit(*node_span(given), seed)]
-    return make_insert_argument_edits(call, f"seed={seed}" if call.keywords else seed)
+        return [Edit(*node_span(given), seed_expression)]
+    return make_insert_argument_edits(call, f"seed={seed_expression}" if call.keywords else seed_expression)
 
 
 def make_insert_argument_edits(call: ast.Call, argument: str) -> list[Edit]:

@@ -77,7 +77,9 @@ def resolve_target(form: TargetForm, program_argv: list[str]) -> Target:
         )
     if form == "module":
         return Target(
-            (sys.executable, "-m", *program_argv), ("-m", *program_argv), find_user_package_folder(program_argv[0])
+            (sys.executable, "-m", *program_argv),
+            ("-m", *program_argv),
+            find_user_package_folder_or_raise(program_argv[0]),
         )
     if form == "command":
         if shutil.which(program_argv[0]) is None:
@@ -110,7 +112,7 @@ def require_script_compiles(path: Path) -> None:
         raise SamerunError(f"{path} cannot be read: {error}.", hint="Is it a Python program?") from error
 
 
-def find_user_package_folder(module_name: str) -> str | None:
+def find_user_package_folder_or_raise(module_name: str) -> str | None:
     """The folder of a module's top package, so that its lines count as the user's own; None for what starts others."""
     from importlib.util import find_spec
 

@@ -15,7 +15,7 @@ from samerun.record.trace.run import RunTraces
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunPlan:
     """What to run and in which environment."""
 
     command: tuple[str, ...]
@@ -42,16 +42,16 @@ class Plan:
     own_checkpoints: bool = False
     """Give each run an empty folder in SAMERUN_CHECKPOINTS, unless the environment names one."""
 
-    def with_environment(self, **variables: str) -> Plan:
+    def with_environment(self, **variables: str) -> RunPlan:
         return replace(self, environment={**self.environment, **variables})
 
-    def with_watch(self, **settings: Any) -> Plan:
+    def with_watch(self, **settings: Any) -> RunPlan:
         return replace(self, watch=replace(self.watch, **settings))
 
-    def with_comparison_limits(self, *limits: ScopeRestriction) -> Plan:
+    def with_comparison_limits(self, *limits: ScopeRestriction) -> RunPlan:
         return replace(self, scope=tuple(dict.fromkeys((*self.scope, *limits))))
 
-    def with_added_pins(self, *pin_names: str) -> Plan:
+    def with_added_pins(self, *pin_names: str) -> RunPlan:
         return self.with_watch(pins=tuple(dict.fromkeys((*self.watch.pins, *pin_names))))
 
 
@@ -70,9 +70,9 @@ class Variation:
     name: str
     group: str
     detail: str
-    apply: Callable[[Plan, bool], Plan]
+    apply: Callable[[RunPlan, bool], RunPlan]
     cause: str
-    unavailable: Callable[[Plan], str] = lambda plan: ""
+    unavailable: Callable[[RunPlan], str] = lambda plan: ""
     pointless: Callable[[RunTraces], str] = lambda traces: ""
     may_fail: bool = False
     only_by_name: bool = False
@@ -97,7 +97,7 @@ class StartSettings:
     def __str__(self) -> str:
         return " ".join([*(f"{name}={value}" for name, value in self.variables), *self.arguments])
 
-    def apply_to(self, plan: Plan, checkpoint_folder: str) -> Plan:
+    def apply_to(self, plan: RunPlan, checkpoint_folder: str) -> RunPlan:
         values = {name: value.replace("{folder}", checkpoint_folder) for name, value in self.variables}
         arguments = tuple(word.replace("{folder}", checkpoint_folder) for word in self.arguments)
         plan = plan.with_environment(**{CHECKPOINTS: checkpoint_folder}, **values)

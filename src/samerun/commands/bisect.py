@@ -16,8 +16,8 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
-from samerun.base.files import require_output_writable
-from samerun.base.program_command import raise_keyboard_interrupt_on_sigterm
+from samerun.base.files import require_output_safe_to_replace
+from samerun.base.program_command import raise_keyboard_interrupt_on_term_or_hup
 from samerun.base.target import TargetForm, resolve_target
 from samerun.base.text import echo_escaped
 from samerun.base.user_code import format_source_location
@@ -70,18 +70,20 @@ def command(
       samerun bisect --over packages old.json new.json -- train.py
       samerun bisect --over data monday friday -- train.py --data {}
     """
-    from samerun.report.output import show_and_write_record
+    from samerun.report.output import write_json_and_show_unless_to_stdout
 
-    raise_keyboard_interrupt_on_sigterm()
+    raise_keyboard_interrupt_on_term_or_hup()
     try:
-        require_output_writable("--json", json_to)
+        require_output_safe_to_replace("--json", json_to)
         form, words = _split_program_words(program_words)
         bisect = {"commits": bisect_commits, "settings": bisect_settings, "packages": bisect_packages,
                   "data": bisect_data}[options["over"]]  # fmt: skip
         with _open_receipt_folder(options["save"]) as folder:
             program = ProgramRuns(folder, form, words, options["linked"], quiet)
             record = bisect(program, good, bad, options["ignore_output"])
-        show_and_write_record({"schema": 1, "samerun": __version__, **record}, show_bisection, json_to, quiet)
+        write_json_and_show_unless_to_stdout(
+            {"schema": 1, "samerun": __version__, **record}, show_bisection, json_to, quiet
+        )
     except SamerunError as error:
         echo_escaped(f"samerun: {error}", err=True)
         sys.exit(2)
@@ -118,7 +120,7 @@ class ProgramRuns:
         self.folder, self.form, self.words, self.linked, self.quiet = folder, form, words, linked, quiet
         self.count = 0
 
-    def run(self, name: str, words: list[str] | None = None, **environment: str | None) -> ComparedRun | None:
+    def run(self, state_name: str, words: list[str] | None = None, **environment: str | None) -> ComparedRun | None:
         """None if the program cannot be started here, or fails."""
         from samerun.control.determinism.survey import collect_facts_outside_program
         from samerun.record.receipt.diff import load_run
@@ -126,28 +128,32 @@ class ProgramRuns:
 
         self.count += 1
         if not self.quiet:
-            echo_escaped(f"samerun: run {self.count}: {name}", err=True)
+            echo_escaped(f"samerun: run {self.count}: {state_name}", err=True)
         try:
             target = resolve_target(self.form, self.words if words is None else words)
         except SamerunError as error:
-            echo_escaped(f"samerun: {name}: {error.message}", err=True)
+            echo_escaped(f"samerun: {state_name}: {error.message}", err=True)
             return None
         variables = {**os.environ, **{key: value for key, value in environment.items() if value is not None}}
         for key in [key for key, value in environment.items() if value is None]:
             variables.pop(key, None)
         request = RunRequest(target, self.form, __version__, None, variables, collect_facts_outside_program(),
                              depth="ops", stdout=sys.stderr)  # fmt: skip
-        path = self.folder / f"{self.count:02d}-{''.join(c if c.isalnum() else '-' for c in name)[:40]}.json"
+        path = self.folder / f"{self.count:02d}-{''.join(c if c.isalnum() else '-' for c in state_name)[:40]}.json"
         ended, _ = run_and_write_receipt(request, path)
         if ended.signal in INTERRUPTING:  # Ctrl-C reaches the program, not us
             raise KeyboardInterrupt
         if ended.signal is not None or ended.exit_code:
             return None
-        return replace(load_run(path), name=name)
+        return replace(load_run(path), name=state_name)
 
 
-def make_record(
-    over: str, program: ProgramRuns, changes: Sequence[RecordedChange], result: BisectionResult, moved: Event | None
+def make_bisection_record(
+    over: str,
+    program: ProgramRuns,
+    changes: Sequence[RecordedChange],
+    result: BisectionResult,
+    moved_operator: Event | None,
 ) -> dict[str, Any]:
     """The answer as plain values."""
     change = changes[result.change]
@@ -159,20 +165,22 @@ def make_record(
         "change": {"name": change.name, "detail": change.detail},
         "untested": [{"name": changes[at].name, "detail": changes[at].detail} for at in result.untested],
         "difference": result.difference,
-        "operator": moved.name if moved is not None else None,
-        "file": format_source_location(moved.file, 0).removesuffix(":0") if moved is not None else "",
-        "line": moved.line if moved is not None else 0,
+        "operator": moved_operator.name if moved_operator is not None else None,
+        "file": format_source_location(moved_operator.file, 0).removesuffix(":0") if moved_operator is not None else "",
+        "line": moved_operator.line if moved_operator is not None else 0,
         "good": result.good_run.name,
         "bad": result.bad_run.name,
     }
 
 
 # --- commits
-def bisect_commits(program: ProgramRuns, good: str, bad: str, ignored: Sequence[str]) -> dict[str, Any]:
+def bisect_commits(
+    program: ProgramRuns, good_commit: str, bad_commit: str, ignored_output_globs: Sequence[str]
+) -> dict[str, Any]:
     from samerun.record.receipt.bisection import bisect_changes, find_moved_operator, open_commit_row
 
     here = Path.cwd()
-    with open_commit_row(good, bad) as row, temporary_work_folder() as scratch:
+    with open_commit_row(good_commit, bad_commit) as row, temporary_work_folder() as scratch:
         checkout = scratch / "checkout"
         inside = checkout / os.path.relpath(os.path.realpath(here), row.repository.top)
         changes = row.changes()
@@ -192,24 +200,28 @@ def bisect_commits(program: ProgramRuns, good: str, bad: str, ignored: Sequence[
             finally:
                 os.chdir(here)
 
-        result = bisect_changes(len(changes), run_state, ignored)
+        result = bisect_changes(len(changes), run_state, ignored_output_globs)
         moved = find_moved_operator(
             result.good_run, result.bad_run, row.make_line_map(result.change + 1, Path(os.path.realpath(checkout)))
         )
         if moved is not None and moved.file.startswith(os.path.realpath(checkout) + os.sep):
             moved = replace(moved, file=os.path.relpath(moved.file, os.path.realpath(checkout)))
-        return make_record("commits", program, changes, result, moved)
+        return make_bisection_record("commits", program, changes, result, moved)
 
 
 def bisect_and_make_record(
-    over: str, program: ProgramRuns, changes: Sequence[RecordedChange], run_state: RunState, ignored: Sequence[str]
+    over: str,
+    program: ProgramRuns,
+    changes: Sequence[RecordedChange],
+    run_state: RunState,
+    ignored_output_globs: Sequence[str],
 ) -> dict[str, Any]:
     """The same program in all states: lines need no translation."""
     from samerun.record.receipt.bisection import bisect_changes, find_moved_operator
 
-    result = bisect_changes(len(changes), run_state, ignored)
+    result = bisect_changes(len(changes), run_state, ignored_output_globs)
     moved = find_moved_operator(result.good_run, result.bad_run, lambda file, line: line)
-    return make_record(over, program, changes, result, moved)
+    return make_bisection_record(over, program, changes, result, moved)
 
 
 # --- between two receipts
@@ -225,13 +237,15 @@ def _load_receipts(good: str, bad: str) -> tuple[dict[str, Any], dict[str, Any]]
     return receipts[0] or {}, receipts[1] or {}
 
 
-def bisect_settings(program: ProgramRuns, good: str, bad: str, ignored: Sequence[str]) -> dict[str, Any]:
+def bisect_settings(
+    program: ProgramRuns, good_receipt: str, bad_receipt: str, ignored_output_globs: Sequence[str]
+) -> dict[str, Any]:
     """The program is the one that the user names; of the receipts come only its arguments and harmless variables."""
     from samerun.record.receipt import bisection
     from samerun.record.receipt.recorded_command import select_restorable_variables
 
     states = []
-    for name, receipt in zip((good, bad), _load_receipts(good, bad), strict=True):
+    for name, receipt in zip((good_receipt, bad_receipt), _load_receipts(good_receipt, bad_receipt), strict=True):
         words = receipt["command"]["words"]
         if words[:1] != program.words[:1]:
             raise SamerunError(
@@ -251,10 +265,12 @@ def bisect_settings(program: ProgramRuns, good: str, bad: str, ignored: Sequence
         environment = {name: state.variables.get(name) for name in names}
         return program.run(f"{count} of {len(changes)} changes", [program.words[0], *state.words], **environment)
 
-    return bisect_and_make_record("settings", program, changes, run_state, ignored)
+    return bisect_and_make_record("settings", program, changes, run_state, ignored_output_globs)
 
 
-def bisect_packages(program: ProgramRuns, good: str, bad: str, ignored: Sequence[str]) -> dict[str, Any]:
+def bisect_packages(
+    program: ProgramRuns, good_receipt: str, bad_receipt: str, ignored_output_globs: Sequence[str]
+) -> dict[str, Any]:
     """Versions that differ from the present environment are installed by pip, each into a folder that is kept."""
     from importlib.metadata import distributions
 
@@ -263,7 +279,7 @@ def bisect_packages(program: ProgramRuns, good: str, bad: str, ignored: Sequence
     installed = {bisection.canonicalize_package_name(each.name): each.version for each in distributions()}
     good_versions, bad_versions = (
         {name: version for name, version in receipt["packages"].items() if name != "samerun"}
-        for receipt in _load_receipts(good, bad)
+        for receipt in _load_receipts(good_receipt, bad_receipt)
     )
     changes, kept = bisection.list_package_changes(good_versions, bad_versions, installed)
     if kept and not program.quiet:
@@ -279,14 +295,14 @@ def bisect_packages(program: ProgramRuns, good: str, bad: str, ignored: Sequence
         for at, change in enumerate(changes):
             version = change.bad if at < count else change.good
             if version is not None and installed.get(bisection.canonicalize_package_name(change.name)) != version:
-                folders.append(str(install_package(change.name, version, program.quiet)))
+                folders.append(str(pip_install_into_cache_unless_there(change.name, version, program.quiet)))
         path = os.pathsep.join([*folders, *filter(None, [os.environ.get("PYTHONPATH")])])
         return program.run(f"{count} of {len(changes)} changes", PYTHONPATH=path or None)
 
-    return bisect_and_make_record("packages", program, changes, run_state, ignored)
+    return bisect_and_make_record("packages", program, changes, run_state, ignored_output_globs)
 
 
-def install_package(name: str, version: str, quiet: bool) -> Path:
+def pip_install_into_cache_unless_there(name: str, version: str, quiet: bool) -> Path:
     """The folder with one version of a package, installed by pip unless it is there. Raises SamerunError."""
     if not all(c.isalnum() or c in "._-+!" for c in name + version) or name.startswith("-"):
         raise SamerunError(f"{name} {version} is no package and version.", hint="Is the receipt whole?")
@@ -316,17 +332,21 @@ def install_package(name: str, version: str, quiet: bool) -> Path:
 
 
 # --- between two folders
-def bisect_data(program: ProgramRuns, good: str, bad: str, ignored: Sequence[str]) -> dict[str, Any]:
+def bisect_data(
+    program: ProgramRuns, good_folder: str, bad_folder: str, ignored_output_globs: Sequence[str]
+) -> dict[str, Any]:
     """The program reads a folder of links, always the same one, to files of the good folder and of the bad one."""
     from samerun.record.receipt import bisection
 
     if not any("{}" in word for word in program.words):
         raise SamerunError("No argument of the program says where its data are.",
                            hint="Write {} for the folder: -- train.py --data {}")  # fmt: skip
-    files = [bisection.list_data_files(Path(folder)) for folder in (good, bad)]
+    files = [bisection.list_data_files(Path(folder)) for folder in (good_folder, bad_folder)]
     changes = bisection.list_file_changes(*files)
     if not changes:
-        raise SamerunError(f"{good} and {bad} hold the same files.", hint="Try --over commits, or --over packages.")
+        raise SamerunError(
+            f"{good_folder} and {bad_folder} hold the same files.", hint="Try --over commits, or --over packages."
+        )
     with temporary_work_folder() as scratch:
         folder = scratch / "data"
         words = [word.replace("{}", str(folder)) for word in program.words]
@@ -335,7 +355,7 @@ def bisect_data(program: ProgramRuns, good: str, bad: str, ignored: Sequence[str
             bisection.link_good_data_with_changes(folder, files[0], changes[:count])
             return program.run(f"{count} of {len(changes)} changes", words)
 
-        return bisect_and_make_record("data", program, changes, run_state, ignored)
+        return bisect_and_make_record("data", program, changes, run_state, ignored_output_globs)
 
 
 # --- in words

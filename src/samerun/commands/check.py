@@ -13,10 +13,10 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
-from samerun.base.files import require_output_writable, write_to_file_or_stdout
+from samerun.base.files import require_output_safe_to_replace, write_to_file_or_stdout
 from samerun.base.guard import kill_marked_processes_on_death
 from samerun.base.native import MISSING_IN_ONE_LINE, find_missing_libraries
-from samerun.base.program_command import FORM, WORDS, ProgramCommand, raise_keyboard_interrupt_on_sigterm
+from samerun.base.program_command import FORM, WORDS, ProgramCommand, raise_keyboard_interrupt_on_term_or_hup
 from samerun.base.target import Target, TargetForm, resolve_target
 from samerun.base.text import echo_escaped
 from samerun.base.work_folder import temporary_work_folder
@@ -24,7 +24,7 @@ from samerun.control.random_source import LARGEST_SEED
 
 if TYPE_CHECKING:
     from samerun.check.execution.interruption import Interruption
-    from samerun.check.plan import Plan, Variation
+    from samerun.check.plan import RunPlan, Variation
     from samerun.check.search.findings import SamerunRunPlan
     from samerun.check.variations.neutral_switches import NeutralSwitch
 
@@ -108,7 +108,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     Switches of --neutral: compile, recompute, attention, optimizer-implementation, memory-format,
       inference-mode, autocast, precision, world-size, python=PATH, all
     """
-    raise_keyboard_interrupt_on_sigterm()
+    raise_keyboard_interrupt_on_term_or_hup()
     try:
         if options["double"]:
             _raise_if_options_conflict(ctx, options, "--double", "it is one run, with nothing varied")
@@ -138,14 +138,14 @@ def run_check_and_report(
     from samerun.check.search import modes
     from samerun.check.search.findings import parse_ignore_rule, search_and_report_all_findings
     from samerun.check.search.search import Search
-    from samerun.commands.lint import add_lint_hints
+    from samerun.commands.lint import add_lint_hints_if_uncertain
     from samerun.report.output import check_report_to_json
     from samerun.report.progress import RunProgress
 
-    require_output_writable("--json", json_to)
-    require_output_writable("--html", html_to)
-    require_output_writable("--sarif", sarif_to)
-    require_output_writable("--patch", patch_to)
+    require_output_safe_to_replace("--json", json_to)
+    require_output_safe_to_replace("--html", html_to)
+    require_output_safe_to_replace("--sarif", sarif_to)
+    require_output_safe_to_replace("--patch", patch_to)
     if not quiet and find_missing_libraries():
         echo_escaped(f"samerun: {MISSING_IN_ONE_LINE}", err=True)
     begin = time.time()
@@ -161,7 +161,7 @@ def run_check_and_report(
     samerun_run = _make_samerun_run_plan(plan, options["seed"] or 0) if options["fix"] == "on" else None
     asked = _parse_interruption_options(options) if any(v.name == "resume" for v in variations) else ()
     with ExitStack() as stack:
-        folder = _open_trace_folder(save, stack)
+        folder = _open_trace_folder_and_guard(save, stack)
         progress = stack.enter_context(RunProgress(quiet))
         runner = stack.enter_context(closing(Runner(folder, options["time_limit"], progress)))
         search = Search(
@@ -192,7 +192,7 @@ def run_check_and_report(
                 search_and_report_all_findings(search, ignored, samerun_run)
             )
         progress.clear()
-        report = add_lint_hints(report, words)
+        report = add_lint_hints_if_uncertain(report, words)
         if not quiet and "-" not in (json_to, patch_to, sarif_to):
             from samerun.report.terminal import ReportConsole, show_check_report
 
@@ -211,9 +211,9 @@ def run_check_and_report(
 
             write_to_file_or_stdout("--sarif", sarif_to, check_report_to_sarif(report, __version__))
         if patch_to is not None or apply:
-            from samerun.check.search.report_records import write_or_apply_patches
+            from samerun.check.search.report_records import write_or_apply_and_list_messages
 
-            for line in write_or_apply_patches(report, patch_to, apply, begin):
+            for line in write_or_apply_and_list_messages(report, patch_to, apply, begin):
                 if not quiet:
                     echo_escaped(f"samerun: {line}", err=True)
     return report.exit_code
@@ -221,9 +221,9 @@ def run_check_and_report(
 
 def _build_plan_and_variations(
     target: Target, options: dict[str, Any]
-) -> tuple[Plan, tuple[Variation, ...], tuple[Variation, ...]]:
+) -> tuple[RunPlan, tuple[Variation, ...], tuple[Variation, ...]]:
     """The plan, the variations to try, and all variations of the environment."""
-    from samerun.check.plan import Plan
+    from samerun.check.plan import RunPlan
     from samerun.check.variations.environment import parse_vary_env_option
     from samerun.check.variations.table import VARIATIONS, parse_vary_option
     from samerun.record.config import WatchConfig
@@ -234,7 +234,7 @@ def _build_plan_and_variations(
     if options["double"]:
         from samerun.check.search.modes import make_double_execution_variation
 
-        return Plan(target.command, target.shown, watch), (make_double_execution_variation(options["repeat"]),), ()
+        return RunPlan(target.command, target.shown, watch), (make_double_execution_variation(options["repeat"]),), ()
     variations = (
         *parse_vary_option(options["vary"]),
         *(v for text in options["vary_env"] for v in parse_vary_env_option(text)),
@@ -242,10 +242,10 @@ def _build_plan_and_variations(
     if any(options[name] is not None for name in ("interrupt", "resume", "kill")):
         variations = tuple(dict.fromkeys((*variations, *parse_vary_option("resume"))))
     environment = tuple(v for v in VARIATIONS if v.group == "environment")
-    return Plan(target.command, target.shown, watch), variations, environment
+    return RunPlan(target.command, target.shown, watch), variations, environment
 
 
-def _make_samerun_run_plan(plan: Plan, seed: int) -> SamerunRunPlan:
+def _make_samerun_run_plan(plan: RunPlan, seed: int) -> SamerunRunPlan:
     from samerun.check.search.findings import SamerunRunPlan
     from samerun.control.startup.deterministic_start import make_deterministic_run_variables
 
@@ -302,7 +302,7 @@ def _parse_interruption_options(options: dict[str, Any]) -> tuple[Interruption, 
     return parse_interruptions(options["interrupt"], options["resume"], options["kill"])
 
 
-def _open_trace_folder(save: Path | None, stack: ExitStack) -> Path:
+def _open_trace_folder_and_guard(save: Path | None, stack: ExitStack) -> Path:
     """The folder for the traces of all runs: temporary, or the one of --save, which must be empty."""
     if save is None:
         folder = stack.enter_context(temporary_work_folder())

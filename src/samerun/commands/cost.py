@@ -10,9 +10,13 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
-from samerun.base.files import require_output_writable, write_to_file_or_stdout
+from samerun.base.files import require_output_safe_to_replace, write_to_file_or_stdout
 from samerun.base.guard import kill_marked_processes_on_death
-from samerun.base.program_command import ProgramCommand, raise_keyboard_interrupt_on_sigterm, resolve_target_of_context
+from samerun.base.program_command import (
+    ProgramCommand,
+    raise_keyboard_interrupt_on_term_or_hup,
+    resolve_target_of_context,
+)
 from samerun.base.text import echo_escaped
 from samerun.base.work_folder import temporary_work_folder
 
@@ -46,7 +50,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
       samerun cost --max-steps 20 train.py --epochs 1
       samerun cost --repeat 5 --json cost.json --html cost.html -m package.train
     """
-    raise_keyboard_interrupt_on_sigterm()
+    raise_keyboard_interrupt_on_term_or_hup()
     try:
         code = measure_and_report_cost(ctx, **options)
     except SamerunError as error:
@@ -65,8 +69,8 @@ def measure_and_report_cost(
     from samerun.numerics.dispatch.portable import PORTABLE_VARIABLE
     from samerun.report.progress import RunProgress
 
-    require_output_writable("--json", json_to)
-    require_output_writable("--html", html_to)
+    require_output_safe_to_replace("--json", json_to)
+    require_output_safe_to_replace("--html", html_to)
     target = resolve_target_of_context(ctx)
     settings = {PLAIN: {}, "deterministic": make_deterministic_run_variables(0), "portable": {PORTABLE_VARIABLE: "1"}}
     with (

@@ -9,7 +9,7 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
-from samerun.base.files import require_output_writable
+from samerun.base.files import require_output_safe_to_replace
 from samerun.base.records import EXIT_CODES
 from samerun.base.text import echo_escaped
 
@@ -35,12 +35,12 @@ def command(a: str, b: str, json_to: str | None, quiet: bool, ignore_output: tup
       samerun diff saved/control-1 saved/varied
       samerun diff s3://bucket/runs/a.json b.json
     """
-    from samerun.report.output import show_and_write_record
+    from samerun.report.output import write_json_and_show_unless_to_stdout
     from samerun.report.receipts import show_diff
 
     try:
         record = compare_receipts_or_traces(a, b, ignore_output, json_to)
-        show_and_write_record(record, show_diff, json_to, quiet)
+        write_json_and_show_unless_to_stdout(record, show_diff, json_to, quiet)
     except SamerunError as error:
         echo_escaped(f"samerun: {error}", err=True)
         sys.exit(2)
@@ -48,13 +48,13 @@ def command(a: str, b: str, json_to: str | None, quiet: bool, ignore_output: tup
 
 
 def compare_receipts_or_traces(
-    a: str, b: str, ignored_output_globs: tuple[str, ...], json_to: str | None
+    a: str, b: str, ignored_output_globs: tuple[str, ...], json_path_to_check: str | None
 ) -> dict[str, Any]:
     """The result of the comparison, as it is written with --json."""
     from samerun.record.receipt.diff import diff_runs, load_run
     from samerun.record.receipt.remote import download_if_remote
 
-    require_output_writable("--json", json_to)
+    require_output_safe_to_replace("--json", json_path_to_check)
     with download_if_remote(a) as one, download_if_remote(b) as other:
         found = diff_runs(load_run(one, a), load_run(other, b), ignored_output_globs)
     return {"schema": 1, "samerun": __version__, **found}

@@ -17,14 +17,14 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
-from samerun.base.files import require_output_writable
+from samerun.base.files import require_output_safe_to_replace
 from samerun.base.guard import kill_marked_processes_on_death
 from samerun.base.launch import prepend_bootstrap_to_pythonpath
 from samerun.base.native import find_missing_libraries
 from samerun.base.program_command import (
     FORM,
     ProgramCommand,
-    raise_keyboard_interrupt_on_sigterm,
+    raise_keyboard_interrupt_on_term_or_hup,
     resolve_target_of_context,
 )
 from samerun.base.text import echo_escaped
@@ -70,7 +70,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     if options.pop("snippet"):
         echo_escaped(SNIPPET, nl=False)
         return
-    raise_keyboard_interrupt_on_sigterm()
+    raise_keyboard_interrupt_on_term_or_hup()
     try:
         numerics = options.pop("numerics")
         code = (
@@ -97,21 +97,23 @@ def survey_and_report(
 
     everything: show those that are as they should be, too.
     """
-    require_output_writable("--json", json_to)
+    require_output_safe_to_replace("--json", json_to)
     if ctx.meta[FORM]:
         target = resolve_target_of_context(ctx)
         seen = run_program_until_surveyed(list(target.command), policy, time_limit)
         seen["program"] = list(target.shown)
     else:
-        seen = survey_this_process(policy)
+        seen = import_torch_and_survey_this_process(policy)
         seen["program"] = None
     findings = [one for one in seen["switches"] if one["verdict"] in FINDINGS]
     missing = {"missing_libraries": find_missing_libraries()}
     record = {"schema": 1, "samerun": __version__, "verdict": "findings" if findings else "clean", **seen, **missing}
     from samerun.report.doctor import show_switches
-    from samerun.report.output import show_and_write_record
+    from samerun.report.output import write_json_and_show_unless_to_stdout
 
-    show_and_write_record(record, lambda told, console: show_switches(told, console, everything), json_to, quiet)
+    write_json_and_show_unless_to_stdout(
+        record, lambda told, console: show_switches(told, console, everything), json_to, quiet
+    )
     return 1 if findings else 0
 
 
@@ -122,7 +124,7 @@ def verify_numerics_and_report(ctx: click.Context, json_to: str | None, quiet: b
             "--numerics looks at this machine, and runs no program.",
             hint="Leave the program away; `samerun check PROGRAM --vary all` is for programs.",
         )
-    require_output_writable("--json", json_to)
+    require_output_safe_to_replace("--json", json_to)
     if importlib.util.find_spec("torch") is None:
         raise SamerunError("--numerics: torch is not installed.", hint="pip install torch")
     from samerun.numerics.verification.conformance import survey_conformance
@@ -134,13 +136,13 @@ def verify_numerics_and_report(ctx: click.Context, json_to: str | None, quiet: b
     verdict = "findings" if wrong else "clean"
     record = {"schema": 1, "samerun": __version__, "verdict": verdict, "numerics": seen}
     from samerun.report.doctor import show_numerics
-    from samerun.report.output import show_and_write_record
+    from samerun.report.output import write_json_and_show_unless_to_stdout
 
-    show_and_write_record(record, show_numerics, json_to, quiet)
+    write_json_and_show_unless_to_stdout(record, show_numerics, json_to, quiet)
     return 1 if wrong else 0
 
 
-def survey_this_process(policy: dict[str, Any]) -> dict[str, Any]:
+def import_torch_and_survey_this_process(policy: dict[str, Any]) -> dict[str, Any]:
     """The settings of this very process, with torch loaded where it is installed."""
     if importlib.util.find_spec("torch") is not None:
         importlib.import_module("torch")

@@ -16,8 +16,8 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
-from samerun.base.files import require_output_writable, write_to_file_or_stdout
-from samerun.base.program_command import raise_keyboard_interrupt_on_sigterm
+from samerun.base.files import require_output_safe_to_replace, write_to_file_or_stdout
+from samerun.base.program_command import raise_keyboard_interrupt_on_term_or_hup
 from samerun.base.records import CheckReport, FoundCause, Hazard, LintFinding, LintProblem, LintReport
 from samerun.base.text import echo_escaped, escape_as_one_line
 
@@ -71,15 +71,17 @@ def command(
     """
     from samerun.lint.file_linting import read_lint_settings, select_rules
 
-    raise_keyboard_interrupt_on_sigterm()
+    raise_keyboard_interrupt_on_term_or_hup()
     try:
-        require_output_writable("--json", json_to)
+        require_output_safe_to_replace("--json", json_to)
         settings = read_lint_settings(Path.cwd())
-        rules = select_rules(_split_words(select) or settings.select, [*settings.ignore, *_split_words(ignore)])
+        rules = select_rules(
+            _split_comma_separated(select) or settings.select, [*settings.ignore, *_split_comma_separated(ignore)]
+        )
         words = _split_script(confirm)
         report = _lint_paths(paths or tuple(words[:1]), [*settings.exclude, *exclude], rules, fix, stdin_filename)
         if words:
-            report = confirm_findings(report, words, quiet)
+            report = run_checks_and_confirm_findings(report, words, quiet)
         if not quiet and json_to != "-":
             _print(format_report(report, form, rules), plain=form in ("json", "sarif"))
         for problem in report.problems:
@@ -92,7 +94,7 @@ def command(
     sys.exit(report.exit_code)
 
 
-def _split_words(options: Sequence[str]) -> tuple[str, ...]:
+def _split_comma_separated(options: Sequence[str]) -> tuple[str, ...]:
     return tuple(word.strip() for option in options for word in option.split(",") if word.strip())
 
 
@@ -134,14 +136,16 @@ def _lint_paths(
     files, problems = find_source_files(paths, exclude)
     results = lint_files(files, rules, find_unseeded_files(paths, files))
     mended, unwritable = 0, dict[str, LintProblem]()
-    while fix and (count := _fix_all(results, rules, unwritable)):
+    while fix and (count := _fix_all_and_note_unwritable(results, rules, unwritable)):
         mended += count  # a seed that was put in can make more findings count
         results = lint_files(files, rules, find_unseeded_files(paths, files))
     problems += [*unwritable.values(), *(one.problem for one in results if one.problem is not None)]
     return LintReport(len(files), tuple(f for one in results for f in one.findings), tuple(problems), mended)
 
 
-def _fix_all(results: Sequence[LintedFile], rules: Sequence[Rule], unwritable: dict[str, LintProblem]) -> int:
+def _fix_all_and_note_unwritable(
+    results: Sequence[LintedFile], rules: Sequence[Rule], unwritable: dict[str, LintProblem]
+) -> int:
     """Mend the files; returns how many findings were mended, and notes the files that cannot be written."""
     from samerun.lint.file_linting import fix_file
 
@@ -154,7 +158,7 @@ def _fix_all(results: Sequence[LintedFile], rules: Sequence[Rule], unwritable: d
     return mended
 
 
-def _lint_stdin(rules: Sequence[Rule], name: str) -> LintReport:
+def _lint_stdin(rules: Sequence[Rule], shown_file_name: str) -> LintReport:
     from samerun.base.source_edits import decode_python_source
     from samerun.lint.file_linting import lint_notebook, lint_text
 
@@ -162,12 +166,12 @@ def _lint_stdin(rules: Sequence[Rule], name: str) -> LintReport:
     if len(raw) > MAX_STDIN_BYTES:
         raise SamerunError(f"Standard input has more than {MAX_STDIN_BYTES} bytes.", hint="Give one source file.")
     try:
-        if name.endswith(".ipynb"):
-            result = lint_notebook(raw, name, rules)
+        if shown_file_name.endswith(".ipynb"):
+            result = lint_notebook(raw, shown_file_name, rules)
         else:
-            result = lint_text(decode_python_source(raw).text, name, rules)
+            result = lint_text(decode_python_source(raw).text, shown_file_name, rules)
     except (SyntaxError, ValueError) as error:
-        return LintReport(1, (), (LintProblem(name, str(error)),))
+        return LintReport(1, (), (LintProblem(shown_file_name, str(error)),))
     return LintReport(1, result.findings, (result.problem,) if result.problem is not None else ())
 
 
@@ -213,8 +217,8 @@ def format_github(report: LintReport) -> str:
     return "\n".join(lines)
 
 
-def _escape_for_github(text: str, more: str = "") -> str:
-    return "".join(f"%{ord(c):02X}" if c in "%\r\n" + more else c for c in text)
+def _escape_for_github(text: str, more_characters: str = "") -> str:
+    return "".join(f"%{ord(c):02X}" if c in "%\r\n" + more_characters else c for c in text)
 
 
 def format_sarif(report: LintReport, rules: Sequence[Rule]) -> str:
@@ -260,7 +264,7 @@ SHOWN_BY: dict[str, tuple[str, ...]] = {
 RESUME_HINT = "To be interrupted, the program must keep its checkpoints in the folder in SAMERUN_CHECKPOINTS."
 
 
-def confirm_findings(report: LintReport, words: list[str], quiet: bool) -> LintReport:
+def run_checks_and_confirm_findings(report: LintReport, words: list[str], quiet: bool) -> LintReport:
     """Run the script under the variations that would show the findings, and say of each what came of it.
 
     Proven: `check` is certain of a cause of this kind at this place. Dropped: none of the variations that would show it
@@ -269,11 +273,11 @@ def confirm_findings(report: LintReport, words: list[str], quiet: bool) -> LintR
     if not report.findings:
         return report
     tried = {name for one in report.findings for name in SHOWN_BY.get(one.cause, ("rerun",))}
-    checked = _check_all_hazards(words, sorted({"rerun", *tried} - {"resume"}), quiet)
+    checked = _run_check_with_fix_on(words, sorted({"rerun", *tried} - {"resume"}), quiet)
     resumed, reason = checked, ""
     if "resume" in tried:
         try:
-            resumed = _check_all_hazards(words, ["resume"], quiet)
+            resumed = _run_check_with_fix_on(words, ["resume"], quiet)
             outcomes = (one for one in resumed.variations if one.name == "resume" and one.outcome == "skipped")
             reason = next((one.detail for one in outcomes), "")
         except SamerunError as error:  # it may resume in a way of its own; the other findings were tried
@@ -288,7 +292,7 @@ def confirm_findings(report: LintReport, words: list[str], quiet: bool) -> LintR
 
 
 def judge_finding(finding: LintFinding, checked: CheckReport) -> Literal["proven", "dropped", "untested"]:
-    """What a check says of a finding; see `confirm_findings`."""
+    """What a check says of a finding; see `run_checks_and_confirm_findings`."""
     causes: list[Hazard | FoundCause] = [*checked.causes]
     if checked.cause is not None:
         causes.append(checked.cause)
@@ -298,7 +302,7 @@ def judge_finding(finding: LintFinding, checked: CheckReport) -> Literal["proven
             one.certain
             and one.kind == finding.cause
             and here
-            and any(one.line in lines for lines in _list_lines(finding))
+            and any(one.line in lines for lines in _list_lines_with_called_definitions(finding))
         ):
             return "proven"
     outcomes = {one.name: one.outcome for one in checked.variations}
@@ -306,7 +310,7 @@ def judge_finding(finding: LintFinding, checked: CheckReport) -> Literal["proven
     return "dropped" if all(one == "same" for one in shown) else "untested"
 
 
-def _list_lines(finding: LintFinding) -> list[range]:
+def _list_lines_with_called_definitions(finding: LintFinding) -> list[range]:
     """The lines of a finding, and of the class or function of its file that it calls: a model draws in its class."""
     import ast
 
@@ -326,14 +330,14 @@ def _list_lines(finding: LintFinding) -> list[range]:
     return lines
 
 
-def _check_all_hazards(words: list[str], variations: list[str], quiet: bool) -> CheckReport:
+def _run_check_with_fix_on(words: list[str], variations: list[str], quiet: bool) -> CheckReport:
     """What `samerun check --fix on` reports of a script. Raises SamerunError where it does not run."""
     from samerun.base.guard import kill_marked_processes_on_death
     from samerun.base.target import resolve_target
     from samerun.base.work_folder import temporary_work_folder
     from samerun.check.execution.interruption import parse_interruptions
     from samerun.check.execution.runner import Runner
-    from samerun.check.plan import Plan
+    from samerun.check.plan import RunPlan
     from samerun.check.search.findings import SamerunRunPlan, search_and_report_all_findings
     from samerun.check.search.search import Search
     from samerun.check.variations.table import VARIATIONS, parse_vary_option
@@ -342,7 +346,7 @@ def _check_all_hazards(words: list[str], variations: list[str], quiet: bool) -> 
     from samerun.report.progress import RunProgress
 
     target = resolve_target("script", words)
-    plan = Plan(target.command, target.shown, WatchConfig(folder="", user_folder=target.user_folder))
+    plan = RunPlan(target.command, target.shown, WatchConfig(folder="", user_folder=target.user_folder))
     held = SamerunRunPlan(replace(plan, held=make_deterministic_run_variables(0)), 0)
     environment = tuple(one for one in VARIATIONS if one.group == "environment")
     with ExitStack() as stack:
@@ -363,7 +367,7 @@ MAX_HINTS = 5
 MAX_HINTED_FILES = 60
 
 
-def add_lint_hints(report: CheckReport, words: Sequence[str]) -> CheckReport:
+def add_lint_hints_if_uncertain(report: CheckReport, words: Sequence[str]) -> CheckReport:
     """The report of a check with notes of what `lint` sees, where a difference has no certain cause.
 
     `words`: the program as the user named it. Only findings whose kind shows under the variation that differs count.
@@ -374,7 +378,7 @@ def add_lint_hints(report: CheckReport, words: Sequence[str]) -> CheckReport:
     from samerun.lint.file_linting import lint_file, select_rules
 
     begin = [word for word in words if word.endswith(".py") and os.path.isfile(word)][:1]
-    files = find_files_of_program([*begin, *([first.file] if os.path.isfile(first.file) else [])])
+    files = list_files_and_local_imports([*begin, *([first.file] if os.path.isfile(first.file) else [])])
     rules = select_rules((), ())
     findings = [one for file in files for one in lint_file(file, rules).findings]
     fitting = [one for one in findings if first.variation in SHOWN_BY.get(one.cause, ("rerun",))]
@@ -386,11 +390,11 @@ def add_lint_hints(report: CheckReport, words: Sequence[str]) -> CheckReport:
     return replace(report, notes=(*report.notes, *notes))
 
 
-def find_files_of_program(begin: Sequence[str]) -> list[str]:
+def list_files_and_local_imports(entry_files: Sequence[str]) -> list[str]:
     """These files and those beside them that they import, as far as imports are written out; at most a few dozen."""
     from samerun.lint.source_files import list_imported_files
 
-    found = list(dict.fromkeys(os.path.relpath(one) for one in begin))
+    found = list(dict.fromkeys(os.path.relpath(one) for one in entry_files))
     for file in found:  # grows while it is gone through
         if len(found) >= MAX_HINTED_FILES:
             break

@@ -11,7 +11,7 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
-from samerun.base.files import require_output_writable, write_to_file_or_stdout
+from samerun.base.files import require_output_safe_to_replace, write_to_file_or_stdout
 from samerun.base.records import EXIT_CODES
 from samerun.base.text import echo_escaped
 
@@ -59,7 +59,7 @@ def list_or_compare_receipts(
     from samerun.record.receipt.index import update_and_list_receipts
     from samerun.report.progress import CountProgress
 
-    require_output_writable("--json", json_to)
+    require_output_safe_to_replace("--json", json_to)
     wanted = (1 if last else 2) if last or compare else limit or None
     with (
         CountProgress("looking at files", quiet) as scan_progress,
@@ -97,12 +97,12 @@ def _diff_and_report_receipts(folder: str, file_a: str, file_b: str, json_to: st
     from samerun.record.receipt import remote
     from samerun.record.receipt.diff import diff_runs, load_run
     from samerun.record.receipt.remote import download_if_remote
-    from samerun.report.output import show_and_write_record
+    from samerun.report.output import write_json_and_show_unless_to_stdout
     from samerun.report.receipts import show_diff
 
     names = remote.join_path_or_address(folder, file_a), remote.join_path_or_address(folder, file_b)
     with download_if_remote(names[0]) as one, download_if_remote(names[1]) as other:
         compared = diff_runs(load_run(one, names[0]), load_run(other, names[1]))
     record: dict[str, Any] = {"schema": 1, "samerun": __version__, **compared}
-    show_and_write_record(record, show_diff, json_to, quiet)
+    write_json_and_show_unless_to_stdout(record, show_diff, json_to, quiet)
     return EXIT_CODES[record["verdict"]]

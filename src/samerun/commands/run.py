@@ -15,11 +15,15 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
-from samerun.base.files import raise_if_existing_non_regular_file, require_output_writable, write_to_file_or_stdout
+from samerun.base.files import (
+    raise_if_existing_non_regular_file,
+    require_output_safe_to_replace,
+    write_to_file_or_stdout,
+)
 from samerun.base.program_command import (
     FORM,
     ProgramCommand,
-    raise_keyboard_interrupt_on_sigterm,
+    raise_keyboard_interrupt_on_term_or_hup,
     resolve_target_of_context,
 )
 from samerun.base.target import Target, TargetForm
@@ -81,7 +85,7 @@ def command(
       samerun run -- torchrun --nproc-per-node 2 train.py
     """
     try:
-        require_output_writable("--json", json_to)
+        require_output_safe_to_replace("--json", json_to)
         if receipt is None and (trace != "steps" or key is not None or redact):
             option = "--key" if key is not None else "--redact" if redact else "--trace ops"
             raise SamerunError(f"{option} needs --receipt.", hint="Try: samerun run --receipt run.json train.py")
@@ -126,10 +130,10 @@ def _resolve_receipt_destination(text: str, target: Target) -> Path | str:
         return f"{text.rstrip('/')}/{make_receipt_name(target.shown)}" if remote.is_remote_folder(text) else text
     if text.endswith(os.sep) or os.path.isdir(text):
         file = prepare_receipt_path(Path(text), target.shown)
-        require_output_writable("--receipt", str(file))
+        require_output_safe_to_replace("--receipt", str(file))
         return file
     raise_if_existing_non_regular_file(Path(text))
-    require_output_writable("--receipt", text)
+    require_output_safe_to_replace("--receipt", text)
     # the program may change the working directory of nobody but itself
     return Path(os.path.realpath(text))
 
@@ -152,7 +156,7 @@ def run_program_with_receipt_and_exit(
 
     sys.stdout.flush()
     sys.stderr.flush()
-    raise_keyboard_interrupt_on_sigterm()  # while the program runs, it gets the signal instead
+    raise_keyboard_interrupt_on_term_or_hup()  # while the program runs, it gets the signal instead
     request = RunRequest(
         target, form, __version__, held_settings, environment, collect_facts_outside_program(), trace, redact
     )

@@ -15,10 +15,11 @@ FOLDER = Path("samerun-guard")
 """Where `samerun.guard` writes if it is not told otherwise."""
 
 
-def verify_step(step: str, other: str | None, form: str, words: list[str]) -> dict[str, Any]:
+def verify_step(step_number_or_file: str, python_command: str | None, form: str, words: list[str]) -> dict[str, Any]:
     """The record of one step computed again. Raises SamerunError if that was not possible.
 
-    step: number, or file, of a step that `guard(keep=True)` kept. other: the words in front of what Python is given.
+    step_number_or_file: number, or file, of a step that `guard(keep=True)` kept. python_command: the words in front of
+    what Python is given.
     """
     from samerun.step_replay import ANSWER, read_step
 
@@ -27,16 +28,20 @@ def verify_step(step: str, other: str | None, form: str, words: list[str]) -> di
             "--step computes a step of a program, and none is named.",
             hint="Try: samerun verify --step 101 --on /other/bin/python train.py",
         )
-    path = FOLDER / f"step-{int(step):08}.pt" if step.isascii() and step.isdigit() else Path(step)
+    path = (
+        FOLDER / f"step-{int(step_number_or_file):08}.pt"
+        if step_number_or_file.isascii() and step_number_or_file.isdigit()
+        else Path(step_number_or_file)
+    )
     read_step(path)
-    python = shlex.split(other) if other is not None else [sys.executable]
+    python = shlex.split(python_command) if python_command is not None else [sys.executable]
     program = ["-m", *words] if form == "module" else words
     command = [*python, "-m", "samerun.step_replay", str(path), "--", *program]
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, check=False)
     except OSError as error:
         raise SamerunError(
-            f"--on {other}: {error.strerror or error}.", hint="Name a Python that has samerun."
+            f"--on {python_command}: {error.strerror or error}.", hint="Name a Python that has samerun."
         ) from error
     lines = done.stdout.decode("utf-8", "replace").splitlines()
     answers = [line for line in lines if line.startswith(ANSWER)]

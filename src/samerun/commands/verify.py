@@ -12,8 +12,8 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
-from samerun.base.files import require_output_writable
-from samerun.base.program_command import FORM, WORDS, ProgramCommand, raise_keyboard_interrupt_on_sigterm
+from samerun.base.files import require_output_safe_to_replace
+from samerun.base.program_command import FORM, WORDS, ProgramCommand, raise_keyboard_interrupt_on_term_or_hup
 from samerun.base.records import EXIT_CODES
 from samerun.base.target import Target, resolve_target
 from samerun.base.text import echo_escaped, escape_as_one_line
@@ -54,23 +54,23 @@ def command(ctx: click.Context, /, json_to: str | None, quiet: bool, **options: 
       samerun verify --step 101 --on "ssh node7 /venv/bin/python" train.py
     """
     from samerun.record.receipt.remote import download_if_remote
-    from samerun.report.output import show_and_write_record
+    from samerun.report.output import write_json_and_show_unless_to_stdout
     from samerun.report.receipts import show_step_verification, show_verification
 
-    raise_keyboard_interrupt_on_sigterm()
+    raise_keyboard_interrupt_on_term_or_hup()
     step, other = options.pop("step"), options.pop("on")
     try:
         if step is not None:
-            require_output_writable("--json", json_to)
+            require_output_safe_to_replace("--json", json_to)
             record = verify_step(step, other, ctx.meta[FORM], ctx.meta[WORDS])
-            show_and_write_record(record, show_step_verification, json_to, quiet)
+            write_json_and_show_unless_to_stdout(record, show_step_verification, json_to, quiet)
             sys.exit(EXIT_CODES[record["verdict"]])
         if other is not None:
             raise SamerunError("--on OTHER says where a step is computed.", hint="Say which: --step K.")
         text, own = _parse_receipt_and_target(ctx)
         with download_if_remote(text) as path:
-            record = verify_receipt(path, text, own, json_to=json_to, quiet=quiet, **options)
-        show_and_write_record(record, show_verification, json_to, quiet)
+            record = verify_receipt(path, text, own, json_path_to_check=json_to, quiet=quiet, **options)
+        write_json_and_show_unless_to_stdout(record, show_verification, json_to, quiet)
     except SamerunError as error:
         echo_escaped(f"samerun: {error}", err=True)
         sys.exit(2)
@@ -101,7 +101,7 @@ def verify_receipt(
     yes: bool,
     signed_by: str | None,
     ignore_output: tuple[str, ...],
-    json_to: str | None,
+    json_path_to_check: str | None,
     quiet: bool,
 ) -> dict[str, Any]:
     """Verify a receipt and return the record of the result. `path`: a local copy; `name`: how the user calls it."""
@@ -111,7 +111,7 @@ def verify_receipt(
     from samerun.record.receipt.environment_diff import find_unmet_conditions
     from samerun.record.receipt.step_table import require_rows_match_trees
 
-    require_output_writable("--json", json_to)
+    require_output_safe_to_replace("--json", json_path_to_check)
     if os.path.isdir(path):
         raise SamerunError(f"{name} is a folder.", hint="Name a receipt: a file.")
     recorded = load_run(path, name)
@@ -156,7 +156,7 @@ def _ask_user_whether_to_run(command: str) -> bool:
 
 def rerun_and_compare(
     receipt_path: Path,
-    recorded: Any,
+    recorded_run: Any,
     target: Target,
     current_facts: dict[str, Any],
     ignored_output_globs: tuple[str, ...],
@@ -170,7 +170,7 @@ def rerun_and_compare(
     from samerun.record.receipt.recorded_command import select_restorable_variables
     from samerun.record.receipt.watched_run import RunRequest, run_and_write_receipt
 
-    receipt = recorded.receipt
+    receipt = recorded_run.receipt
     in_code = receipt["command"]["form"] == "code"
     environment = {**os.environ, **select_restorable_variables(receipt["variables"])}
     if receipt["held"] is not None:
@@ -202,7 +202,7 @@ def rerun_and_compare(
         else:
             # How the user spells the command is not a difference of the program.
             side = wrap_new_run("this run", replace(made, receipt={**made.receipt, "command": receipt["command"]}))
-        told = diff_runs(recorded, side, ignored_output_globs)
+        told = diff_runs(recorded_run, side, ignored_output_globs)
     told.pop("a"), told.pop("b")
     tier = find_tested_tier([EnvironmentDifference(**each) for each in told["surroundings"]])
     return {**told, "tier": {"name": tier, "what": TIERS[tier]}}

@@ -53,7 +53,7 @@ def ddp_comm_hook(model: Any, process_group: ProcessGroup | None = None) -> Grad
     warn_unless_power_of_two("ddp_comm_hook", world)
     state = GradientTreeState(model, group, world)
     # torch wants the annotation dist.GradBucket or none at all; a lambda has none
-    model.register_comm_hook(state, lambda state, bucket: average_bucket_over_ranks(state, bucket))
+    model.register_comm_hook(state, lambda state, bucket: sum_microbatches_and_average_bucket(state, bucket))
     return state
 
 
@@ -71,7 +71,7 @@ class GradientTreeState:
     def _collect_unsynced_gradient(self, parameter: Any) -> None:
         """Take the gradient off the parameter and add it to its partial sums, unless the microbatch is the last."""
         if self.model.require_backward_grad_sync:
-            return  # the last microbatch: the reducer takes it from here, to `average_bucket_over_ranks`
+            return  # the last microbatch: the reducer takes it from here, to `sum_microbatches_and_average_bucket`
         gradient, parameter.grad = parameter.grad, None
         if gradient is None:
             return
@@ -82,10 +82,10 @@ class GradientTreeState:
         self.sums.add(parameter, gradient)
 
 
-def average_bucket_over_ranks(state: GradientTreeState, bucket: GradBucket) -> Future[torch.Tensor]:
+def sum_microbatches_and_average_bucket(state: GradientTreeState, bucket: GradBucket) -> Future[torch.Tensor]:
     """The hook that DDP calls: return a future of the bucket's gradients, averaged over ranks."""
     for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
-        state.sums.add_to_last(parameter, gradient)
+        state.sums.add_earlier_sums_to_last_in_place(parameter, gradient)
     return start_mean_over_ranks_in_place(bucket.buffer(), state.group, state.world_size, state.scratch)
 
 

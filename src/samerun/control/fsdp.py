@@ -37,17 +37,17 @@ def fsdp_comm_hook(model: Any) -> None:
         fully_shard(model)
         samerun.fsdp_comm_hook(model)
     """
-    groups = _find_param_groups(model)
+    groups = _find_modules_and_param_groups_or_raise(model)
     for module, group in groups:
-        _require_plain_sharding(module, group)
+        _require_sharding_over_one_mesh_dim(module, group)
     warn_unless_power_of_two("fsdp_comm_hook", groups[0][1]._reduce_scatter_process_group.size())
     comm, sums = TreeReduceScatter(), StepSums()
     for module, group in groups:
         module.set_custom_reduce_scatter(comm)
-        _sum_microbatches_before_reduction(group, sums)
+        _wrap_post_backward_to_sum_microbatches(group, sums)
 
 
-def _find_param_groups(model: Any) -> list[tuple[Any, Any]]:
+def _find_modules_and_param_groups_or_raise(model: Any) -> list[tuple[Any, Any]]:
     """The modules that `fully_shard` was called with, and the parameters that each gathers and reduces at once."""
     from torch.distributed.fsdp import FSDPModule
 
@@ -65,16 +65,16 @@ def _find_param_groups(model: Any) -> list[tuple[Any, Any]]:
     return found
 
 
-def _require_plain_sharding(module: Any, group: Any) -> None:
+def _require_sharding_over_one_mesh_dim(module: Any, param_group: Any) -> None:
     from torch.distributed.fsdp._fully_shard._fsdp_common import DDPMeshInfo, FSDPMeshInfo
 
     name = type(module).__name__
-    if not isinstance(group.mesh_info, FSDPMeshInfo) or isinstance(group.mesh_info, DDPMeshInfo):
+    if not isinstance(param_group.mesh_info, FSDPMeshInfo) or isinstance(param_group.mesh_info, DDPMeshInfo):
         raise SamerunError(
             f"fsdp_comm_hook: the parameters of {name} are replicated over one dimension of the mesh (HSDP).",
             hint="The sum over replicas is the backend's. Shard over all ranks: a mesh of one dimension.",
         )
-    if any(getattr(parameter, "is_dtensor", False) for parameter in group.fsdp_params):
+    if any(getattr(parameter, "is_dtensor", False) for parameter in param_group.fsdp_params):
         raise SamerunError(
             f"fsdp_comm_hook: the parameters of {name} are sharded by tensor parallelism as well.",
             hint="Sums over ranks of tensor parallelism are the backend's, and depend on their number.",
@@ -89,17 +89,17 @@ class StepSums:
         self._counts: dict[int, int] = {}
         """Id of a group of parameters that was reduced in this step -> number of its microbatches."""
 
-    def note_step(self, group: Any, count: int) -> None:
+    def note_microbatch_count_or_raise(self, param_group: Any, microbatch_count: int) -> None:
         """A group is about to be reduced. Raises SamerunError if it got other microbatches than those before it."""
-        if id(group) in self._counts:
+        if id(param_group) in self._counts:
             self._counts.clear()
-        expected = next(iter(self._counts.values()), count)
-        self._counts[id(group)] = count
-        if count != expected:
-            raise _unequal_counts({count, expected})
+        expected = next(iter(self._counts.values()), microbatch_count)
+        self._counts[id(param_group)] = microbatch_count
+        if microbatch_count != expected:
+            raise _make_unequal_counts_error({microbatch_count, expected})
 
 
-def _unequal_counts(counts: set[int]) -> SamerunError:
+def _make_unequal_counts_error(counts: set[int]) -> SamerunError:
     several = " and ".join(map(str, sorted(counts)))
     return SamerunError(
         f"fsdp_comm_hook: parameters got gradients from {several} microbatches of one step.",
@@ -107,35 +107,35 @@ def _unequal_counts(counts: set[int]) -> SamerunError:
     )
 
 
-def _sum_microbatches_before_reduction(group: Any, step_sums: StepSums) -> None:
+def _wrap_post_backward_to_sum_microbatches(param_group: Any, step_sums: StepSums) -> None:
     """Before a group of parameters ends its backward pass, put the sum over all microbatches in the gradients' place.
 
     Where torch would add microbatches one after the other, each is taken away before, and added in the tree.
     """
-    original, sums = group.post_backward, step_sums.sums
+    original, sums = param_group.post_backward, step_sums.sums
 
     def post_backward(*unused: Any) -> None:
-        with_gradient = [each for each in group.fsdp_params if _unsharded_gradient(each) is not None]
-        if not group.reduce_grads:
+        with_gradient = [each for each in param_group.fsdp_params if _unsharded_gradient(each) is not None]
+        if not param_group.reduce_grads:
             for parameter in with_gradient:
-                sums.add(parameter, _take_gradient(parameter))
+                sums.add(parameter, _remove_gradient_in_reduce_dtype(parameter))
         else:
             counts = {sums.count(each) + 1 for each in with_gradient}
-            for parameter in group.fsdp_params:  # one without a gradient in the last microbatch
+            for parameter in param_group.fsdp_params:  # one without a gradient in the last microbatch
                 if parameter not in with_gradient and (count := sums.count(parameter)):
                     counts |= {count, count + 1}
             if len(counts) > 1:
-                raise _unequal_counts(counts)
+                raise _make_unequal_counts_error(counts)
             if with_gradient:
-                step_sums.note_step(group, next(iter(counts)))
+                step_sums.note_microbatch_count_or_raise(param_group, next(iter(counts)))
             for parameter in with_gradient:
                 if sums.count(parameter):
-                    gradient = _take_gradient(parameter)
-                    sums.add_to_last(parameter, gradient)
+                    gradient = _remove_gradient_in_reduce_dtype(parameter)
+                    sums.add_earlier_sums_to_last_in_place(parameter, gradient)
                     parameter.unsharded_accumulated_grad = gradient
         original(*unused)
 
-    group.post_backward = post_backward
+    param_group.post_backward = post_backward
 
 
 def _unsharded_gradient(parameter: Any) -> Any:
@@ -143,7 +143,7 @@ def _unsharded_gradient(parameter: Any) -> Any:
     return None if unsharded is None else unsharded.grad
 
 
-def _take_gradient(parameter: Any) -> torch.Tensor:
+def _remove_gradient_in_reduce_dtype(parameter: Any) -> torch.Tensor:
     """Take the gradient off a parameter, in the dtype in which it will be reduced."""
     gradient: torch.Tensor = parameter.unsharded_param.grad
     parameter.unsharded_param.grad = None
@@ -196,13 +196,13 @@ def clip_grad_norm_(
     if not gradients:
         return torch.tensor(0.0)
     with torch.no_grad():
-        return _clip_gradients(gradients, max_norm, norm_type)
+        return _clip_gradients_and_return_norm(gradients, max_norm, norm_type)
 
 
-def _clip_gradients(gradients: list[Any], max_norm: float, norm_type: float) -> torch.Tensor:
+def _clip_gradients_and_return_norm(gradients: list[Any], max_norm: float, norm_type: float) -> torch.Tensor:
     import torch
 
-    norms = [torch.linalg.vector_norm(_gather_gradient(gradient), norm_type) for gradient in gradients]
+    norms = [torch.linalg.vector_norm(_gather_gradient_if_sharded(gradient), norm_type) for gradient in gradients]
     total: torch.Tensor = torch.linalg.vector_norm(torch.stack([norm.to(norms[0].device) for norm in norms]), norm_type)
     scale = torch.clamp(max_norm / (total + 1e-6), max=1.0)
     for gradient in gradients:
@@ -211,6 +211,6 @@ def _clip_gradients(gradients: list[Any], max_norm: float, norm_type: float) -> 
     return total
 
 
-def _gather_gradient(gradient: Any) -> Any:
+def _gather_gradient_if_sharded(gradient: Any) -> Any:
     whole = gradient.full_tensor() if hasattr(gradient, "full_tensor") else gradient
     return whole

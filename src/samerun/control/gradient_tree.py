@@ -27,10 +27,10 @@ class SameOnAnyRanks(UserWarning):
     """The gradients will depend on the number of ranks."""
 
 
-def warn_unless_power_of_two(function: str, world_size: int) -> None:
-    """Warn with SameOnAnyRanks, at the caller of `function`, of a number of ranks that has no balanced tree."""
+def warn_unless_power_of_two(function_name: str, world_size: int) -> None:
+    """Warn with SameOnAnyRanks, at the caller of `function_name`, of a number of ranks that has no balanced tree."""
     if world_size & (world_size - 1):
-        message = f"{function}: {world_size} ranks are not a power of two. {_HINT}"
+        message = f"{function_name}: {world_size} ranks are not a power of two. {_HINT}"
         warnings.warn(message, SameOnAnyRanks, stacklevel=3)
 
 
@@ -40,8 +40,8 @@ class MicrobatchSums:
     `function`: the name of the public function, for errors.
     """
 
-    def __init__(self, function: str) -> None:
-        self.function = function
+    def __init__(self, function_name: str) -> None:
+        self.function = function_name
         self.partial_sums: dict[Any, list[torch.Tensor | None]] = {}
         """Parameter -> partial sums; entry i is the sum of 2**i microbatches, or None."""
 
@@ -60,7 +60,7 @@ class MicrobatchSums:
         counter = self.partial_sums.get(parameter, [])
         return sum(1 << level for level, partial_sum in enumerate(counter) if partial_sum is not None)
 
-    def add_to_last(self, parameter: Any, last_gradient: torch.Tensor) -> None:
+    def add_earlier_sums_to_last_in_place(self, parameter: Any, last_gradient: torch.Tensor) -> None:
         """Add to the last microbatch's gradient, in place, the sums over the others, and forget those.
 
         Raises SamerunError if the number of microbatches is not a power of two.

@@ -14,7 +14,7 @@ _MASK = 2**64 - 1
 
 
 @functools.cache
-def python_hashes_with_seed(seed: int) -> bool:
+def python_may_hash_with_seed(seed: int) -> bool:
     """Whether `hash(str)` in this interpreter is that of PYTHONHASHSEED=`seed`; True for an unknown hash algorithm."""
     if not 0 <= seed < 2**32:
         return False
@@ -50,8 +50,8 @@ def _siphash(key: bytes, message: bytes, message_rounds: int, final_rounds: int)
     return v0 ^ v1 ^ v2 ^ v3
 
 
-def _sip_rounds(count: int, v0: int, v1: int, v2: int, v3: int) -> tuple[int, int, int, int]:
-    for _ in range(count):
+def _sip_rounds(num_rounds: int, v0: int, v1: int, v2: int, v3: int) -> tuple[int, int, int, int]:
+    for _ in range(num_rounds):
         v0 = (v0 + v1) & _MASK
         v1 = _rotate_left_64(v1, 13) ^ v0
         v2 = (v2 + v3) & _MASK

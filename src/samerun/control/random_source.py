@@ -27,12 +27,12 @@ def derive_seed(seed: int, source_name: str) -> int:
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
 
-def validate_seed(seed: object, caller: str) -> int:
-    """`seed` as an int, or SeedError naming the `caller`, a function of the user's.
+def validate_seed(seed: object, caller_name: str) -> int:
+    """`seed` as an int, or SeedError naming the `caller_name`, a function of the user's.
 
     Taken: Python's and NumPy's whole numbers from 0 to 2**64-1. Not taken: bool, float, str.
     """
-    rule = f"{caller}(seed={_format_seed(seed)}): a seed is a whole number from 0 to {LARGEST_SEED}"
+    rule = f"{caller_name}(seed={_format_seed(seed)}): a seed is a whole number from 0 to {LARGEST_SEED}"
     if isinstance(seed, bool) or not isinstance(seed, Integral):
         raise SeedError(f"{rule}, not a {type(seed).__name__}.", "Pass a whole number, such as seed=0.")
     if not 0 <= int(seed) <= LARGEST_SEED:

@@ -41,12 +41,12 @@ class RankExchange:
             torch.distributed.all_gather_object(values, value, group=self._group)
         return values
 
-    def pass_on(self, value: Any, distance: int) -> Any:
-        """Send a value to the rank `distance` further, and return that of the one `distance` before."""
+    def pass_on(self, value: Any, rank_distance: int) -> Any:
+        """Send a value to the rank `rank_distance` further, and return that of the one `rank_distance` before."""
         import torch
 
         distributed = torch.distributed
-        to, source = (self.rank + distance) % self.world_size, (self.rank - distance) % self.world_size
+        to, source = (self.rank + rank_distance) % self.world_size, (self.rank - rank_distance) % self.world_size
         buffer = io.BytesIO()
         with hide_from_recorder():
             torch.save(value, buffer)
@@ -57,10 +57,12 @@ class RankExchange:
             distributed.recv(received, src=source, group=self._group)
             sending.wait()
             # From a rank of the same program, which may run what it likes here as it is.
-            return torch.load(io.BytesIO(received.numpy().tobytes()), map_location=_own_device, weights_only=False)
+            return torch.load(
+                io.BytesIO(received.numpy().tobytes()), map_location=_move_storage_to_own_device, weights_only=False
+            )
 
 
-def _own_device(storage: Any, location: str) -> Any:
+def _move_storage_to_own_device(storage: Any, location: str) -> Any:
     """Where a rank keeps what another one had on a device of the same kind."""
     kind = location.partition(":")[0]
     if kind == "cpu":
@@ -91,7 +93,7 @@ def pack_arguments(value: Any) -> Any:
         flat = value.detach().as_strided((span if value.numel() else 0,), (1,), value.storage_offset()).clone()
         offset = value.data_ptr() % _ALIGNMENT if value.numel() else 0
         return PackedTensor(flat, value.shape, value.stride(), offset, value.requires_grad)
-    return _map_nested(value, pack_arguments)
+    return _map_direct_elements(value, pack_arguments)
 
 
 def unpack_arguments(value: Any) -> Any:
@@ -105,14 +107,14 @@ def unpack_arguments(value: Any) -> Any:
         memory[offset:].copy_(flat)
         tensor = memory.as_strided(value.shape, value.stride, offset if flat.numel() else 0)
         return tensor.requires_grad_(value.requires_grad)
-    return _map_nested(value, unpack_arguments)
+    return _map_direct_elements(value, unpack_arguments)
 
 
-def _map_nested(value: Any, change: Any) -> Any:
+def _map_direct_elements(value: Any, change_element: Any) -> Any:
     if type(value) is dict:
-        return {key: change(inner) for key, inner in value.items()}
+        return {key: change_element(inner) for key, inner in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(change(inner) for inner in value)
+        return type(value)(change_element(inner) for inner in value)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(change(inner) for inner in value))
+        return type(value)(*(change_element(inner) for inner in value))
     return value

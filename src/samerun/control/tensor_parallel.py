@@ -47,7 +47,7 @@ def tp_comm_hook(model: Any, blocks: int = DEFAULT_BLOCKS) -> None:
     scratch = ScratchBuffer()
     for module, dimension in layers:
         if dimension is not None:
-            module.forward = functools.partial(_forward_in_blocks, module, dimension, blocks, scratch)
+            module.forward = functools.partial(_linear_forward_in_blocks, module, dimension, blocks, scratch)
 
 
 def _is_dtensor(parameter: Any) -> bool:
@@ -89,16 +89,16 @@ def _find_sharded_dimension(name: str, module: Any, blocks: int) -> int | None:
     return int(dimension)
 
 
-def _forward_in_blocks(module: Any, dimension: int, blocks: int, scratch: ScratchBuffer, x: Any) -> Any:
+def _linear_forward_in_blocks(module: Any, sharded_dim: int, blocks: int, scratch: ScratchBuffer, x: Any) -> Any:
     """The forward of a linear layer: what torch's hooks around it pass on and take back are DTensors."""
     from torch.distributed.tensor import DTensor, Replicate, Shard
 
-    from samerun.control.tensor_parallel_products import ColumnBlocks, RowBlocks
+    from samerun.control.tensor_parallel_products import ColumnParallelLinearInBlocks, RowParallelLinearInBlocks
 
     mesh = module.weight.device_mesh
-    expected = Replicate() if dimension == 0 else Shard(x.dim() - 1)
+    expected = Replicate() if sharded_dim == 0 else Shard(x.dim() - 1)
     given = x.placements[0] if isinstance(x, DTensor) else None
-    if given != expected and not (dimension == 1 and given == Shard(-1)):
+    if given != expected and not (sharded_dim == 1 and given == Shard(-1)):
         raise SamerunError(
             f"tp_comm_hook: a linear layer gets an input laid out as {given}, and needs {expected}.",
             hint="Leave input_layouts to ColwiseParallel and RowwiseParallel.",
@@ -106,8 +106,8 @@ def _forward_in_blocks(module: Any, dimension: int, blocks: int, scratch: Scratc
     local = x.to_local(grad_placements=[given])
     bias = module.bias.to_local(grad_placements=module.bias.placements) if module.bias is not None else None
     how = mesh.get_group(), blocks // mesh.size(), scratch
-    if dimension == 0:
-        out = ColumnBlocks.apply(local, module.weight.to_local(), bias, *how)  # type: ignore[no-untyped-call]
+    if sharded_dim == 0:
+        out = ColumnParallelLinearInBlocks.apply(local, module.weight.to_local(), bias, *how)  # type: ignore[no-untyped-call]
         return DTensor.from_local(out, mesh, [Shard(out.dim() - 1)], run_check=False)
-    out = RowBlocks.apply(local, module.weight.to_local(), bias, *how)  # type: ignore[no-untyped-call]
+    out = RowParallelLinearInBlocks.apply(local, module.weight.to_local(), bias, *how)  # type: ignore[no-untyped-call]
     return DTensor.from_local(out, mesh, [Replicate()], run_check=False)

@@ -81,8 +81,9 @@ def make_loader_state(progress: LoaderProgress, identity: Mapping[str, Any]) -> 
     return state
 
 
-def parse_loader_state(state: Any, identity: Mapping[str, Any], seed: int | None) -> LoaderProgress:
-    """Return the progress that a state dict describes. seed: the loader's seed; None: it adopts that of the state.
+def parse_loader_state(state: Any, identity: Mapping[str, Any], loader_seed: int | None) -> LoaderProgress:
+    """Return the progress that a state dict describes. loader_seed: the loader's seed; None: it adopts that of the
+    state.
 
     Raises DataError if `state` is not a loader state, or belongs to another dataset, order, name or seed.
     """
@@ -102,7 +103,7 @@ def parse_loader_state(state: Any, identity: Mapping[str, Any], seed: int | None
     if missing or wrong:
         damage = f"lacks {', '.join(missing)}" if missing else f"holds {state[wrong[0]]!r} as {wrong[0]}"
         raise DataError(f"load_state_dict(): the state {damage}.", "It is damaged, or was changed after state_dict().")
-    _require_same_identity(state, identity, seed)
+    _require_same_identity(state, identity, loader_seed)
     progress = LoaderProgress(state["seed"], state["epoch"], seen=state["seen"], batches=state["batches"])
     if "virtual_shards" in identity:
         progress.shards = {int(shard): int(count) for shard, count in state["shards"].items()}
@@ -124,7 +125,7 @@ _HINTS = {
 }
 
 
-def _require_same_identity(state: Mapping[str, Any], identity: Mapping[str, Any], seed: int | None) -> None:
+def _require_same_identity(state: Mapping[str, Any], identity: Mapping[str, Any], loader_seed: int | None) -> None:
     """Raise DataError if the state is of another dataset, order, name or seed."""
     for key, hint in _HINTS.items():
         if state.get(key) != identity.get(key):
@@ -133,9 +134,9 @@ def _require_same_identity(state: Mapping[str, Any], identity: Mapping[str, Any]
                 f" {state.get(key)!r}, and this loader has {identity.get(key)!r}.",
                 hint,
             )
-    if seed is not None and state["seed"] != seed:
+    if loader_seed is not None and state["seed"] != loader_seed:
         raise DataError(
-            f"load_state_dict(): the state is of seed {state['seed']}, and this loader has seed {seed}.",
+            f"load_state_dict(): the state is of seed {state['seed']}, and this loader has seed {loader_seed}.",
             "Resume with the seed of the run that saved it: seed_everything(seed), or DataLoader(seed=seed).",
         )
 
@@ -209,7 +210,7 @@ Shard = tuple[int, int]
 
 
 def generate_order_tasks(
-    order: Order, progress: LoaderProgress, batch_size: int | None, drop_last: bool, shard: Shard
+    order: Order, progress: LoaderProgress, batch_size: int | None, drop_last: bool, rank_and_world_size: Shard
 ) -> Iterator[BatchTask]:
     """Yield the tasks from `progress` to the end of the epoch, for one rank.
 
@@ -218,7 +219,7 @@ def generate_order_tasks(
     another number of ranks. At the end the order is padded from its beginning to a multiple of w; with drop_last,
     samples that do not fill a batch on every rank are dropped.
     """
-    rank, world = shard
+    rank, world = rank_and_world_size
     size = batch_size or 1
     count = count_rank_samples_left(order.length, progress.begin, size, drop_last, world)
     seed = order.seed_for(progress.seed)
@@ -240,9 +241,11 @@ def generate_order_tasks(
             yield BatchTask(progress.seed, progress.epoch, own, again, first + rank, end, batch_size is None)
 
 
-def count_rank_samples_left(length: int, seen: int, batch_size: int, drop_last: bool, world_size: int) -> int:
-    """Return how many samples each rank has left, behind the `seen` samples of all ranks together."""
-    left = max(0, length - seen)
+def count_rank_samples_left(
+    length: int, seen_on_all_ranks: int, batch_size: int, drop_last: bool, world_size: int
+) -> int:
+    """Return how many samples each rank has left, behind the `seen_on_all_ranks` samples of all ranks together."""
+    left = max(0, length - seen_on_all_ranks)
     return left // (batch_size * world_size) * batch_size if drop_last else -(-left // world_size)
 
 
@@ -250,7 +253,7 @@ _DRAW_AT_START = (RandomSampler, SequentialSampler, SubsetRandomSampler, Weighte
 """torch's samplers that draw only when asked for their first index, if at all."""
 
 
-def generate_sampler_tasks(
+def generate_index_sampler_tasks(
     sampler: Any, progress: LoaderProgress, batch_size: int | None, drop_last: bool, name: str
 ) -> Iterator[BatchTask]:
     """Yield the tasks from `progress` on for a sampler that gives single indices."""
@@ -348,9 +351,9 @@ def _iterate_seeded_sampler(sampler: Any, progress: LoaderProgress, name: str) -
 _END = object()
 
 
-def _make_short_sampler_error(begin: int, unit_and_count: str) -> DataError:
+def _make_short_sampler_error(saved_position: int, unit_and_count: str) -> DataError:
     return DataError(
-        f"The loader's state stands behind {begin} {unit_and_count}.",
+        f"The loader's state stands behind {saved_position} {unit_and_count}.",
         "The sampler must give the same samples as in the run that saved the state.",
     )
 

@@ -58,7 +58,7 @@ class Checkpoint:
         """
         from samerun.data.training_checkpoint import save_checkpoint
 
-        save_checkpoint(path, _drop_absent_parts(parts, "save"), extra)
+        save_checkpoint(path, _drop_none_parts_raise_if_unknown(parts, "save"), extra)
 
     def load(
         self,
@@ -87,7 +87,7 @@ class Checkpoint:
         """
         from samerun.data.training_checkpoint import load_checkpoint
 
-        return load_checkpoint(path, _drop_absent_parts(parts, "load"), rng)
+        return load_checkpoint(path, _drop_none_parts_raise_if_unknown(parts, "load"), rng)
 
     def save_sharded(
         self, folder: str | os.PathLike[str], *, extra: Any = None, wait: bool = True, **parts: Unpack[CheckpointParts]
@@ -107,7 +107,7 @@ class Checkpoint:
         """
         from samerun.data.sharded_checkpoint import save_sharded
 
-        return save_sharded(folder, _drop_absent_parts(parts, "save_sharded"), extra, wait)
+        return save_sharded(folder, _drop_none_parts_raise_if_unknown(parts, "save_sharded"), extra, wait)
 
     def load_sharded(
         self,
@@ -133,13 +133,13 @@ class Checkpoint:
         """
         from samerun.data.sharded_checkpoint import load_sharded
 
-        return load_sharded(folder, _drop_absent_parts(parts, "load_sharded"), rng, previous)
+        return load_sharded(folder, _drop_none_parts_raise_if_unknown(parts, "load_sharded"), rng, previous)
 
     def __repr__(self) -> str:
         return "samerun.checkpoint"
 
 
-def _drop_absent_parts(parts: CheckpointParts, method: str) -> dict[str, Any]:
+def _drop_none_parts_raise_if_unknown(parts: CheckpointParts, method: str) -> dict[str, Any]:
     """Drop parts that are None. Raises TypeError for unknown names, as a function with these parameters would."""
     for name in parts:
         if name not in CheckpointParts.__annotations__:

@@ -20,10 +20,10 @@ from samerun.base.files import open_regular_file
 
 
 @contextmanager
-def defer_signals(on_interrupt: Callable[[], None]) -> Iterator[None]:
+def defer_python_signal_handlers(on_ctrl_c: Callable[[], None]) -> Iterator[None]:
     """Run Python signal handlers only when the block has ended, for the signals that arrived in it.
 
-    torch's writer calls back into Python from C++, and loses, or dies of, what a handler raises there. on_interrupt:
+    torch's writer calls back into Python from C++, and loses, or dies of, what a handler raises there. on_ctrl_c:
     called at a Ctrl-C that would raise KeyboardInterrupt, to end the block soon.
     """
     if threading.current_thread() is not threading.main_thread():  # handlers run in the main thread only
@@ -35,7 +35,7 @@ def defer_signals(on_interrupt: Callable[[], None]) -> Iterator[None]:
     def note(number: int, frame: Any) -> None:
         noted.add(number)
         if handlers[number] is signal.default_int_handler:
-            on_interrupt()
+            on_ctrl_c()
 
     # Replace the handler of Ctrl-C first, and restore it last: the KeyboardInterrupt it raises while other handlers
     # are being exchanged would leave those as they are.
@@ -56,9 +56,9 @@ def defer_signals(on_interrupt: Callable[[], None]) -> Iterator[None]:
 
 def write_torch_archive(content: dict[str, Any], file: IO[bytes]) -> None:
     """Write `content` with `torch.save`. Raises what writing raised: torch would replace it with a RuntimeError."""
-    target: Any = _ErrorKeepingFile(file)
+    target: Any = _WriteErrorKeepingFile(file)
     try:
-        with defer_signals(target.request_interrupt):
+        with defer_python_signal_handlers(target.request_interrupt):
             torch.save(content, target)
     except RuntimeError as error:
         raise (target.error or error) from error
@@ -68,7 +68,7 @@ def write_torch_archive(content: dict[str, Any], file: IO[bytes]) -> None:
         raise target.error
 
 
-class _ErrorKeepingFile:
+class _WriteErrorKeepingFile:
     """A file that keeps the first error of a write, and silently drops later writes.
 
     torch's writer writes the end of the archive in its destructor if it has not before, and an exception there
@@ -116,7 +116,7 @@ class UntrustedArchive(NamedTuple):
     size: int
 
 
-def read_untrusted_archive(path: Path) -> UntrustedArchive:
+def map_untrusted_archive_into_memory(path: Path) -> UntrustedArchive:
     """Return what torch reads with `weights_only=True`. Raises UnreadableCheckpoint for an unreadable or unsafe file.
 
     torch opens the file several times. Each time it has to be the one that was checked, also where another process
@@ -160,7 +160,7 @@ def _require_uncompressed_disjoint_zip(file: IO[bytes]) -> None:
 def copy_tensors_out_of_mapped_file(loaded: Any) -> None:
     """Give every tensor memory of its own in the place of the mapped file; tensors that share memory still share it."""
     copies: dict[tuple[int, int], torch.UntypedStorage] = {}
-    for _, part in iterate_nested_parts("", loaded):
+    for _, part in iterate_value_and_nested_parts("", loaded):
         if not isinstance(part, torch.Tensor):
             continue
         if part.layout is not torch.strided or part.is_quantized:
@@ -205,10 +205,10 @@ MIN_BUDGET = 1 << 30
 """Bytes that may be digested of any checkpoint, in addition to four times the size of its file."""
 
 
-def require_plain_value(value: Any, value_path: str) -> None:
+def require_loadable_with_weights_only(value: Any, value_path: str) -> None:
     """Raise CheckpointError, with its path, for the first part of a value that is not plain."""
-    for where, part in iterate_nested_parts(value_path, value):
-        if _is_plain(part):
+    for where, part in iterate_value_and_nested_parts(value_path, value):
+        if _is_type_loadable_with_weights_only(part):
             continue
         kind = type(part)
         hint = "Save numbers, strings, lists, dicts and tensors; of other objects what is needed to make them."
@@ -222,10 +222,12 @@ def require_plain_value(value: Any, value_path: str) -> None:
 
 
 def describe_first_unsafe_part_or_empty(value: Any) -> str:
-    """Return what is unsafe about a value read from a file; "" if it holds only what `require_plain_value` accepts."""
+    """Return what is unsafe about a value read from a file; "" if it holds only what
+    `require_loadable_with_weights_only` accepts.
+    """
     try:
-        for where, part in iterate_nested_parts("", value):
-            if not _is_plain(part):
+        for where, part in iterate_value_and_nested_parts("", value):
+            if not _is_type_loadable_with_weights_only(part):
                 return f"{where[:100]} is a {type(part).__qualname__}, which has no place there"
             if isinstance(part, _MAPPINGS) and not _has_plain_keys_and_attributes(part):
                 return f"{where[:100]} has odd keys or attributes"
@@ -238,7 +240,7 @@ def describe_first_unsafe_part_or_empty(value: Any) -> str:
     return ""
 
 
-def _is_plain(part: Any) -> bool:
+def _is_type_loadable_with_weights_only(part: Any) -> bool:
     """Return whether a value, without those in it, is of a type that torch loads with weights_only=True."""
     kind = type(part)
     if isinstance(part, torch.Tensor):
@@ -259,8 +261,10 @@ def _has_plain_keys_and_attributes(part: Any) -> bool:
 def _is_plain_key(key: Any) -> bool:
     """Return whether a key is a scalar, or a tuple of at most 64 scalars."""
     if type(key) is tuple:
-        return len(key) <= 64 and all(type(each) in _SCALARS and _is_plain(each) for each in key)
-    return type(key) in _SCALARS and _is_plain(key)
+        return len(key) <= 64 and all(
+            type(each) in _SCALARS and _is_type_loadable_with_weights_only(each) for each in key
+        )
+    return type(key) in _SCALARS and _is_type_loadable_with_weights_only(key)
 
 
 def _describe_unsafe_tensor_or_empty(tensor: torch.Tensor) -> str:
@@ -286,7 +290,7 @@ def digest_plain_value(value: Any, *, max_bytes: int | None = None, as_if_dense:
     """
     running = xxh3_128()
     spent = 0
-    for where, part in iterate_nested_parts("", value):
+    for where, part in iterate_value_and_nested_parts("", value):
         kind = "tensor" if isinstance(part, torch.Tensor) else type(part).__name__
         name = f"{where}\0{kind}\0".encode("utf-8", "surrogatepass")
         running.update(name)
@@ -295,7 +299,7 @@ def digest_plain_value(value: Any, *, max_bytes: int | None = None, as_if_dense:
             spent += _count_digested_bytes(part, as_if_dense)
             _require_within_budget(spent, max_bytes)
             running.update(f"{part.dtype}{tuple(part.shape)}".encode())
-            for piece in _iterate_tensor_bytes(part, as_if_dense):
+            for piece in _iterate_tensor_bytes_to_digest(part, as_if_dense):
                 running.update(piece)
         elif kind == "set":
             running.update(repr(sorted(map(repr, part))).encode("utf-8", "surrogatepass"))
@@ -317,12 +321,12 @@ def _require_within_budget(digested_bytes: int, max_bytes: int | None) -> None:
         raise CheckpointError("it holds the same memory over and over again")
 
 
-def iterate_nested_parts(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+def iterate_value_and_nested_parts(value_path: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the value and everything in it, in order, each with its path. Raises CheckpointError if that is endless."""
-    yield path, value
+    yield value_path, value
     met: set[int] = set()
     again = 0
-    levels = [_iterate_children(path, value)]
+    levels = [_iterate_children(value_path, value)]
     repeated = [False]
     while levels:
         item = next(levels[-1], None)
@@ -344,11 +348,11 @@ def iterate_nested_parts(path: str, value: Any) -> Iterator[tuple[str, Any]]:
             levels.append(_iterate_children(where, part))
 
 
-def _iterate_children(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+def _iterate_children(value_path: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, dict):
-        return ((f"{path}[{key!r}]", inner) for key, inner in dict.items(value))
+        return ((f"{value_path}[{key!r}]", inner) for key, inner in dict.items(value))
     if isinstance(value, (list, tuple)) and not isinstance(value, torch.Size):
-        return ((f"{path}[{at}]", inner) for at, inner in enumerate(value))
+        return ((f"{value_path}[{at}]", inner) for at, inner in enumerate(value))
     return iter(())
 
 
@@ -360,7 +364,7 @@ def _is_expanded_beyond_memory(tensor: torch.Tensor) -> bool:
     return size > MIN_EXPANDED_BYTES and size > 2 * tensor.untyped_storage().nbytes()
 
 
-def _iterate_tensor_bytes(tensor: torch.Tensor, as_if_dense: bool) -> Iterator[Any]:
+def _iterate_tensor_bytes_to_digest(tensor: torch.Tensor, as_if_dense: bool) -> Iterator[Any]:
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
         yield repr(tensor).encode()
         return

@@ -49,7 +49,7 @@ def view_python_generator_memory() -> memoryview | None:
     return None if at is None or type(generator) is not random.Random else _view_memory(id(generator) + at, STATE_SIZE)
 
 
-def view_numpy_generator_memory() -> tuple[memoryview, memoryview] | None:
+def view_numpy_words_and_gauss_memory() -> tuple[memoryview, memoryview] | None:
     """Return the live memory of NumPy's global generator: (the words and the position, the spare normal number).
 
     None if the layout is not known or the bit generator is not the Mersenne Twister.
@@ -58,7 +58,7 @@ def view_numpy_generator_memory() -> tuple[memoryview, memoryview] | None:
     at = _find_numpy_gauss_offset()
     if at is None or type(generator) is not np.random.RandomState:
         return None
-    bit_generator = get_numpy_bit_generator()
+    bit_generator = get_global_numpy_bit_generator()
     if type(bit_generator) is not np.random.MT19937:
         return None
     return _view_memory(bit_generator.ctypes.state_address, STATE_SIZE), _view_memory(id(generator) + at, GAUSS_SIZE)
@@ -71,13 +71,13 @@ def read_python_state_bytes(generator: random.Random) -> bytes:
 
 
 def read_numpy_state_bytes(generator: np.random.RandomState) -> bytes:
-    """Return the bytes that the first part of `view_numpy_generator_memory` shows, by way of `get_state`."""
+    """Return the bytes that the first part of `view_numpy_words_and_gauss_memory` shows, by way of `get_state`."""
     state: Any = generator.get_state(legacy=False)
     inner = state["state"]
     return bytes(inner["key"].astype(np.uint32).tobytes() + np.int32(inner["pos"]).tobytes())
 
 
-def get_numpy_bit_generator() -> np.random.BitGenerator:
+def get_global_numpy_bit_generator() -> np.random.BitGenerator:
     """Return the bit generator behind `numpy.random`'s functions."""
     random_of_numpy: Any = np.random  # its stubs lack the function
     generator: np.random.BitGenerator = random_of_numpy.get_bit_generator()
@@ -202,7 +202,7 @@ class GeneratorStateRows:
         if keys.torch is not None:
             puts.append(map(torch.default_generator.set_state, self._cycle_rows(self.torch, sample_count)))
         if keys.numpy is not None:
-            words, normal = view_numpy_generator_memory()  # type: ignore[misc]
+            words, normal = view_numpy_words_and_gauss_memory()  # type: ignore[misc]
             puts.append(map(words.__setitem__, _WHOLE_BUFFER, self._cycle_rows(self.numpy, sample_count)))
             puts.append(map(normal.__setitem__, _WHOLE_BUFFER, itertools.repeat(bytes(GAUSS_SIZE))))
         if keys.python is not None:
@@ -239,12 +239,12 @@ class GeneratorStateRows:
             self._init_genrand(count, of_torch + 4 * begin, torch_, self._torch_stride, 1)
 
 
-def can_write_states(kinds: frozenset[str]) -> bool:
+def can_seed_by_writing_states(kinds: frozenset[str]) -> bool:
     """Return whether these generators can be seeded by writing states. A program may have replaced NumPy's."""
     if not _written_states_equal_library_seeding():
         return False
     return ("python" not in kinds or view_python_generator_memory() is not None) and (
-        "numpy" not in kinds or view_numpy_generator_memory() is not None
+        "numpy" not in kinds or view_numpy_words_and_gauss_memory() is not None
     )
 
 
@@ -302,7 +302,7 @@ def seed_before_each_sample_by_library(keys: SampleKeys, sample_count: int) -> I
     manual_seed: Callable[[int], Any] = _ignore_key
     kept: Any = _IgnoredGauss()
     if keys.python is not None:
-        python, kept = _get_python_seed_not_resetting_gauss(), random._inst
+        python, kept = _get_python_seed_function_keeping_gauss(), random._inst
     if keys.numpy is not None:
         numpy = _choose_numpy_seed_function()
     if keys.torch is not None:
@@ -326,7 +326,7 @@ def _ignore_key(key: int) -> Any:
     pass
 
 
-def _get_python_seed_not_resetting_gauss() -> Callable[[int], None]:
+def _get_python_seed_function_keeping_gauss() -> Callable[[int], None]:
     """Return `random.seed` for integers, without resetting the spare normal number: the caller drops it."""
     generator: Any = random._inst
     starter: Callable[[int], None] = super(random.Random, generator).seed
@@ -335,7 +335,7 @@ def _get_python_seed_not_resetting_gauss() -> Callable[[int], None]:
 
 def _choose_numpy_seed_function() -> Callable[[int], None]:
     """Return `numpy.random.seed`, or the seed function of samerun's NumPy source for other bit generators."""
-    if type(get_numpy_bit_generator()) is np.random.MT19937:
+    if type(get_global_numpy_bit_generator()) is np.random.MT19937:
         starter: Callable[[int], None] = np.random.seed
         return starter
     source = next(source for source in all_random_sources() if source.name == "numpy")

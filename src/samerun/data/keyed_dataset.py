@@ -59,7 +59,7 @@ class KeyedDataset:
                 section.seed_for_batch_or_shard(KeyContext(task.seed, self.name, task.epoch, "batch"), task.position)
             batch = self.collate(samples[0] if task.alone else samples)
             self._unkeyed_draws.require_no_draws()
-        notes = self._private_generators.take_generators_drawn_since_snapshot()
+        notes = self._private_generators.take_names_of_drawn_generators()
         return LoadedBatch(batch, notes) if notes else batch
 
     def load_samples(self, section: SeededSection, task: BatchTask) -> list[Any]:
@@ -212,7 +212,7 @@ class KeyedIterableDataset:
         with SeededSection(task.seed, self.kinds, restore=get_worker_info() is None) as section:
             loaded = self._load_batch(section, task, task.shard)
             self._unkeyed_draws.require_no_draws()
-        loaded.notes = self._private_generators.take_generators_drawn_since_snapshot()
+        loaded.notes = self._private_generators.take_names_of_drawn_generators()
         return loaded
 
     def _load_batch(self, section: SeededSection, task: ShardBatchTask, shard: int) -> LoadedBatch:
@@ -220,7 +220,7 @@ class KeyedIterableDataset:
             open_shard = self._open_shards.get(shard)
             if open_shard is None:
                 open_shard = self._open_shards[shard] = self._open_shard(section, task, shard)
-                self._skip_to_resume_point(section, task, shard, open_shard)
+                self._reread_samples_to_resume_point(section, task, shard, open_shard)
             wanted = self.batch_size or 1
             samples = self._read_samples(section, task, shard, open_shard, wanted)
         ended, count = len(samples) < wanted, len(samples)
@@ -258,11 +258,11 @@ class KeyedIterableDataset:
                 return _OpenShard(iter(()), None)
         return _OpenShard(_PrependedIterator(first, samples), dataset)
 
-    def _skip_to_resume_point(
+    def _reread_samples_to_resume_point(
         self, section: SeededSection, task: ShardBatchTask, shard: int, open_shard: _OpenShard
     ) -> None:
         """Read up to where the loader's state stands, seeding each sample: draws may decide which samples follow."""
-        report = RereadReport(f"part {shard + 1} of {self.shards} of {type(self.dataset).__name__}", task.skip)
+        report = RereadProgress(f"part {shard + 1} of {self.shards} of {type(self.dataset).__name__}", task.skip)
         while open_shard.position < task.skip:
             wanted = min(_SKIP_CHUNK, task.skip - open_shard.position)
             if len(self._read_samples(section, task, shard, open_shard, wanted)) < wanted:
@@ -271,13 +271,13 @@ class KeyedIterableDataset:
                     f" {type(self.dataset).__name__} gives {open_shard.position}.",
                     "It must give the same samples as in the run that saved the state.",
                 )
-            report.write_if_due(open_shard.position)
+            report.print_if_due(open_shard.position)
 
     def _read_samples(
-        self, section: SeededSection, task: ShardBatchTask, shard: int, open_shard: _OpenShard, count: int
+        self, section: SeededSection, task: ShardBatchTask, shard: int, open_shard: _OpenShard, max_count: int
     ) -> list[Any]:
-        """Return the next samples; fewer than `count` at the end of the shard."""
-        numbers, samples = range(open_shard.position, open_shard.position + count), list[Any]()
+        """Return the next samples; fewer than `max_count` at the end of the shard."""
+        numbers, samples = range(open_shard.position, open_shard.position + max_count), list[Any]()
         try:
             context, read_next = self._make_key_context(task, shard), lambda _: next(open_shard.samples)
             section.load_samples(context, numbers, None, read_next, numbers, samples)
@@ -376,15 +376,15 @@ FIRST_REPORT_SECONDS, REPORT_INTERVAL_SECONDS = 2.0, 10.0
 """Seconds until the first line, and from one line to the next."""
 
 
-class RereadReport:
+class RereadProgress:
     """Reports on standard error how far reading again has come. what: what is read."""
 
-    def __init__(self, what: str, sample_count: int) -> None:
-        self._what, self._sample_count = what, sample_count
+    def __init__(self, what_is_read: str, sample_count: int) -> None:
+        self._what, self._sample_count = what_is_read, sample_count
         self._begin = time.monotonic()
         self._next = self._begin + FIRST_REPORT_SECONDS
 
-    def write_if_due(self, samples_read: int) -> None:
+    def print_if_due(self, samples_read: int) -> None:
         """Report `samples_read` samples if a report is due, or if these are all and it took long."""
         now = time.monotonic()
         if now < self._next and (samples_read < self._sample_count or now < self._begin + FIRST_REPORT_SECONDS):

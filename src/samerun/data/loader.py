@@ -20,8 +20,8 @@ from samerun.data.batch_tasks import (
     Shard,
     count_rank_samples_left,
     generate_batch_sampler_tasks,
+    generate_index_sampler_tasks,
     generate_order_tasks,
-    generate_sampler_tasks,
     generate_shard_tasks,
     make_loader_state,
     parse_loader_state,
@@ -225,7 +225,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             return generate_order_tasks(self.sampler, progress, self.batch_size, self.drop_last, self._shard)
         if self.batch_size is None and self.batch_sampler is not None:
             return generate_batch_sampler_tasks(self.batch_sampler, progress, self.name)
-        return generate_sampler_tasks(self.sampler, progress, self.batch_size, self.drop_last, self.name)
+        return generate_index_sampler_tasks(self.sampler, progress, self.batch_size, self.drop_last, self.name)
 
     def __len__(self) -> int:
         if self._is_iterable or not isinstance(self.sampler, Order):
@@ -286,7 +286,7 @@ def _resolve_rank_and_world_size(shard: bool | Shard | None) -> Shard:
         distributed = torch.distributed
         if distributed.is_available() and distributed.is_initialized():
             return distributed.get_rank(), distributed.get_world_size()
-        shard = _require_rank_variable("RANK"), _require_rank_variable("WORLD_SIZE")
+        shard = _read_rank_variable_or_raise("RANK"), _read_rank_variable_or_raise("WORLD_SIZE")
     try:
         rank, world = shard
     except (TypeError, ValueError):
@@ -297,7 +297,7 @@ def _resolve_rank_and_world_size(shard: bool | Shard | None) -> Shard:
     return rank, world
 
 
-def _require_rank_variable(variable: str) -> int:
+def _read_rank_variable_or_raise(variable: str) -> int:
     text = os.environ.get(variable, "")
     if not text.isdigit():
         raise DataError(

@@ -116,12 +116,14 @@ class Sequential(Order):
         return positions
 
 
-def _require_length(length: Any, call: str) -> int:
+def _require_length(length: Any, class_name: str) -> int:
     """Return a number of samples as an int. Raises DataError, naming the class called, unless it is in [0, 2**62]."""
     if isinstance(length, bool) or not isinstance(length, Integral):
-        raise DataError(f"{call}({length!r}): the number of samples is a whole number, not a {type(length).__name__}.")
+        raise DataError(
+            f"{class_name}({length!r}): the number of samples is a whole number, not a {type(length).__name__}."
+        )
     if not 0 <= int(length) <= 2**62:
-        raise DataError(f"{call}({length}): the number of samples is from 0 to 2**62.")
+        raise DataError(f"{class_name}({length}): the number of samples is from 0 to 2**62.")
     return int(length)
 
 

@@ -21,9 +21,9 @@ from samerun.control.streams.stream import process_streams
 from samerun.data import generator_seeding
 from samerun.data.generator_seeding import (
     GeneratorStateRows,
-    get_numpy_bit_generator,
+    get_global_numpy_bit_generator,
     seed_before_each_sample_by_library,
-    view_numpy_generator_memory,
+    view_numpy_words_and_gauss_memory,
     view_python_generator_memory,
 )
 from samerun.data.keys import KeyContext
@@ -53,8 +53,8 @@ class NumpySnapshot:
     """The state of NumPy's global generator, taken when this object is made."""
 
     def __init__(self) -> None:
-        self._bit_generator = get_numpy_bit_generator()
-        self._memory = view_numpy_generator_memory()
+        self._bit_generator = get_global_numpy_bit_generator()
+        self._memory = view_numpy_words_and_gauss_memory()
         if self._memory is None:
             self._state: Any = np.random.get_state(legacy=False)
         else:
@@ -62,7 +62,7 @@ class NumpySnapshot:
             self._words, self._normal = bytes(words), bytes(normal)
 
     def restore(self) -> None:
-        if get_numpy_bit_generator() is not self._bit_generator:
+        if get_global_numpy_bit_generator() is not self._bit_generator:
             random_of_numpy: Any = np.random  # its stubs lack the function
             random_of_numpy.set_bit_generator(self._bit_generator)
         if self._memory is None:
@@ -122,13 +122,13 @@ _process_lock = threading.RLock()
 """Global generators belong to the process: while one thread loads a batch, other threads wait."""
 
 
-def _reset_after_fork() -> None:
+def _reset_lock_and_depth_after_fork() -> None:
     global _process_lock, _depth
     _depth = 0
     _process_lock = threading.RLock()  # its owner may be a thread that only the parent has
 
 
-os.register_at_fork(after_in_child=_reset_after_fork)
+os.register_at_fork(after_in_child=_reset_lock_and_depth_after_fork)
 _cached_others: tuple[tuple[int, int], list[RandomSource]] | None = None
 
 
@@ -169,7 +169,9 @@ class SeededSection:
         self._outer = _current_samples
         self._restore = self._restore or _depth > 1  # the generators of the outer sample must continue
         try:
-            self._rows = _get_state_rows_of_depth() if generator_seeding.can_write_states(self._kinds) else None
+            self._rows = (
+                _get_state_rows_of_depth() if generator_seeding.can_seed_by_writing_states(self._kinds) else None
+            )
             if self._restore:
                 self._save_generators()
         except BaseException:
@@ -215,29 +217,30 @@ class SeededSection:
     def load_samples(
         self,
         context: KeyContext,
-        numbers: Sequence[int],
+        key_numbers: Sequence[int],
         repetitions: Sequence[int] | None,
         load_one: Callable[[Any], Any],
         indices: Iterable[Any],
-        loaded: list[Any],
+        empty_list_to_fill: list[Any],
     ) -> None:
-        """Append `load_one(index)` for each index to the empty list `loaded`, with the generators seeded for each.
+        """Append `load_one(index)` for each index to the empty list `empty_list_to_fill`, with the generators seeded
+        for each.
 
-        numbers, repetitions: of the samples, see `KeyContext.derive_keys`.
+        key_numbers, repetitions: of the samples, see `KeyContext.derive_keys`.
         """
-        samples = self._set_current_samples(context, numbers, repetitions, loaded)
+        samples = self._set_current_samples(context, key_numbers, repetitions, empty_list_to_fill)
         others = self.others
-        for index, _ in zip(indices, self._seed_before_each_sample(context, numbers, repetitions), strict=True):
+        for index, _ in zip(indices, self._seed_before_each_sample(context, key_numbers, repetitions), strict=True):
             if process_streams or others:
-                self._seed_streams_and_others(context.derive_key64(*samples.current_number_and_repetition()))
-            loaded.append(load_one(index))
+                self._restart_streams_and_seed_others(context.derive_key64(*samples.current_number_and_repetition()))
+            empty_list_to_fill.append(load_one(index))
 
     def seed_for_batch_or_shard(self, context: KeyContext, item_number: int) -> None:
         """Seed every generator for item `item_number` of the context: a batch, a shard, a sampler."""
         samples = self._set_current_samples(context, [item_number], None, [])
         next(self._seed_before_each_sample(context, [item_number], None))
         if process_streams or self.others:
-            self._seed_streams_and_others(context.derive_key64(*samples.current_number_and_repetition()))
+            self._restart_streams_and_seed_others(context.derive_key64(*samples.current_number_and_repetition()))
 
     def _set_current_samples(
         self, context: KeyContext, numbers: Sequence[int], repetitions: Sequence[int] | None, loaded: list[Any]
@@ -258,7 +261,7 @@ class SeededSection:
             )
         return seed_before_each_sample_by_library(context.derive_keys(numbers, repetitions, self._kinds), len(numbers))
 
-    def _seed_streams_and_others(self, key: int) -> None:
+    def _restart_streams_and_seed_others(self, key: int) -> None:
         """Restart the named streams, and seed the generators that `keyed` does not select by name."""
         for stream in process_streams.values():
             stream.restart_generators()

@@ -18,7 +18,13 @@ from samerun.base.errors import CheckpointError, SamerunError, UnfitStateError
 from samerun.control.random_source import derive_seed
 from samerun.control.rng.seeding import available_random_sources, seed_random_sources
 from samerun.control.rng.state import VERSION as RNG_VERSION
-from samerun.control.rng.state import get_rng_states_of, load_state_dict, restore_snapshot, state_dict, take_snapshot
+from samerun.control.rng.state import (
+    get_rng_states_and_warn_of_missing,
+    load_state_dict,
+    restore_snapshot,
+    state_dict,
+    take_snapshot,
+)
 from samerun.control.streams.process_seed import find_rank
 from samerun.data import checkpoint_file, sharded_files
 from samerun.data.sharded_files import Chunk, Manifest, RankFile, ShardedTensorEntry
@@ -30,10 +36,10 @@ from samerun.data.sharded_tensors import (
     is_sharded,
     iterate_local_chunks,
     list_optimizers,
-    set_model_and_optimizer,
-    split_model_and_optimizer,
+    load_model_and_optimizer_state,
+    split_state_into_tensors_and_plain,
 )
-from samerun.data.training_checkpoint import collect_state_dicts, load_state_into
+from samerun.data.training_checkpoint import collect_state_dicts_or_raise, load_state_into
 
 
 class SavedState(NamedTuple):
@@ -87,36 +93,42 @@ def save_sharded(
     target = Path(folder)
     _require_process_group("save_sharded")
     _wait_for_pending_save()
-    group = _make_group()
-    state = _run_on_all(group, lambda: _collect(parts, extra))
-    generation = _run_on_all(group, lambda: _prepare_folder(target) if dist.get_rank() == 0 else 0, broadcast=True)
+    group = _get_or_make_checkpoint_group()
+    state = _run_on_all_ranks(group, lambda: _collect_rank_state_or_raise(parts, extra))
+    generation = _run_on_all_ranks(
+        group,
+        lambda: _make_folder_and_choose_generation(target) if dist.get_rank() == 0 else 0,
+        return_result_of_rank_0=True,
+    )
     if wait:
-        _write(target, generation, state, group)
+        _write_rank_file_and_manifest(target, generation, state, group)
         return None
     staged = SavedState({name: detached_copy(value) for name, value in state.tensors.items()}, state.own)
-    _pending = PendingSave(lambda: _write(target, generation, staged, group))
+    _pending = PendingSave(lambda: _write_rank_file_and_manifest(target, generation, staged, group))
     return _pending
 
 
-def _collect(parts: Mapping[str, Any], extra: Any) -> SavedState:
+def _collect_rank_state_or_raise(parts: Mapping[str, Any], extra: Any) -> SavedState:
     """The state of a rank. Tensors that each rank has for itself (statistics of BatchNorm) are values of its own."""
-    tensors, plain = split_model_and_optimizer(parts)
+    tensors, plain = split_state_into_tensors_and_plain(parts)
     own: dict[str, Any] = {"plain": plain, "extra": extra}
-    own.update({name: collect_state_dicts(part, name) for name, part in parts.items() if name not in SHARDED_PARTS})
-    own.update(_split_generators(state_dict()))
+    own.update(
+        {name: collect_state_dicts_or_raise(part, name) for name, part in parts.items() if name not in SHARDED_PARTS}
+    )
+    own.update(_split_rng_state_by_generator(state_dict()))
     for name, value in own.items():
-        checkpoint_file.require_plain_value(value, name)
+        checkpoint_file.require_loadable_with_weights_only(value, name)
     own = {name: detached_copy(value) for name, value in own.items()}
     return SavedState(tensors, own)
 
 
-def _write(folder: Path, generation: int, state: SavedState, group: Any) -> None:
+def _write_rank_file_and_manifest(folder: Path, generation: int, state: SavedState, group: Any) -> None:
     """Write this rank's file, and on rank 0, when all have theirs, the manifest."""
     tensors, own = dict(state.tensors), dict(state.own)
     whole = {
         name: checkpoint_file.digest_plain_value(value) for name, value in tensors.items() if not is_sharded(value)
     }
-    for name in _find_unequal(_gather(group, whole)):
+    for name in _find_unequal(_gather_on_every_rank(group, whole)):
         own[f"tensor {name}"] = tensors.pop(name, None)
 
     def write_own_file() -> dict[str, Any]:
@@ -130,19 +142,22 @@ def _write(folder: Path, generation: int, state: SavedState, group: Any) -> None
         sharded_files.write_archive(path, {"chunks": chunks, "own": own})
         return {"table": table, "own": digests}
 
-    written = _gather(group, _run_on_all(group, write_own_file))
+    written = _gather_on_every_rank(group, _run_on_all_ranks(group, write_own_file))
     manifest = _make_manifest(generation, written)
-    _run_on_all(group, lambda: sharded_files.write_manifest(folder, manifest) if dist.get_rank() == 0 else None)
+    _run_on_all_ranks(
+        group,
+        lambda: sharded_files.write_manifest_and_delete_old_files(folder, manifest) if dist.get_rank() == 0 else None,
+    )
 
 
-def _make_manifest(generation: int, written: list[dict[str, Any]]) -> Manifest:
+def _make_manifest(generation: int, written_by_rank: list[dict[str, Any]]) -> Manifest:
     tensors: dict[str, ShardedTensorEntry] = {}
-    for of_rank in written:
+    for of_rank in written_by_rank:
         for name, (shape, dtype), chunk in of_rank["table"]:
             entry = tensors.setdefault(name, ShardedTensorEntry(shape, dtype, []))
             if all(chunk[:2] != other[:2] for other in entry.chunks):  # what several ranks hold is there once
                 entry.chunks.append(chunk)
-    return Manifest(generation, len(written), tensors, [of_rank["own"] for of_rank in written])
+    return Manifest(generation, len(written_by_rank), tensors, [of_rank["own"] for of_rank in written_by_rank])
 
 
 def load_sharded(
@@ -152,11 +167,11 @@ def load_sharded(
     _require_process_group("load_sharded")
     _wait_for_pending_save()
     target = Path(folder)
-    group = _make_group()
+    group = _get_or_make_checkpoint_group()
     optimizers = list_optimizers(parts.get("optimizer"))
     were_empty = [not optimizer.state for optimizer in optimizers]
     try:
-        loaded = _run_on_all(group, lambda: _read(target, parts, rng, previous))
+        loaded = _run_on_all_ranks(group, lambda: _read_and_validate_rank_state(target, parts, rng, previous))
     except BaseException:
         for optimizer, was_empty in zip(optimizers, were_empty, strict=True):
             if was_empty:
@@ -166,13 +181,15 @@ def load_sharded(
     for name in sorted(parts, key=lambda name: name != "loader"):
         if name not in SHARDED_PARTS:
             load_state_into(parts[name], loaded.own[name], name, target)
-    set_model_and_optimizer(parts, ModelState(loaded.tensors, loaded.own["plain"]))
+    load_model_and_optimizer_state(parts, ModelState(loaded.tensors, loaded.own["plain"]))
     if rng:
         _set_generators(loaded.own, target)
     return loaded.own["extra"]
 
 
-def _read(folder: Path, parts: Mapping[str, Any], rng: bool | Literal["reseed"], previous: bool) -> SavedState:
+def _read_and_validate_rank_state(
+    folder: Path, parts: Mapping[str, Any], rng: bool | Literal["reseed"], previous: bool
+) -> SavedState:
     """What is to be loaded on this rank, whole and checked. Changes nothing but the memory of an empty optimizer."""
     path = folder / sharded_files.MANIFEST
     manifest = sharded_files.read_manifest(checkpoint_file.previous_checkpoint_path(path) if previous else path)
@@ -180,10 +197,10 @@ def _read(folder: Path, parts: Mapping[str, Any], rng: bool | Literal["reseed"],
 
     def open_file(rank: int) -> RankFile:
         if rank not in files:
-            files[rank] = sharded_files.read_rank_file(folder, manifest, rank)
+            files[rank] = sharded_files.map_rank_file_unverified(folder, manifest, rank)
         return files[rank]
 
-    tensors, plain = split_model_and_optimizer(parts)
+    tensors, plain = split_state_into_tensors_and_plain(parts)
     own_tensors = {name for names in manifest.own for name in names if name.startswith("tensor ")}
     _require_tensors_fit(folder, manifest, tensors, own_tensors)
     wanted = ["extra", "plain", *(name for name in parts if name not in SHARDED_PARTS)]
@@ -193,7 +210,7 @@ def _read(folder: Path, parts: Mapping[str, Any], rng: bool | Literal["reseed"],
     rank, is_same_layout = dist.get_rank(), manifest.world_size == dist.get_world_size()
     source = rank if is_same_layout else 0
     own: dict[str, Any] = {}
-    unequal = [] if is_same_layout else [name for name in _find_not_shared(manifest) if name in wanted]
+    unequal = [] if is_same_layout else [name for name in _find_unshareable_value_names(manifest) if name in wanted]
     if rng == "reseed":
         unequal = [name for name in unequal if not name.startswith(_RNG) or name in _NEVER_ANEW]
     _require_layout_can_change(folder, manifest, unequal)
@@ -203,7 +220,7 @@ def _read(folder: Path, parts: Mapping[str, Any], rng: bool | Literal["reseed"],
                 f"checkpoint.load_sharded({str(folder)!r}): it holds no {name}.",
                 f"Save it too: samerun.checkpoint.save_sharded(folder, {name}={name}, ...).",
             )
-        own[name] = sharded_files.read_own_value(folder, manifest, open_file(source), source, name)
+        own[name] = sharded_files.read_verified_rank_value(folder, manifest, open_file(source), source, name)
     whole = {name: value for name, value in tensors.items() if f"tensor {name}" not in own_tensors}
     copies = {name: detached_copy(value) for name, value in whole.items()}
     fill_from_chunks(folder, manifest, copies, open_file)
@@ -214,7 +231,7 @@ def _read(folder: Path, parts: Mapping[str, Any], rng: bool | Literal["reseed"],
             "Make it as it was made in the run that saved it.",
         )
     if rng == "reseed" and not is_same_layout:
-        _leave_out_unequal_generators(own, manifest)
+        _mark_unequal_generators_for_reseed(own, manifest)
     if rng:
         _require_loadable_generators(own, folder)
     return SavedState(copies, own)
@@ -238,12 +255,12 @@ def _require_tensors_fit(folder: Path, manifest: Manifest, tensors: dict[str, An
         raise CheckpointError(f"{named}: it holds {more[0][:200]!r}, which is not here.", hint)
 
 
-def _require_layout_can_change(folder: Path, manifest: Manifest, unequal: list[str]) -> None:
+def _require_layout_can_change(folder: Path, manifest: Manifest, unshareable_names: list[str]) -> None:
     """Raises CheckpointError if each rank had something of its own that ranks of another number cannot have."""
-    if not unequal:
+    if not unshareable_names:
         return
-    generators = [name.removeprefix(_RNG) for name in unequal if name.startswith(_RNG)]
-    others = [name.removeprefix("tensor ") for name in unequal if not name.startswith(_RNG)]
+    generators = [name.removeprefix(_RNG) for name in unshareable_names if name.startswith(_RNG)]
+    others = [name.removeprefix("tensor ") for name in unshareable_names if not name.startswith(_RNG)]
     saved = manifest.world_size
     each, hint = "1 rank, which" if saved == 1 else f"{saved} ranks, of which each", f"Go on with as many ({saved})."
     if not others:
@@ -269,16 +286,16 @@ _ANEW, _PLACE = "generators to be seeded", "where the checkpoint was taken"
 _NEVER_ANEW = (f"{_RNG}seed", f"{_RNG}of streams")
 
 
-def _leave_out_unequal_generators(own: dict[str, Any], manifest: Manifest) -> None:
+def _mark_unequal_generators_for_reseed(own: dict[str, Any], manifest: Manifest) -> None:
     """Have the generators that each rank had for itself seeded; those streams of each rank start again."""
-    unequal = [name for name in _find_not_shared(manifest) if name.startswith(_RNG) and name in own]
+    unequal = [name for name in _find_unshareable_value_names(manifest) if name.startswith(_RNG) and name in own]
     for name in unequal:
         del own[name]
     own[_ANEW] = [name.removeprefix(f"{_RNG}of ") for name in unequal if name != _DISTINCT]
     own[_PLACE] = f"{manifest.generation} {checkpoint_file.digest_plain_value(manifest.own)}"
 
 
-def _find_not_shared(manifest: Manifest) -> list[str]:
+def _find_unshareable_value_names(manifest: Manifest) -> list[str]:
     """What ranks of another number cannot have: values that ranks had differently, and generators of a single rank."""
     if manifest.world_size > 1:
         return _find_unequal(manifest.own)
@@ -287,7 +304,7 @@ def _find_not_shared(manifest: Manifest) -> list[str]:
     return [name for name in own if name.startswith(_RNG) and name not in _NEVER_ANEW]
 
 
-def _split_generators(state: dict[str, Any]) -> dict[str, Any]:
+def _split_rng_state_by_generator(state: dict[str, Any]) -> dict[str, Any]:
     """The state of each generator as a value of its own, so that those are found that all ranks have alike."""
     states = dict(state["rng"])
     streams = states["streams"]
@@ -299,7 +316,7 @@ def _split_generators(state: dict[str, Any]) -> dict[str, Any]:
     return {f"{_RNG}seed": state["seed"], **found, _DISTINCT: by_kind["distinct"]}
 
 
-def _join_generators(own: Mapping[str, Any]) -> dict[str, Any]:
+def _join_rng_state_of_generators(own: Mapping[str, Any]) -> dict[str, Any]:
     begin = f"{_RNG}of "
     states = {name.removeprefix(begin): value for name, value in own.items() if name.startswith(begin)}
     if "streams" in states:
@@ -320,7 +337,7 @@ def _require_loadable_generators(own: Mapping[str, Any], folder: Path) -> None:
 def _set_generators(own: Mapping[str, Any], folder: Path) -> None:
     """Load the states. Generators that were started anew on purpose are seeded for this rank."""
     try:
-        state = _join_generators(own)
+        state = _join_rng_state_of_generators(own)
         anew = own.get(_ANEW, [])
         sources = [source for source in available_random_sources() if source.name in anew]
         if anew:
@@ -328,7 +345,7 @@ def _set_generators(own: Mapping[str, Any], folder: Path) -> None:
                 int(state["seed"] or 0), f"{own[_PLACE]} rank {state['rank']} of {dist.get_world_size()}"
             )
             seed_random_sources(seed, sources)
-            state["rng"].update(get_rng_states_of(sources))
+            state["rng"].update(get_rng_states_and_warn_of_missing(sources))
         load_state_dict(state)
     except Exception as error:
         reason = error.message if isinstance(error, SamerunError) else str(error)
@@ -351,7 +368,7 @@ _group: tuple[Any, Any] | None = None
 """The program's process group, and that of checkpoints made beside it."""
 
 
-def _make_group() -> Any:
+def _get_or_make_checkpoint_group() -> Any:
     """A process group on the CPU, which the program's own collectives do not meet; also in another thread."""
     global _group
     if _group is None or _group[0] is not dist.group.WORLD:
@@ -359,30 +376,30 @@ def _make_group() -> Any:
     return _group[1]
 
 
-def _gather(group: Any, value: Any) -> list[Any]:
+def _gather_on_every_rank(group: Any, value: Any) -> list[Any]:
     values: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(values, value, group=group)
     return values
 
 
-def _run_on_all(group: Any, call: Callable[[], Any], broadcast: bool = False) -> Any:
-    """Call on every rank, and raise on all if it failed on one. `broadcast`: return what rank 0 has."""
+def _run_on_all_ranks(group: Any, call: Callable[[], Any], return_result_of_rank_0: bool = False) -> Any:
+    """Call on every rank, and raise on all if it failed on one. `return_result_of_rank_0`: return what rank 0 has."""
     result, failed = None, None
     try:
         result = call()
     except Exception as error:
         failed = error
     told = None if failed is None else (getattr(failed, "message", repr(failed)), getattr(failed, "hint", None))
-    ranks = _gather(group, (told, result if broadcast else None))
+    ranks = _gather_on_every_rank(group, (told, result if return_result_of_rank_0 else None))
     if failed is not None:
         raise failed
     for rank, (error_of_rank, _) in enumerate(ranks):
         if error_of_rank is not None:
             raise CheckpointError(f"Rank {rank}: {error_of_rank[0]}", error_of_rank[1])
-    return ranks[0][1] if broadcast else result
+    return ranks[0][1] if return_result_of_rank_0 else result
 
 
-def _prepare_folder(folder: Path) -> int:
+def _make_folder_and_choose_generation(folder: Path) -> int:
     """The number of the new checkpoint, in a folder that is there."""
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -85,7 +85,7 @@ def write_archive(path: Path, content: dict[str, Any], backup_path: Path | None 
         raise CheckpointError(f"checkpoint.save_sharded({str(path.parent)!r}): {error.message}", error.hint) from error
 
 
-def write_manifest(folder: Path, manifest: Manifest) -> None:
+def write_manifest_and_delete_old_files(folder: Path, manifest: Manifest) -> None:
     """Make the rank files of a generation the checkpoint; then delete those of generations before its predecessor."""
     body = {
         "generation": manifest.generation,
@@ -96,7 +96,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
             for name, entry in manifest.tensors.items()
         },
     }
-    body = _as_lists(body)
+    body = _tuples_to_lists(body)
     content = {"samerun_sharded": LAYOUT, "body": body, "digest": checkpoint_file.digest_plain_value(body)}
     path = folder / MANIFEST
     write_archive(path, content, checkpoint_file.previous_checkpoint_path(path))
@@ -120,7 +120,7 @@ def read_manifest(path: Path) -> Manifest:
             "Is the path right? The first run has to start without a checkpoint.",
         )
     try:
-        content = checkpoint_file.read_untrusted_archive(path).content
+        content = checkpoint_file.map_untrusted_archive_into_memory(path).content
         if not isinstance(content, dict) or content.get("samerun_sharded") != LAYOUT:
             raise _Damaged("it was not written by samerun.checkpoint.save_sharded, or by a newer one")
         body = content.get("body")
@@ -133,11 +133,11 @@ def read_manifest(path: Path) -> Manifest:
         raise make_damage_error(path, "parts are missing") from error
 
 
-def read_rank_file(folder: Path, manifest: Manifest, rank: int) -> RankFile:
+def map_rank_file_unverified(folder: Path, manifest: Manifest, rank: int) -> RankFile:
     """Map the file of a rank into memory. Digests are not looked at: that is for those who use what is in it."""
     path = rank_file_path(folder, manifest.generation, rank)
     try:
-        content = checkpoint_file.read_untrusted_archive(path).content
+        content = checkpoint_file.map_untrusted_archive_into_memory(path).content
         chunks, own = content["chunks"], content["own"]
         if not all(type(key) is int and isinstance(value, torch.Tensor) for key, value in chunks.items()):
             raise _Damaged("chunks are missing")
@@ -162,7 +162,7 @@ def read_chunk(folder: Path, manifest: Manifest, file: RankFile, chunk: Chunk, d
     raise make_damage_error(rank_file_path(folder, manifest.generation, chunk.rank), reason)
 
 
-def read_own_value(folder: Path, manifest: Manifest, file: RankFile, rank: int, name: str) -> Any:
+def read_verified_rank_value(folder: Path, manifest: Manifest, file: RankFile, rank: int, name: str) -> Any:
     """A value of a rank's own, with memory of its own, whose digest was looked at. Raises CheckpointError."""
     value = file.own.get(name)
     if name not in file.own or _digest_or_empty(value) != manifest.own[rank][name]:
@@ -192,26 +192,31 @@ class _Damaged(Exception):
 
 def _digest_or_empty(value: Any) -> str:
     try:
-        return checkpoint_file.digest_plain_value(value, max_bytes=_digest_budget(value))
+        return checkpoint_file.digest_plain_value(value, max_bytes=_max_bytes_to_digest(value))
     except CheckpointError:
         return ""
 
 
-def _digest_budget(value: Any) -> int:
+def _max_bytes_to_digest(value: Any) -> int:
     memory = value.untyped_storage().nbytes() if isinstance(value, torch.Tensor) else 0
     return 4 * memory + checkpoint_file.MIN_BUDGET
 
 
-def _as_lists(value: Any) -> Any:
+def _tuples_to_lists(value: Any) -> Any:
     """Tuples as lists, as they are read."""
     if isinstance(value, dict):
-        return {key: _as_lists(inner) for key, inner in value.items()}
-    return [_as_lists(inner) for inner in value] if isinstance(value, (list, tuple)) else value
+        return {key: _tuples_to_lists(inner) for key, inner in value.items()}
+    return [_tuples_to_lists(inner) for inner in value] if isinstance(value, (list, tuple)) else value
 
 
 def _parse_manifest(body: Any) -> Manifest:
-    """Raises _Damaged, and what looking up raises, for anything that `write_manifest` would not have written."""
-    generation, world = _require_number(body["generation"], 10**8), _require_number(body["world_size"], MAX_RANKS)
+    """Raises _Damaged, and what looking up raises, for anything that `write_manifest_and_delete_old_files` would not
+    have written.
+    """
+    generation, world = (
+        _require_int_from_zero_to(body["generation"], 10**8),
+        _require_int_from_zero_to(body["world_size"], MAX_RANKS),
+    )
     own = body["own"]
     if not isinstance(own, list) or len(own) != world or not all(map(_are_digests, own)):
         raise _Damaged("values of ranks are missing")
@@ -219,9 +224,9 @@ def _parse_manifest(body: Any) -> Manifest:
     for name, entry in body["tensors"].items():
         if not isinstance(name, str) or not isinstance(entry["dtype"], torch.dtype):
             raise _Damaged("a tensor has no name or type")
-        shape = _require_numbers(entry["shape"])
+        shape = _require_list_of_sizes(entry["shape"])
         chunks = [_parse_chunk(chunk, shape, world) for chunk in entry["chunks"]]
-        _require_cover(name, shape, chunks)
+        _require_chunks_cover_tensor_once(name, shape, chunks)
         tensors[name] = ShardedTensorEntry(shape, entry["dtype"], chunks)
     return Manifest(generation, world, tensors, own)
 
@@ -233,8 +238,8 @@ def _are_digests(values: Any) -> bool:
 def _parse_chunk(chunk: Any, shape: tuple[int, ...], world: int) -> Chunk:
     offsets, sizes, rank, number, digest = chunk
     parsed = Chunk(
-        _require_numbers(offsets), _require_numbers(sizes), _require_number(rank, world),
-        _require_number(number, 1 << 40), str(digest),
+        _require_list_of_sizes(offsets), _require_list_of_sizes(sizes), _require_int_from_zero_to(rank, world),
+        _require_int_from_zero_to(number, 1 << 40), str(digest),
     )  # fmt: skip
     ends = [offset + size for offset, size in zip(parsed.offsets, parsed.sizes, strict=True)]
     if any(end > whole for end, whole in zip(ends, shape, strict=True)) or rank == world:
@@ -242,7 +247,7 @@ def _parse_chunk(chunk: Any, shape: tuple[int, ...], world: int) -> Chunk:
     return parsed
 
 
-def _require_cover(name: str, shape: tuple[int, ...], chunks: list[Chunk]) -> None:
+def _require_chunks_cover_tensor_once(name: str, shape: tuple[int, ...], chunks: list[Chunk]) -> None:
     """Raises _Damaged unless each element of a tensor lies in one chunk."""
     held = sorted(chunk for chunk in chunks if 0 not in chunk.sizes)
     if len(chunks) > MAX_CHUNKS or sum(torch.Size(chunk.sizes).numel() for chunk in held) != torch.Size(shape).numel():
@@ -261,13 +266,13 @@ def _overlap(one: Chunk, other: Chunk) -> bool:
                for begin, size, other_begin, other_size in boxes)  # fmt: skip
 
 
-def _require_numbers(values: Any) -> tuple[int, ...]:
+def _require_list_of_sizes(values: Any) -> tuple[int, ...]:
     if not isinstance(values, list) or len(values) > 64:
         raise _Damaged("a shape is none")
-    return tuple(_require_number(value, 1 << 48) for value in values)
+    return tuple(_require_int_from_zero_to(value, 1 << 48) for value in values)
 
 
-def _require_number(value: Any, most: int) -> int:
-    if type(value) is not int or not 0 <= value <= most:
+def _require_int_from_zero_to(value: Any, largest: int) -> int:
+    if type(value) is not int or not 0 <= value <= largest:
         raise _Damaged("a number is out of range")
     return value

@@ -31,7 +31,7 @@ class ModelState(NamedTuple):
     plain: dict[str, Any]
 
 
-def split_model_and_optimizer(parts: Mapping[str, Any]) -> ModelState:
+def split_state_into_tensors_and_plain(parts: Mapping[str, Any]) -> ModelState:
     """The state of `model` and `optimizer`. Raises CheckpointError if there is no model."""
     from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict
 
@@ -51,8 +51,8 @@ def split_model_and_optimizer(parts: Mapping[str, Any]) -> ModelState:
     return ModelState(tensors, plain)
 
 
-def set_model_and_optimizer(parts: Mapping[str, Any], loaded: ModelState) -> None:
-    """Load what has the names of `split_model_and_optimizer`."""
+def load_model_and_optimizer_state(parts: Mapping[str, Any], loaded: ModelState) -> None:
+    """Load what has the names of `split_state_into_tensors_and_plain`."""
     from torch.distributed.checkpoint import state_dict as torch_state
 
     model, optimizers = parts["model"], list_optimizers(parts.get("optimizer"))
@@ -75,12 +75,12 @@ def _iterate_leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
-def _replace_leaves(path: str, value: Any, values: Mapping[str, Any]) -> Any:
+def _replace_leaves(path: str, value: Any, leaves_by_path: Mapping[str, Any]) -> Any:
     if isinstance(value, dict) and value:
-        return {key: _replace_leaves(f"{path}.{key}", inner, values) for key, inner in value.items()}
+        return {key: _replace_leaves(f"{path}.{key}", inner, leaves_by_path) for key, inner in value.items()}
     if isinstance(value, list) and value and any(isinstance(inner, (dict, torch.Tensor)) for inner in value):
-        return [_replace_leaves(f"{path}.{at}", inner, values) for at, inner in enumerate(value)]
-    return values[path]
+        return [_replace_leaves(f"{path}.{at}", inner, leaves_by_path) for at, inner in enumerate(value)]
+    return leaves_by_path[path]
 
 
 def is_sharded(value: Any) -> bool:
@@ -116,7 +116,7 @@ def iterate_local_chunks(
 
 
 def fill_from_chunks(
-    folder: Path, manifest: Manifest, tensors: dict[str, Any], open_file: Callable[[int], RankFile]
+    folder: Path, manifest: Manifest, tensors: dict[str, Any], open_rank_file: Callable[[int], RankFile]
 ) -> None:
     """Fill this rank's part of each tensor from the chunks that hold something of it."""
     from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
@@ -148,7 +148,7 @@ def fill_from_chunks(
         if key not in checked:
             chunk = chunks[key]
             dtype = manifest.tensors[index.fqn].dtype
-            checked[key] = sharded_files.read_chunk(folder, manifest, open_file(chunk.rank), chunk, dtype)
+            checked[key] = sharded_files.read_chunk(folder, manifest, open_rank_file(chunk.rank), chunk, dtype)
         part = checked[key]
         for dim, (offset, length) in enumerate(zip(item.storage_offsets, item.lengths, strict=True)):
             part = part.narrow(dim, offset, length)

@@ -31,10 +31,10 @@ def save_checkpoint(path: str | os.PathLike[str], parts: Mapping[str, Any], extr
 
 
 def _write_checkpoint(target: Path, parts: Mapping[str, Any], extra: Any, rng_of_ranks: list[Any]) -> None:
-    states = {name: collect_state_dicts(part, name) for name, part in parts.items()}
+    states = {name: collect_state_dicts_or_raise(part, name) for name, part in parts.items()}
     saved = {**states, "extra": extra, "rng": rng_of_ranks}
     for name, value in saved.items():
-        checkpoint_file.require_plain_value(value, name)
+        checkpoint_file.require_loadable_with_weights_only(value, name)
     digests = {name: checkpoint_file.digest_plain_value(value) for name, value in saved.items()}
     content = {"samerun_checkpoint": VERSION, "parts": saved, "digests": digests, "torch": str(torch.__version__)}
     try:
@@ -71,7 +71,7 @@ def load_checkpoint(path: str | os.PathLike[str], parts: Mapping[str, Any], rng:
         load_state_into(parts[name], saved[name], name, target)
     warn_if_ddp_buckets_change(parts.get("model"))
     if rng:
-        _restore_generators_of_rank(saved["rng"], target)
+        _restore_or_seed_generators_of_rank(saved["rng"], target)
     return saved["extra"]
 
 
@@ -85,7 +85,7 @@ def read_checkpoint_parts(target: Path) -> dict[str, Any]:
         raise CheckpointError(f"checkpoint.load({str(target)!r}): there is no such file.", hint)
     content: Any = None
     try:
-        content, size = checkpoint_file.read_untrusted_archive(target)
+        content, size = checkpoint_file.map_untrusted_archive_into_memory(target)
         reason = _describe_damage_or_empty(content, 4 * size + checkpoint_file.MIN_BUDGET)
     except (checkpoint_file.UnreadableCheckpoint, CheckpointError, OSError) as error:
         reason = error.message if isinstance(error, CheckpointError) else str(error)
@@ -138,21 +138,21 @@ def _previous_checkpoint_hint_or_empty(target: Path) -> str:
     return f"The previous one is intact: samerun.checkpoint.load({str(previous)!r}, ...)."
 
 
-def collect_state_dicts(part: Any, name: str) -> Any:
+def collect_state_dicts_or_raise(part: Any, name: str) -> Any:
     """Return the state of a part, or those of a dict or list of parts."""
     if hasattr(part, "state_dict"):
         return part.state_dict()
     if isinstance(part, Mapping):
-        return {str(key): collect_state_dicts(inner, f"{name}[{key!r}]") for key, inner in part.items()}
+        return {str(key): collect_state_dicts_or_raise(inner, f"{name}[{key!r}]") for key, inner in part.items()}
     if isinstance(part, (list, tuple)):
-        return [collect_state_dicts(inner, f"{name}[{at}]") for at, inner in enumerate(part)]
+        return [collect_state_dicts_or_raise(inner, f"{name}[{at}]") for at, inner in enumerate(part)]
     raise CheckpointError(
         f"checkpoint.save(): {name} is a {type(part).__name__}, which has no state_dict().",
         "Pass the object itself, or put plain values into extra=.",
     )
 
 
-def load_state_into(part: Any, state: Any, name: str, target: Path) -> None:
+def load_state_into(part: Any, state: Any, name: str, checkpoint_path: Path) -> None:
     """Load the state of a part, or of each part in a dict or list. Raises UnfitStateError."""
     if hasattr(part, "load_state_dict"):
         try:
@@ -161,10 +161,12 @@ def load_state_into(part: Any, state: Any, name: str, target: Path) -> None:
             reason = error.message if isinstance(error, SamerunError) else str(error)
             hint = error.hint if isinstance(error, SamerunError) else "Make it as it was made in the run that saved it."
             message = f"{name} ({type(part).__name__}) did not take its state: {reason}"
-            raise UnfitStateError(f"checkpoint.load({str(target)!r}): {message}", hint) from error
+            raise UnfitStateError(f"checkpoint.load({str(checkpoint_path)!r}): {message}", hint) from error
         return
     for key in list(part) if isinstance(part, Mapping) else range(len(part)):
-        load_state_into(part[key], state[str(key) if isinstance(state, Mapping) else key], f"{name}[{key!r}]", target)
+        load_state_into(
+            part[key], state[str(key) if isinstance(state, Mapping) else key], f"{name}[{key!r}]", checkpoint_path
+        )
 
 
 def _require_loadable_generator_states(states_by_rank: Any, target: Path, reseed: bool) -> None:
@@ -177,7 +179,7 @@ def _require_loadable_generator_states(states_by_rank: Any, target: Path, reseed
             f"checkpoint.load({str(target)!r}): it holds no states of random generators.", "Load it with rng=False."
         )
     saved, here = len(states_by_rank), max(_get_world_size(), (find_rank() or 0) + 1)
-    if here > saved and not reseed and not _are_alike(states_by_rank):
+    if here > saved and not reseed and not _several_ranks_have_equal_states(states_by_rank):
         raise CheckpointError(  # on all ranks: those with a state of their own would wait for the others
             f"checkpoint.load({str(target)!r}): it holds the random generators of {saved} rank{'s' * (saved > 1)}, and"
             f" here are {here}. Those of one rank cannot be given to others: they would draw alike.",
@@ -185,18 +187,18 @@ def _require_loadable_generator_states(states_by_rank: Any, target: Path, reseed
         )
     before = take_snapshot()
     try:
-        _restore_generators_of_rank(states_by_rank, target)
+        _restore_or_seed_generators_of_rank(states_by_rank, target)
     finally:
         restore_snapshot(before)
 
 
-def _are_alike(states_by_rank: list[Any]) -> bool:
+def _several_ranks_have_equal_states(states_by_rank: list[Any]) -> bool:
     """Whether ranks, of which there were several, had every generator at the same position."""
     own = [{**state, "rank": 0} if isinstance(state, dict) else state for state in states_by_rank]
     return len(own) > 1 and len({checkpoint_file.digest_plain_value(state) for state in own}) == 1
 
 
-def _restore_generators_of_rank(states_by_rank: list[Any], target: Path) -> None:
+def _restore_or_seed_generators_of_rank(states_by_rank: list[Any], target: Path) -> None:
     """Restore this rank's generators. A rank that the saved run lacked takes over what all had alike, named streams
     that are the same on all ranks included; if they differed, it gets generators of its own."""
     rank = find_rank() or 0
@@ -205,7 +207,9 @@ def _restore_generators_of_rank(states_by_rank: list[Any], target: Path) -> None
             load_state_dict(states_by_rank[rank])
             return
         load_state_dict(states_by_rank[0], strict=False)
-        if not _are_alike(states_by_rank):  # of this checkpoint and rank: another one gives other numbers
+        if not _several_ranks_have_equal_states(
+            states_by_rank
+        ):  # of this checkpoint and rank: another one gives other numbers
             seed = derive_seed(int(checkpoint_file.digest_plain_value(states_by_rank)[:16], 16), f"rank {rank}")
             seed_random_sources(seed, [source for source in available_random_sources() if source.name != "streams"])
     except Exception as error:

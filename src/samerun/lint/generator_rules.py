@@ -95,7 +95,7 @@ def find_unseeded_numpy_generators(index: SourceIndex) -> Iterator[Hit]:
         if _is_never_read(index, call) or _is_seeded_in_other_branch(index, call):
             continue
         if _lacks_seed(call):
-            edits = tuple(index.seed_editor.make_first_seed_edits(call))
+            edits = tuple(index.seed_editor.make_edits_seeding_unseeded_call(call))
             yield Hit(call, f"{name}() takes its seed from the operating system", edits)
         elif (omitted := _find_call_without_seed(index, call)) is not None:
             where = f"line {omitted.lineno} leaves the seed out"
@@ -135,7 +135,7 @@ def _decides_something(index: SourceIndex, call: ast.Call) -> bool:
 def find_unseeded_python_generators(index: SourceIndex) -> Iterator[Hit]:
     for call in index.calls_of("random.Random"):
         if _lacks_seed(call) and not is_fallback(index, call) and _decides_something(index, call):
-            edits = tuple(index.seed_editor.make_first_seed_edits(call))
+            edits = tuple(index.seed_editor.make_edits_seeding_unseeded_call(call))
             yield Hit(call, "Random() takes its seed from the operating system", edits)
 
 
@@ -254,13 +254,15 @@ def find_entropy_reseeds(index: SourceIndex) -> Iterator[Hit]:
             continue
         if alone and name in kinds:
             continue  # it begins as it would have without; torch.seed() is written for a seed
-        edits = index.seed_editor.make_first_seed_edits(call) if name in kinds else []
+        edits = index.seed_editor.make_edits_seeding_unseeded_call(call) if name in kinds else []
         yield Hit(call, f"{name}() takes a seed from the operating system", tuple(edits), kinds.get(name, ""))
     for call in index.calls_by_last_name.get("seed", ()):
         if isinstance(call.func, ast.Attribute) and not call.args and not call.keywords:
             made = [one for one in find_origins(index, call.func.value) if index.call_names[one] == "torch.Generator"]
             if made and not is_fallback(index, call) and not _is_seeded_by_choice(index, call.func.value):
-                edits = [] if index.seed_editor.is_repeated(call) else make_manual_seed_edits(call)
+                edits = (
+                    [] if index.seed_editor.is_in_loop_or_per_sample_function(call) else make_manual_seed_edits(call)
+                )
                 yield Hit(
                     call, "Generator.seed() takes a seed from the operating system", tuple(edits),
                     "unseeded-torch-generator",

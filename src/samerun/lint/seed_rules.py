@@ -54,7 +54,7 @@ def _find_seed_origins(index: SourceIndex, names: set[str], what: str) -> Iterat
             told |= {origin, call}
             direct = index.is_inside(origin, seed) and isinstance(seed, (ast.Call, ast.BinOp))
             by_keyword = any(keyword.value is seed for keyword in call.keywords)
-            edits = index.seed_editor.make_changing_part_edits(seed) if direct and not by_keyword else ()
+            edits = index.seed_editor.make_edits_fixing_changing_parts(seed) if direct and not by_keyword else ()
             at = "" if direct else f", which becomes a seed at line {call.lineno}"
             yield Hit(origin, f"{what}{at}", tuple(edits))
 

@@ -19,13 +19,13 @@ class ConvolutionShape(Structure):
 
 
 def make_convolution_shape(
-    image: Sequence[int], weight: Sequence[int], gradient: Sequence[int], stride: Sequence[int],
+    image_shape: Sequence[int], weight_shape: Sequence[int], gradient_shape: Sequence[int], stride: Sequence[int],
     padding: Sequence[int], dilation: Sequence[int], groups: int,
 ) -> ConvolutionShape:  # fmt: skip
     """Of the shapes of tensors [n, c, *in], [c', c / groups, *taps] and [n, c', *out], of one to three dimensions."""
-    sizes = (_pad_to_three_dims(each, 1) for each in (image[2:], gradient[2:], weight[2:], stride))
+    sizes = (_pad_to_three_dims(each, 1) for each in (image_shape[2:], gradient_shape[2:], weight_shape[2:], stride))
     settings = (_pad_to_three_dims(padding, 0), _pad_to_three_dims(dilation, 1))
-    return ConvolutionShape(image[0], groups, image[1], weight[0], *sizes, *settings)
+    return ConvolutionShape(image_shape[0], groups, image_shape[1], weight_shape[0], *sizes, *settings)
 
 
 def _pad_to_three_dims(values: Sequence[int], fill: int) -> tuple[int, ...]:

@@ -24,7 +24,7 @@ QUANTITIES: tuple[tuple[str, str, Literal["s", "B"]], ...] = (
 """The rows of the table: a name, the field of `Setting`, the unit."""
 
 
-def show_cost(report: CostReport, console: Console, top: int) -> None:
+def show_cost(report: CostReport, console: Console, max_operators: int) -> None:
     """Print the tables; they read well in 80 columns."""
     console.print(Text.assemble(("COST", "bold"), f"  {' '.join(report.command)}"))
     steps = next((one.steps for one in report.settings if one.outcome == MEASURED), 0)
@@ -38,9 +38,11 @@ def show_cost(report: CostReport, console: Console, top: int) -> None:
             console.print(Text(f"{one.name}: the program {one.detail}", style="yellow"))
     if report.operators:
         console.print()
-        console.print(Padding(make_operator_table(report, top), (0, 0, 0, 2), expand=False))
+        console.print(Padding(make_operator_table(report, max_operators), (0, 0, 0, 2), expand=False))
         console.print(
-            Padding(Text(describe_operator_table_footnote(report, top), style="dim"), (0, 0, 0, 2), expand=False)
+            Padding(
+                Text(describe_operator_table_footnote(report, max_operators), style="dim"), (0, 0, 0, 2), expand=False
+            )
         )
 
 
@@ -74,10 +76,10 @@ def format_amount_with_ratio(
     return f"{text} ({format_ratio(amount.median, baseline.median)})"
 
 
-def make_operator_table(report: CostReport, top: int) -> Table:
+def make_operator_table(report: CostReport, max_operators: int) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_row(Text("operator", style="bold"), *(Text(one.name, style="bold") for one in report.settings))
-    for name, costs in report.operators[:top]:
+    for name, costs in report.operators[:max_operators]:
         table.add_row(name.removeprefix("aten."), *(format_operator_seconds_with_ratio(one, costs[0]) for one in costs))
     return table
 
@@ -91,10 +93,10 @@ def format_operator_seconds_with_ratio(cost: OperatorCost | None, baseline: Oper
     return f"{text} ({format_ratio(cost.seconds, baseline.seconds)})"
 
 
-def describe_operator_table_footnote(report: CostReport, top: int) -> str:
+def describe_operator_table_footnote(report: CostReport, max_operators: int) -> str:
     """How much of the operators' time the table does not show, and what the times are."""
     text = "Seconds in all calls of a run"
-    rest = len(report.operators) - top
+    rest = len(report.operators) - max_operators
     return text + (f"; {rest} more operators: --top, --json." if rest > 0 else ".")
 
 
@@ -131,7 +133,7 @@ class CostRow:
     memory: tuple[str, ...]
 
 
-def cost_to_html(report: CostReport, version: str, machine: dict[str, Any], top: int) -> str:
+def cost_to_html(report: CostReport, version: str, machine: dict[str, Any], max_operators: int) -> str:
     """The whole page. Whatever comes from the user's program is escaped."""
     return render_page(
         "cost.html.jinja",
@@ -140,13 +142,13 @@ def cost_to_html(report: CostReport, version: str, machine: dict[str, Any], top:
         machine=machine,
         command=" ".join(report.command),
         whole=make_quantity_rows(report),
-        rows=make_cost_rows(report, top),
-        told=describe_operator_table_footnote(report, top),
+        rows=make_cost_rows(report, max_operators),
+        told=describe_operator_table_footnote(report, max_operators),
     )
 
 
-def make_cost_rows(report: CostReport, top: int) -> list[CostRow]:
-    shown = report.operators[:top]
+def make_cost_rows(report: CostReport, max_operators: int) -> list[CostRow]:
+    shown = report.operators[:max_operators]
     longest = max((cost.seconds for _, costs in shown for cost in costs if cost is not None), default=0.0)
     found = []
     for name, costs in shown:

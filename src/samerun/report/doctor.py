@@ -19,11 +19,11 @@ HOW_TO_GET_LIBRARIES = (
 )
 
 
-def show_switches(record: dict[str, Any], console: Console, everything: bool) -> None:
+def show_switches(record: dict[str, Any], console: Console, show_all_switches: bool) -> None:
     """Print the record of a doctor; reads well in 80 columns."""
     switches = record["switches"]
     findings = [one for one in switches if one["verdict"] in FINDINGS]
-    shown = [one for one in switches if everything or one["wanted"] is not None or one in findings]
+    shown = [one for one in switches if show_all_switches or one["wanted"] is not None or one in findings]
     console.print(_make_verdict_text(record, len(findings)))
     console.print()
     console.print(Padding(_make_switch_table(shown), (0, 0, 0, 2), expand=False))
@@ -160,8 +160,8 @@ def _show_wrong_vectors(wrong: list[dict[str, Any]], console: Console) -> None:
         console.print(f"  ... and {len(wrong) - MAX_SHOWN_VECTORS} more (--json FILE has them all)")
 
 
-def _describe_library(seen: dict[str, Any]) -> str:
-    if seen["level"] == "reference":
-        return "the reference (no C library)" if not seen["library"] else "the reference, as was asked for"
-    threads = "1 thread" if seen["threads"] == 1 else f"{seen['threads']} threads"
-    return f"the C library, {seen['level']}, {threads}"
+def _describe_library(numerics_record: dict[str, Any]) -> str:
+    if numerics_record["level"] == "reference":
+        return "the reference (no C library)" if not numerics_record["library"] else "the reference, as was asked for"
+    threads = "1 thread" if numerics_record["threads"] == 1 else f"{numerics_record['threads']} threads"
+    return f"the C library, {numerics_record['level']}, {threads}"

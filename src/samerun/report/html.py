@@ -131,11 +131,13 @@ def make_neutral_plot(result: NeutralResult) -> GrowthPlot | None:
 
 
 def make_log_plot(
-    curve: list[tuple[int, float]], told: list[str], other: list[tuple[int, float]] | None = None
+    values_by_step: list[tuple[int, float]],
+    point_texts: list[str],
+    other_values_by_step: list[tuple[int, float]] | None = None,
 ) -> GrowthPlot | None:
     """Values over steps, on a log scale, with a text for each, and another curve; None for fewer than two steps."""
-    shown = [(step, math.log10(value)) for step, value in curve]
-    others = [(step, math.log10(value)) for step, value in other or ()]
+    shown = [(step, math.log10(value)) for step, value in values_by_step]
+    others = [(step, math.log10(value)) for step, value in other_values_by_step or ()]
     if len(shown) < 2:
         return None
     every_power = [y for _, y in (*shown, *others)]
@@ -151,7 +153,7 @@ def make_log_plot(
 
     points = tuple(
         PlotLabel(across(step), up(power), f"step {step}: {text}")
-        for (step, power), text in zip(shown, told, strict=True)
+        for (step, power), text in zip(shown, point_texts, strict=True)
     )
     every = max(1, math.ceil((high - low) / 6))
     left = tuple(PlotLabel(LEFT - 8, up(power), f"1e{power}") for power in range(low, high + 1, every))

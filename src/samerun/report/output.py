@@ -13,20 +13,23 @@ if TYPE_CHECKING:
     from samerun.report.terminal import ReportConsole
 
 
-def show_and_write_record(
-    record: dict[str, Any], show: Callable[[dict[str, Any], ReportConsole], None], json_to: str | None, quiet: bool
+def write_json_and_show_unless_to_stdout(
+    record: dict[str, Any],
+    show: Callable[[dict[str, Any], ReportConsole], None],
+    json_path_or_dash: str | None,
+    quiet: bool,
 ) -> None:
     """Have `show` print the record, and write it as JSON if that is wanted.
 
     Nothing is printed if `quiet`, or if the JSON goes to standard output ("-"). Raises SamerunError if it cannot be
     written.
     """
-    if not quiet and json_to != "-":
+    if not quiet and json_path_or_dash != "-":
         from samerun.report.terminal import ReportConsole  # loads rich, which a quiet command does not need
 
         show(record, ReportConsole())
-    if json_to is not None:
-        write_to_file_or_stdout("--json", json_to, json.dumps(record, indent=2, sort_keys=True) + "\n")
+    if json_path_or_dash is not None:
+        write_to_file_or_stdout("--json", json_path_or_dash, json.dumps(record, indent=2, sort_keys=True) + "\n")
 
 
 def check_report_to_json(report: CheckReport, version: str) -> str:

@@ -75,7 +75,7 @@ class _ProgressLine:
             self._display.stop()
             self._display = None
 
-    def _is_redraw_due(self) -> bool:
+    def _claim_redraw_if_due(self) -> bool:
         now = time.monotonic()
         if not self._shown or now < self._next:
             return False
@@ -127,7 +127,7 @@ class RunProgress(_ProgressLine):
     def __call__(self, label: str, seconds: float, state: Literal["running", "done"]) -> None:
         if state == "done":
             self._done += 1
-        elif self._is_redraw_due():
+        elif self._claim_redraw_if_due():
             self._redraw(f"run {self._done + 1}: {describe_run_label(label)}", f"{seconds:.0f} s")
 
 
@@ -143,5 +143,5 @@ class CountProgress(_ProgressLine):
         return self
 
     def __call__(self, done: int, total: int) -> None:
-        if self._is_redraw_due() and (done < total or self._display is not None):  # no news of what is over
+        if self._claim_redraw_if_due() and (done < total or self._display is not None):  # no news of what is over
             self._redraw(self._what, f"{done} of {total}")

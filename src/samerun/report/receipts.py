@@ -73,10 +73,10 @@ def _describe_first_difference(record: dict[str, Any], first: dict[str, Any]) ->
     return lines
 
 
-def _name_first_differing_processes(told: dict[str, Any]) -> str:
+def _name_first_differing_processes(difference: dict[str, Any]) -> str:
     """The process that differs first, and those that differ as early."""
-    also = [escape_as_one_line(role) for role in told["also_in"]]
-    named = ", ".join([escape_as_one_line(told["process"]), *also[:MAX_PROCESSES]])
+    also = [escape_as_one_line(role) for role in difference["also_in"]]
+    named = ", ".join([escape_as_one_line(difference["process"]), *also[:MAX_PROCESSES]])
     return named + (f" and {len(also) - MAX_PROCESSES} more" if len(also) > MAX_PROCESSES else "")
 
 

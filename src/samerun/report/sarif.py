@@ -51,12 +51,12 @@ def _collect_results(report: CheckReport) -> list[dict[str, Any]]:
     return results
 
 
-def _make_result(rule: str, certain: bool, words: tuple[str, ...], file: str, line: int) -> dict[str, Any]:
+def _make_result(rule: str, certain: bool, message_parts: tuple[str, ...], file: str, line: int) -> dict[str, Any]:
     how = "confirmed by experiment" if certain else "a suspect"
     result: dict[str, Any] = {
         "ruleId": rule,
         "level": "error" if certain else "warning",
-        "message": {"text": f"{rule} ({how}): {'; '.join(words)}"},
+        "message": {"text": f"{rule} ({how}): {'; '.join(message_parts)}"},
     }
     if file:
         place: dict[str, Any] = {"artifactLocation": {"uri": quote(PurePath(file).as_posix())}}

@@ -66,7 +66,7 @@ def show_check_report(report: CheckReport, console: Console) -> None:
         for part in (
             make_cause_section(report),
             fixed,
-            make_hazard_section(report),
+            make_hazard_section_if_fix_on(report),
             make_first_difference_section(report),
             make_growth_section(report),
         ):
@@ -333,7 +333,7 @@ def escape_patch_line(line: str) -> str:
     return re.sub(r"[^\t\r]+|\r(?!$)", lambda part: escape_as_one_line(part[0], len(part[0])), line)
 
 
-def make_hazard_section(report: CheckReport) -> Group | None:
+def make_hazard_section_if_fix_on(report: CheckReport) -> Group | None:
     """With --fix on: all hazards, that of the first difference first, and whether `samerun run` mends them."""
     counted = [one for one in report.causes if not one.ignored]
     if report.with_samerun is None:

@@ -44,7 +44,7 @@ class Listening(TorchDispatchMode):
 @contextmanager
 def by_single_operators(patched: pytest.MonkeyPatch) -> Iterator[None]:
     with patched.context() as only_here:
-        only_here.setattr(recurrent, "can_be_one_node", lambda *_: False)
+        only_here.setattr(recurrent, "lstm_layer_can_be_one_autograd_node", lambda *_: False)
         yield
 
 

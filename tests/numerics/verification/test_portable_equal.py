@@ -12,9 +12,9 @@ from torch import nn
 import samerun
 from samerun.numerics.verification.equality import (
     KNOWN,
-    compare_full_and_smaller_batch,
     find_only_shorter_dim,
     list_known_change_circumstances,
+    rerun_and_compare_smaller_batch,
 )
 
 needs_other_instructions = pytest.mark.skipif(
@@ -92,7 +92,7 @@ def test_an_operator_that_looks_at_the_batch_is_caught() -> None:
     for dim, said in ((0, "changes"), (1, "same")):
         (whole,) = record_operator_calls(lambda: x.softmax(dim)).calls.values()  # noqa: B023
         (part,) = record_operator_calls(lambda: x[:3].softmax(dim)).calls.values()  # noqa: B023
-        assert [compare_full_and_smaller_batch(whole, part, inside) for inside in (False, True)] == [said, said]
+        assert [rerun_and_compare_smaller_batch(whole, part, inside) for inside in (False, True)] == [said, said]
 
 
 def test_bad_input() -> None:

@@ -144,7 +144,7 @@ LINE = 7
 
 
 def compare_kept(a: Path, b: Path) -> ElementDifference | None:
-    return checked.compare_saved_tensors(a, b, LINE)
+    return checked.compare_first_differing_saved_tensors(a, b, LINE)
 
 
 def kept(path: Path, *tensors: tuple[str, list[int], bytes]) -> Path:
@@ -164,7 +164,12 @@ def test_kept_files(tmp_path: Path) -> None:
     assert compare_kept(a, a) is None
     assert compare_kept(a, kept(tmp_path / "c", ("torch.float32", [1, 2], ones))) is None
     assert compare_kept(a, tmp_path / "missing") is None
-    assert checked.compare_saved_tensors(a, kept(tmp_path / "d", same, ("torch.float32", [2], twos)), LINE + 1) is None
+    assert (
+        checked.compare_first_differing_saved_tensors(
+            a, kept(tmp_path / "d", same, ("torch.float32", [2], twos)), LINE + 1
+        )
+        is None
+    )
     (tmp_path / "broken").write_bytes(b"not json\n")
     assert compare_kept(a, tmp_path / "broken") is None
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from watched_program import run
 
-from samerun.check.evidence.line_search import find_first_differing_variable, find_origin_of_value
+from samerun.check.evidence.line_search import find_first_differing_variable, find_origin_outside_statement
 
 PROGRAM = """
 import os
@@ -124,7 +124,7 @@ def test_the_lines_of_the_rank_that_differs_are_followed_back_to_where_its_seed_
     a, b = list[Any](runs)
     assert set(a.traces.traces) == {"main", "rank0", "rank1"}
     places = {name: a.line(name) for name in ("made", "seeded")}
-    found = find_origin_of_value(a, b, "rank1", str(script), places["seeded"])
+    found = find_origin_outside_statement(a, b, "rank1", str(script), places["seeded"])
     assert found == (str(script), places["made"], "seed_of()")
     of_rank, of_first = (find_first_differing_variable(a, b, role=role) for role in ("rank1", "rank0"))
     assert (of_rank.variable, of_first.variable) == ("unused", "nothing")

@@ -11,29 +11,29 @@ from samerun.check.attribution import native_entropy
 from samerun.check.attribution.confirmation import (
     MOST_EXPERIMENTS,
     confirm_by_experiment,
-    find_decisive_line_of_several,
     find_decisive_reading_by_pinning,
     is_mere_clock_or_entropy_reading,
     limit_pins_to_line,
+    pin_lines_together_and_find_likeliest,
     with_suspect_sources_pinned,
 )
-from samerun.check.attribution.draw_experiments import find_decisive_draw
+from samerun.check.attribution.draw_experiments import rerun_and_move_to_decisive_draw
 from samerun.check.attribution.value_measurement import (
     AttributionSearch,
+    compare_kept_values_and_record_growth,
     get_kept_value_paths,
     make_plans_keeping_values,
-    measure_kept_values,
     rerun_and_measure_difference,
 )
 from samerun.check.attribution.variable_experiments import (
     DecisiveVariable,
     VariableExperiments,
-    find_decisive_environment_read,
-    find_decisive_seed,
     is_seed_suspect,
-    place_at_origin_of_seed,
+    rerun_and_find_decisive_env_read,
+    rerun_and_find_decisive_seed,
+    rerun_and_move_to_origin_of_seed,
 )
-from samerun.check.causes.table import cause_of_kind, find_suspects
+from samerun.check.causes.table import cause_of_kind, list_suspects_likeliest_first
 from samerun.check.evidence.line_search import (
     DifferingVariable,
     find_first_differing_variable,
@@ -51,7 +51,7 @@ from samerun.check.evidence.value_differences import (
     ElementDifference,
 )
 from samerun.check.execution.runner import Run
-from samerun.check.plan import Plan, Variation
+from samerun.check.plan import RunPlan, Variation
 from samerun.check.variations.memory import why_aslr_cannot_be_disabled
 from samerun.record import pins
 
@@ -100,7 +100,7 @@ def attribute_rerun_difference_by_experiments(
     # suspect without pins has no experiment; it is accepted only if its rank says that nothing else explains the
     # event. Mere readings of a clock are tested together, once per source (decisions 33 and 50).
     plan = situation.a.plan
-    listed = [s for s in find_suspects(situation) if s.kind not in ("unknown", "control-flow")]
+    listed = [s for s in list_suspects_likeliest_first(situation) if s.kind not in ("unknown", "control-flow")]
     others = [s for s in listed if s.pins and s.rank < 5]
     tried = 0
     settled: set[tuple[str, ...]] = set()
@@ -129,13 +129,13 @@ def attribute_rerun_difference_by_experiments(
             continue
         tried += 1
         if confirm_by_experiment(search, situation, plan, suspect, f"pinned-{tried}", names):
-            decisive = find_decisive_draw(search, situation, plan, replace(suspect, certain=True))
+            decisive = rerun_and_move_to_decisive_draw(search, situation, plan, replace(suspect, certain=True))
             elements = rerun_and_measure_difference(search, situation, plan, plan)
             return make_attributed_cause(decisive, elements, others)
         refuted.append(suspect)
     for pin in dict.fromkeys(suspect.pins for suspect in refuted if set(suspect.pins) <= set(pins.SEPARABLE)):
         together = [suspect for suspect in refuted if suspect.pins == pin]
-        found = find_decisive_line_of_several(search, situation, plan, together)
+        found = pin_lines_together_and_find_likeliest(search, situation, plan, together)
         if found is not None:
             return make_attributed_cause(found, rerun_and_measure_difference(search, situation, plan, plan), others)
     pinned_environment = {"address_layout", "hash_seed", "listing_order", "memory"}
@@ -145,14 +145,14 @@ def attribute_rerun_difference_by_experiments(
 
 
 def attribute_by_line_trace(
-    search: AttributionSearch, situation: Situation, elements: ElementDifference | None
+    search: AttributionSearch, situation: Situation, element_difference: ElementDifference | None
 ) -> AttributedCause:
     """If no experiment helped: the first line of the program after which a variable differs."""
     plan = situation.a.plan
-    listed = find_suspects(situation)
+    listed = list_suspects_likeliest_first(situation)
     line = None
     for _ in range(MOST_LINE_TRACES):  # a rare difference may not show in these runs
-        followed = native_entropy.with_native_draws_recorded(plan.with_added_pins(*ALL_SOURCES))
+        followed = native_entropy.with_native_draws_recorded_if_possible(plan.with_added_pins(*ALL_SOURCES))
         line, run = rerun_and_find_differing_variable(search, situation, followed, followed, "followed")
         if line is not None or run.timed_out:
             break
@@ -162,33 +162,31 @@ def attribute_by_line_trace(
         certain = not why_aslr_cannot_be_disabled() and confirm_by_experiment(
             search, situation, plan, suspect, "pinned-addresses", suspect.pins
         )
-        found = (
-            find_decisive_variable_in_followed_runs(search, situation, (plan, plan), True, True) if certain else None
-        )
+        found = trace_lines_and_find_decisive_variable(search, situation, (plan, plan), True, True) if certain else None
         if found is not None:
             line, why, certain = found[0].variable, found[0].evidence, found[0].certain
         suspect = replace(suspect, file=line.file, line=line.line, evidence=why, certain=certain and found is not None)
-        return make_attributed_cause(suspect, elements)
+        return make_attributed_cause(suspect, element_difference)
     drawn = native_entropy.find_last_native_draw_suspect(run, line, situation.difference.role)
     if drawn is not None and confirm_by_experiment(search, situation, plan, drawn, "pinned-native", drawn.pins):
-        return make_attributed_cause(replace(drawn, certain=True), elements)
+        return make_attributed_cause(replace(drawn, certain=True), element_difference)
     best = next((s for s in listed if not s.pins), listed[0])
     if line is not None and best.rank >= 8:
         more = (*best.evidence, line.evidence)
         best = replace(best, file=line.file, line=line.line, evidence=more)
-    return make_attributed_cause(best, elements, [s for s in listed if s.pins and s.rank < 5])
+    return make_attributed_cause(best, element_difference, [s for s in listed if s.pins and s.rank < 5])
 
 
 def attribute_variation_difference(
-    search: AttributionSearch, situation: Situation, variation: Variation | None
+    search: AttributionSearch, situation: Situation, single_variation: Variation | None
 ) -> AttributedCause:
     """The cause when only a variation changes the result: the variation gives the kind, this finds the line."""
     # No experiment is needed to be certain: the control runs agree, the varied run differs, and the variation is the
     # only thing that differs between them. What remains open is the line, which is why suspects are varied one by one.
     plan, varied = situation.a.plan, situation.b.plan
-    kind = variation.cause if variation is not None else "unknown"
+    kind = single_variation.cause if single_variation is not None else "unknown"
 
-    is_own = variation is not None and variation.group == "own"
+    is_own = single_variation is not None and single_variation.group == "own"
     measured = rerun_and_measure_difference(search, situation, plan, varied) if is_own else None
 
     def attribute_to(suspect: Suspect, others: Sequence[Suspect] = ()) -> AttributedCause:
@@ -202,12 +200,12 @@ def attribute_variation_difference(
     may_round = kind == "batch-size" or situation.has_same_inputs_but_other_outputs
     branch = find_last_bits_branch_suspect(situation) if kind in ROUNDING_CAUSES and may_round else None
     if branch is not None:
-        return attribute_to(branch, [s for s in find_suspects(situation) if s.kind == kind])
+        return attribute_to(branch, [s for s in list_suspects_likeliest_first(situation) if s.kind == kind])
     kinds = KINDS_OF_VARIATION_CAUSE.get(kind, (kind,))
-    if any(s.kind == "environment-variable" for s in find_suspects(situation)):
+    if any(s.kind == "environment-variable" for s in list_suspects_likeliest_first(situation)):
         kinds = ("environment-variable",)
-    matching = [s for s in find_suspects(situation) if s.kind in kinds]
-    source = VARIED_AT_LINE.get(variation.name, "") if variation is not None else ""
+    matching = [s for s in list_suspects_likeliest_first(situation) if s.kind in kinds]
+    source = VARIED_AT_LINE.get(single_variation.name, "") if single_variation is not None else ""
     certain = True
     if source:
         alone = find_suspects_that_differ_when_varied_alone(
@@ -215,21 +213,25 @@ def attribute_variation_difference(
         )
         matching, certain = alone or matching, bool(alone)
     elif kinds == ("environment-variable",):
-        decisive_read = find_decisive_environment_read(search, situation, matching)
+        decisive_read = rerun_and_find_decisive_env_read(search, situation, matching)
         matching, certain = [decisive_read] if decisive_read is not None else matching, decisive_read is not None
     if matching and is_seed_suspect(matching[0]):
-        decisive_seed = find_decisive_seed(search, situation, matching)
+        decisive_seed = rerun_and_find_decisive_seed(search, situation, matching)
         matching, certain = [], True
         if decisive_seed is not None:
-            matching = [place_at_origin_of_seed(search, situation, decisive_seed)]
+            matching = [rerun_and_move_to_origin_of_seed(search, situation, decisive_seed)]
     if kind in KINDS_OF_VARIATION_CAUSE:  # the lines are those of workers, of which no experiment tests one alone
         certain = len({(suspect.file, suspect.line) for suspect in matching}) == 1
     if matching and (certain or kind in KINDS_OF_VARIATION_CAUSE):
         return attribute_to(replace(matching[0], certain=certain), matching[1:])
     # Names of temporary files, and moments that are only logged, would differ first.
-    pinned = (pins.ENTROPY,) if variation is not None and variation.name == "clock" else (pins.ENTROPY, pins.CLOCK)
+    pinned = (
+        (pins.ENTROPY,)
+        if single_variation is not None and single_variation.name == "clock"
+        else (pins.ENTROPY, pins.CLOCK)
+    )
     named = plan.with_added_pins(*pinned), varied.with_added_pins(*pinned)
-    followed = find_decisive_variable_in_followed_runs(search, situation, named, kind == "object-id", is_own)
+    followed = trace_lines_and_find_decisive_variable(search, situation, named, kind == "object-id", is_own)
     if followed is not None:
         decisive, elements = followed
         line, why = decisive.variable, decisive.evidence
@@ -244,42 +246,52 @@ def attribute_variation_difference(
     why = ("the line is where the difference first shows",)
     if kind == "object-id" and (by_id := first_line_using_id_or_zero(file)):
         line_number, why = by_id, ("the first line that uses id()",)
-    certain = variation is not None and kind not in KINDS_SHOWING_ELSEWHERE
+    certain = single_variation is not None and kind not in KINDS_SHOWING_ELSEWHERE
     return attribute_to(Suspect(kind, file, line_number, why, 0, certain=certain))
 
 
-def find_decisive_variable_in_followed_runs(
-    search: AttributionSearch, situation: Situation, plans: tuple[Plan, Plan], by_chance: bool, measured: bool = False
+def trace_lines_and_find_decisive_variable(
+    search: AttributionSearch,
+    situation: Situation,
+    plans: tuple[RunPlan, RunPlan],
+    some_pairs_may_agree: bool,
+    already_measured: bool = False,
 ) -> tuple[DecisiveVariable, ElementDifference | None] | None:
     """The variable that makes the difference between runs of two plans, if one does; and how far apart the values are.
 
-    `by_chance`: some runs of both agree, as addresses are not always in another order. `measured`: the values were
-    compared before.
+    `some_pairs_may_agree`: some runs of both agree, as addresses are not always in another order. `already_measured`:
+    the values were compared before.
     """
-    followed: tuple[Plan, ...] = tuple(plan.with_watch(trace_lines=True) for plan in plans)
-    keeping = None if measured else make_plans_keeping_values(search, situation, followed)
-    for _ in range(MOST_LINE_TRACES if by_chance else 1):
+    followed: tuple[RunPlan, ...] = tuple(plan.with_watch(trace_lines=True) for plan in plans)
+    keeping = None if already_measured else make_plans_keeping_values(search, situation, followed)
+    for _ in range(MOST_LINE_TRACES if some_pairs_may_agree else 1):
         a, b = (
             search.run_and_record(plan, f"followed-{letter}", ("lines",))
             for letter, plan in zip("ab", keeping or followed, strict=True)
         )
         role = situation.difference.role
         if search.compare_runs(a, b) is not None and find_first_differing_variable(a, b, role=role) is not None:
-            found = VariableExperiments(search, situation, plans, by_chance).find_decisive_variable((a, b))
-            elements = measure_kept_values(search, situation, (a, b)) if found is not None and keeping else None
+            found = VariableExperiments(
+                search, situation, plans, some_pairs_may_agree
+            ).rerun_and_find_decisive_variable((a, b))
+            elements = (
+                compare_kept_values_and_record_growth(search, situation, (a, b))
+                if found is not None and keeping
+                else None
+            )
             return (found, elements) if found is not None else None
     return None
 
 
 def attribute_vary_env_difference(
-    search: AttributionSearch, situation: Situation, elements: ElementDifference | None
+    search: AttributionSearch, situation: Situation, element_difference: ElementDifference | None
 ) -> AttributedCause | None:
     """What a variable given with --vary-env changes: the batch size or the number of draws; None if neither."""
     batch = find_row_count_suspect(situation, get_kept_value_paths(situation))
     if batch is not None:
-        return make_attributed_cause(batch, elements)
+        return make_attributed_cause(batch, element_difference)
     compiled = find_compiled_draws_suspect(situation)
-    drawn = [s for s in find_suspects(situation) if s.kind == "extra-draw"]
+    drawn = [s for s in list_suspects_likeliest_first(situation) if s.kind == "extra-draw"]
     listed = ([compiled] if compiled is not None else []) + drawn
     for number, suspect in enumerate(listed, 1):
         a, b = (with_suspect_sources_pinned(run.plan, suspect, suspect.pins) for run in (situation.a, situation.b))
@@ -289,8 +301,8 @@ def attribute_vary_env_difference(
             search.run_and_record(b, f"pinned-{number}b", label),
         )
         if not runs[1].is_failed and search.compare_runs(*runs) is None:
-            return make_attributed_cause(replace(suspect, certain=True), elements)
-    return make_attributed_cause(listed[0], elements) if listed else None
+            return make_attributed_cause(replace(suspect, certain=True), element_difference)
+    return make_attributed_cause(listed[0], element_difference) if listed else None
 
 
 def drop_suspects_with_repeated_experiment(suspects: Sequence[Suspect]) -> list[Suspect]:
@@ -307,13 +319,19 @@ def drop_suspects_with_repeated_experiment(suspects: Sequence[Suspect]) -> list[
 
 
 def find_suspects_that_differ_when_varied_alone(
-    search: AttributionSearch, situation: Situation, varied_plan: Plan, suspects: Sequence[Suspect], source: str
+    search: AttributionSearch,
+    situation: Situation,
+    varied_plan: RunPlan,
+    suspects: Sequence[Suspect],
+    varied_source_name: str,
 ) -> list[Suspect]:
     """The suspects whose line makes a difference when only it is varied, in the order given."""
     hits = []
     for number, suspect in enumerate(suspects, 1):
         run = search.run_and_record(
-            varied_plan.with_watch(varied_line=(source, suspect.file, suspect.line)), f"only-{number}", (source,)
+            varied_plan.with_watch(varied_line=(varied_source_name, suspect.file, suspect.line)),
+            f"only-{number}",
+            (varied_source_name,),
         )
         if search.compare_runs(situation.a, run) is not None:
             hits.append(suspect)
@@ -321,7 +339,7 @@ def find_suspects_that_differ_when_varied_alone(
 
 
 def rerun_and_find_differing_variable(
-    search: AttributionSearch, situation: Situation, plan_a: Plan, plan_b: Plan, run_name: str
+    search: AttributionSearch, situation: Situation, plan_a: RunPlan, plan_b: RunPlan, run_name: str
 ) -> tuple[DifferingVariable | None, Run]:
     """Run both plans again with every line traced: where they part, and the second run."""
     run_a, run_b = (
@@ -332,14 +350,16 @@ def rerun_and_find_differing_variable(
 
 
 def make_attributed_cause(
-    suspect: Suspect, elements: ElementDifference | None, others: Sequence[Suspect] = ()
+    suspect: Suspect, element_difference: ElementDifference | None, other_suspects: Sequence[Suspect] = ()
 ) -> AttributedCause:
     kind = cause_of_kind(suspect.kind)
     rest = tuple(
         FoundCause(o.kind, o.file, o.line, o.evidence, False)
-        for o in others
+        for o in other_suspects
         if (o.kind, o.file, o.line) != (suspect.kind, suspect.file, suspect.line)
     )
     found_cause = FoundCause(suspect.kind, suspect.file, suspect.line, suspect.evidence, suspect.certain)
     patch = make_source_patch(suspect.file, suspect.line, kind.make_edits) if suspect.file else None
-    return AttributedCause(found_cause, Fix(kind.fix, patch, f"docs/causes.md#{kind.kind}"), elements, rest, suspect)
+    return AttributedCause(
+        found_cause, Fix(kind.fix, patch, f"docs/causes.md#{kind.kind}"), element_difference, rest, suspect
+    )

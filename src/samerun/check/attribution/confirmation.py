@@ -18,7 +18,7 @@ from samerun.check.attribution import native_entropy
 from samerun.check.evidence.situation import Situation, Suspect
 from samerun.check.evidence.trace_signs import has_no_sign_of_race
 from samerun.check.execution.runner import Run
-from samerun.check.plan import Plan
+from samerun.check.plan import RunPlan
 from samerun.check.variations.memory import setarch_command_disabling_aslr, vary_or_pin_memory
 from samerun.record import pins
 from samerun.record.comparison.compare import Difference
@@ -48,7 +48,7 @@ READINGS: dict[tuple[str, ...], float] = {(pins.CLOCK,): 5.0, (pins.ENTROPY,): 2
 class ExperimentRunner(Protocol):
     """The part of `Search` that experiments use: runs and comparisons."""
 
-    def run_and_record(self, plan: Plan, name: str, labels: tuple[str, ...] = ()) -> Run: ...
+    def run_and_record(self, plan: RunPlan, name: str, labels: tuple[str, ...] = ()) -> Run: ...
     def compare_runs(self, a: Run, b: Run) -> Difference | None: ...
 
     @property
@@ -60,44 +60,44 @@ class ExperimentRunner(Protocol):
 def confirm_by_experiment(
     search: ExperimentRunner,
     situation: Situation,
-    plan: Plan,
+    plan: RunPlan,
     suspect: Suspect,
-    run_name: str,
+    run_name_prefix: str,
     pin_names: tuple[str, ...],
 ) -> bool:
     """Whether the difference disappears (or moves later) with these pins, returns without, and follows their values."""
-    return Experiment(search, situation, plan, suspect, run_name, pin_names).is_confirmed()
+    return Experiment(search, situation, plan, suspect, run_name_prefix, pin_names).run_and_confirm()
 
 
 class Experiment:
     """One suspect's source pinned, unpinned and pinned at other values."""
 
     def __init__(
-        self, search: ExperimentRunner, situation: Situation, plan: Plan, suspect: Suspect, run_name: str,
+        self, search: ExperimentRunner, situation: Situation, plan: RunPlan, suspect: Suspect, run_name: str,
         pin_names: tuple[str, ...],
     ) -> None:  # fmt: skip
         self.search, self.situation, self.plan, self.suspect = search, situation, plan, suspect
         self.name, self.names = run_name, pin_names
         self.pinned_plan = with_suspect_sources_pinned(plan, suspect, pin_names)
         self.label = (f"pin:{suspect.kind}",)
-        self.trials = compute_required_trials(search, suspect, has_no_sign_of_race(situation.a.traces))
+        self.trials = compute_required_pinned_reruns(search, suspect, has_no_sign_of_race(situation.a.traces))
         self.first: Run | None = None
         self.later: Difference | None = None
         """With the source pinned: a difference that comes later than the one at hand."""
 
-    def is_confirmed(self) -> bool:
+    def run_and_confirm(self) -> bool:
         """Whether the difference disappears when pinned, returns without, and follows the values of the pins."""
         # In this order: the first test costs least and refutes most suspects; the other two only guard against chance.
         return (
-            self.difference_disappears_when_pinned()
-            and self.difference_returns_when_unpinned()
-            and self.results_follow_pin_values()
+            self.rerun_pinned_and_check_it_disappears()
+            and self.rerun_unpinned_and_check_it_returns()
+            and self.rerun_and_check_results_follow_pins()
         )
 
-    def run(self, plan: Plan, name_suffix: str) -> Run:
+    def run(self, plan: RunPlan, name_suffix: str) -> Run:
         return self.search.run_and_record(plan, f"{self.name}{name_suffix}", self.label)
 
-    def difference_disappears_when_pinned(self) -> bool:
+    def rerun_pinned_and_check_it_disappears(self) -> bool:
         """Whether several pinned runs are the same up to where the difference was."""
         first = self.first = self.run(self.pinned_plan, "a")
         if first.exit_code != self.situation.a.exit_code:
@@ -111,54 +111,58 @@ class Experiment:
             if self.trials >= TRIALS_WITH_RACE and is_at_same_operator(found, self.situation.difference):
                 return False  # the same race, lost a few steps later
             self.later = found
-            if not may_agree_by_chance(self.suspect):
+            if not runs_may_agree_by_chance(self.suspect):
                 break
         return True
 
-    def difference_returns_when_unpinned(self) -> bool:
+    def rerun_unpinned_and_check_it_returns(self) -> bool:
         """Whether the unpinned program, run again after the pinned runs, still differs where it did."""
         unpinned: list[Run | None] = [self.situation.b]
         if pins.FOLDER in self.names:  # a file that the first run left is there for every later one
             unpinned = [self.first]
         for number in range(self.trials + 1):
             again = self.run(self.plan, f"-free{number + 1}")
-            if any(self._runs_differ_early(earlier, again) for earlier in unpinned):
-                return self._stays_away_when_pinned_longer(number)
+            if any(self._differ_where_pinned_runs_agree(earlier, again) for earlier in unpinned):
+                return self._stays_away_in_more_runs_if_needed(number)
             unpinned.append(again)
         return False
 
-    def _stays_away_when_pinned_longer(self, agreeing_runs: int) -> bool:
+    def _stays_away_in_more_runs_if_needed(self, agreeing_unpinned_runs: int) -> bool:
         """Whether more pinned runs are the same too, where unpinned runs were seen to agree by chance, or pinned ones
         differ at a later place: which place comes first may be chance.
 
         Ranks and threads that race give one of few results: a suspect that only shifts the moment at which they meet
         would otherwise be confirmed by two runs that happen to be alike.
         """
-        if self.first is None or not (agreeing_runs or self.later):
+        if self.first is None or not (agreeing_unpinned_runs or self.later):
             return True
-        needed = compute_trials_for_rate(1 / (agreeing_runs + 1)) if agreeing_runs else TRIALS_IF_LATER
+        needed = (
+            count_reruns_to_rule_out_chance(1 / (agreeing_unpinned_runs + 1))
+            if agreeing_unpinned_runs
+            else TRIALS_IF_LATER
+        )
         return not any(
-            self._runs_differ_early(self.first, self.run(self.pinned_plan, f"-longer{number + 1}"))
+            self._differ_where_pinned_runs_agree(self.first, self.run(self.pinned_plan, f"-longer{number + 1}"))
             for number in range(needed - self.trials)
         )
 
-    def results_follow_pin_values(self) -> bool:
+    def rerun_and_check_results_follow_pins(self) -> bool:
         """Whether the results change when the source is pinned at another value."""
         kinds = {name.partition("@")[0] for name in self.names}
         if pins.MEMORY in kinds:
             line = "memory", self.suspect.file, self.suspect.line
-            return self._runs_differ_early(
+            return self._differ_where_pinned_runs_agree(
                 self.first, self.run(vary_or_pin_memory(self.pinned_plan, True).with_watch(varied_line=line), "-other")
             )
         if not kinds <= set(PINS_WITH_VALUES):
             return True
         for value in range(1, OTHER_PIN_VALUES + 1):
             other = with_suspect_sources_pinned(self.plan.with_watch(pin_variant=value), self.suspect, self.names)
-            if self._runs_differ_early(self.first, self.run(other, f"-other{value}")):
+            if self._differ_where_pinned_runs_agree(self.first, self.run(other, f"-other{value}")):
                 return True
         return False
 
-    def _runs_differ_early(self, a: Run | None, b: Run) -> bool:
+    def _differ_where_pinned_runs_agree(self, a: Run | None, b: Run) -> bool:
         """Whether two runs differ before anything that differs even with the source pinned."""
         found = self.search.compare_runs(a, b) if a is not None else None
         return found is not None and (
@@ -181,7 +185,7 @@ def is_at_same_operator(difference: Difference, reference: Difference) -> bool:
     return (one.name, one.file, one.line) == (other.name, other.file, other.line)
 
 
-def with_suspect_sources_pinned(plan: Plan, suspect: Suspect, pin_names: tuple[str, ...]) -> Plan:
+def with_suspect_sources_pinned(plan: RunPlan, suspect: Suspect, pin_names: tuple[str, ...]) -> RunPlan:
     """The plan with a suspect's source pinned."""
     pinned = plan.with_added_pins(*pin_names)
     if pins.THREADS in pin_names:
@@ -200,25 +204,25 @@ def with_suspect_sources_pinned(plan: Plan, suspect: Suspect, pin_names: tuple[s
     return pinned
 
 
-def compute_required_trials(search: ExperimentRunner, suspect: Suspect, no_race_sign: bool = True) -> int:
+def compute_required_pinned_reruns(search: ExperimentRunner, suspect: Suspect, no_race_sign: bool = True) -> int:
     """How many pinned runs have to equal the first one, given how often the program differs by itself.
 
     A program with threads or processes of its own may differ now and then whatever the suspect is.
     """
     least = 1 if no_race_sign else TRIALS_WITH_RACE
-    least = max(least, 3) if may_agree_by_chance(suspect) else least
+    least = max(least, 3) if runs_may_agree_by_chance(suspect) else least
     if not search.reruns or search.differing_reruns >= search.reruns:
         return least
     rate = max(search.differing_reruns, 1) / search.reruns
-    return max(least, compute_trials_for_rate(rate))
+    return max(least, count_reruns_to_rule_out_chance(rate))
 
 
-def compute_trials_for_rate(rate: float) -> int:
+def count_reruns_to_rule_out_chance(differing_rate: float) -> int:
     """How many runs in a row chance makes the same no more often than is accepted, if two differ at this rate."""
-    return min(MOST_TRIALS, math.ceil(math.log(ERROR_PROBABILITY) / math.log(1 - rate)))
+    return min(MOST_TRIALS, math.ceil(math.log(ERROR_PROBABILITY) / math.log(1 - differing_rate)))
 
 
-def may_agree_by_chance(suspect: Suspect) -> bool:
+def runs_may_agree_by_chance(suspect: Suspect) -> bool:
     """Whether two runs may agree although the source was not the cause.
 
     A decision made by comparing two clock readings has few outcomes, so that two runs easily agree.
@@ -242,7 +246,7 @@ def limit_pins_to_line(suspect: Suspect) -> tuple[str, ...]:
 
 
 def find_decisive_reading_by_pinning(
-    search: ExperimentRunner, situation: Situation, plan: Plan, readings: Sequence[Suspect]
+    search: ExperimentRunner, situation: Situation, plan: RunPlan, readings: Sequence[Suspect]
 ) -> Suspect | None:
     """The reading of one source that makes the difference; None if the difference stays with the source pinned.
 
@@ -263,11 +267,11 @@ def find_decisive_reading_by_pinning(
             return replace(suspect, certain=True)
     if len(lines) == 1:
         return None
-    return find_decisive_line_of_several(search, situation, plan, lines) or likeliest
+    return pin_lines_together_and_find_likeliest(search, situation, plan, lines) or likeliest
 
 
-def find_decisive_line_of_several(
-    search: ExperimentRunner, situation: Situation, plan: Plan, suspects: Sequence[Suspect]
+def pin_lines_together_and_find_likeliest(
+    search: ExperimentRunner, situation: Situation, plan: RunPlan, suspects: Sequence[Suspect]
 ) -> Suspect | None:
     """The likeliest of the lines without which the difference goes only together; None if it stays with all pinned.
 
@@ -281,13 +285,13 @@ def find_decisive_line_of_several(
         names = tuple(dict.fromkeys(pin for suspect in some for pin in limit_pins_to_line(suspect)))
         return Experiment(search, situation, plan, suspects[0], name, names)
 
-    if len(needed) < 2 or not make_experiment(needed).difference_disappears_when_pinned():
+    if len(needed) < 2 or not make_experiment(needed).rerun_pinned_and_check_it_disappears():
         return None
     for suspect in needed[::-1]:
         rest = [each for each in needed if each is not suspect]
-        if len(rest) > 1 and make_experiment(rest).difference_disappears_when_pinned():
+        if len(rest) > 1 and make_experiment(rest).rerun_pinned_and_check_it_disappears():
             needed = rest
-    if not make_experiment(needed).is_confirmed():
+    if not make_experiment(needed).run_and_confirm():
         return None
     lines = ", ".join(f"{os.path.basename(each.file)}:{each.line}" for each in needed[1:])
     why = f"the difference goes only if this line and {lines} are held still together"

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from samerun.check.attribution.confirmation import ExperimentRunner, with_suspect_sources_pinned
-from samerun.check.attribution.variable_experiments import is_early_difference
+from samerun.check.attribution.variable_experiments import differs_no_later_than_situation
 from samerun.check.evidence.situation import Situation, Suspect
-from samerun.check.plan import Plan
+from samerun.check.plan import RunPlan
 from samerun.record import pins
 from samerun.record.trace import format as f
 from samerun.record.trace.run import Event
@@ -23,7 +23,9 @@ TRIALS = 2
 """A choice among a few names is the same by chance now and then."""
 
 
-def find_decisive_draw(search: ExperimentRunner, situation: Situation, plan: Plan, suspect: Suspect) -> Suspect:
+def rerun_and_move_to_decisive_draw(
+    search: ExperimentRunner, situation: Situation, plan: RunPlan, suspect: Suspect
+) -> Suspect:
     """The suspect, which was confirmed, at the line that draws what the results depend on.
 
     It stays where it is, and is certain no longer, if no line alone changes the results.
@@ -37,8 +39,8 @@ def find_decisive_draw(search: ExperimentRunner, situation: Situation, plan: Pla
         freed = pinned.with_added_pins(f"{pins.FREE}@{draw.file}:{draw.line}")
         for _ in range(TRIALS):
             run = search.run_and_record(freed, f"drawn-{number}", ("draws",))
-            if is_early_difference(search.compare_runs(first, run), situation):
-                return put_at_draw(suspect, draw, draws[: number - 1])
+            if differs_no_later_than_situation(search.compare_runs(first, run), situation):
+                return move_suspect_to_draw(suspect, draw, draws[: number - 1])
     why = "other lines draw from this generator as well; which of them the results depend on is not known"
     return replace(suspect, evidence=(*suspect.evidence, why), certain=False)
 
@@ -55,14 +57,14 @@ def list_unseeded_draws(situation: Situation, suspect: Suspect) -> list[Event]:
     return list(found.values()) if (suspect.file, suspect.line) in found else []
 
 
-def put_at_draw(suspect: Suspect, draw: Event, innocent: list[Event]) -> Suspect:
-    if not innocent:
+def move_suspect_to_draw(suspect: Suspect, draw: Event, earlier_draws: list[Event]) -> Suspect:
+    if not earlier_draws:
         return suspect
     library = "random" if draw.name == "python" else "numpy.random"
-    lines = ", ".join(str(event.line) for event in innocent)
+    lines = ", ".join(str(event.line) for event in earlier_draws)
     why = (
         f"{library}.{draw.text}() at line {draw.line} is the first draw that the results depend on",
-        f"with other numbers drawn before it, at line{'s' if len(innocent) > 1 else ''} {lines}, they are the same",
+        f"with other numbers drawn before, at line{'s' if len(earlier_draws) > 1 else ''} {lines}, they are the same",
         *suspect.evidence[1:],
     )
     return replace(suspect, file=draw.file, line=draw.line, evidence=why)

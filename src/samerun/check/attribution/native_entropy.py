@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from samerun.check.evidence.line_search import DifferingVariable, find_followed_trace
+from samerun.check.evidence.line_search import DifferingVariable, find_line_trace_or_main_trace
 from samerun.check.evidence.situation import Suspect
 from samerun.check.execution.runner import Run
-from samerun.check.plan import Plan
+from samerun.check.plan import RunPlan
 from samerun.record import pins
 from samerun.record.trace import format as f
 from samerun.record.trace.run import select_events
@@ -19,7 +19,7 @@ from samerun.record.watching.native_entropy import (
 )
 
 
-def write_stream_and_pin_native_draws(plan: Plan) -> Plan:
+def write_stream_and_pin_native_draws(plan: RunPlan) -> RunPlan:
     """The plan (of a run that was made) with these bytes pinned; unchanged if the library is not available."""
     preload = find_preload_library()
     if preload is None:
@@ -29,7 +29,7 @@ def write_stream_and_pin_native_draws(plan: Plan) -> Plan:
     return plan.with_environment(**make_preload_environment(preload, plan.environment, stream, plan.watch.pin_variant))
 
 
-def with_native_draws_recorded(plan: Plan) -> Plan:
+def with_native_draws_recorded_if_possible(plan: RunPlan) -> RunPlan:
     """The plan with draws of such bytes recorded per line, for runs whose lines are traced."""
     preload = find_preload_library()
     return (
@@ -42,7 +42,7 @@ def find_last_native_draw_suspect(
 ) -> Suspect | None:
     """The last line that drew before the first variable differs; None if none of the user's lines drew."""
     drew: tuple[str, int] | None = None
-    trace = find_followed_trace(line_traced_run, role)
+    trace = find_line_trace_or_main_trace(line_traced_run, role)
     for event in select_events(trace, (f.LINE,)) if trace is not None else ():
         if event.name == NATIVE_DRAW:
             drew = (event.file, event.line)

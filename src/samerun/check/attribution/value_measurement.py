@@ -10,11 +10,11 @@ from samerun.check.evidence.situation import Situation
 from samerun.check.evidence.value_differences import (
     ElementDifference,
     choose_snapshot_steps,
-    compare_saved_tensors,
-    measure_step_differences,
+    compare_first_differing_saved_tensors,
+    find_differing_steps_by_digest,
 )
 from samerun.check.execution.runner import Run
-from samerun.check.plan import Plan
+from samerun.check.plan import RunPlan
 from samerun.record.config import TensorCapture
 
 
@@ -27,7 +27,7 @@ class AttributionSearch(confirmation.ExperimentRunner, Protocol):
 
 
 def rerun_and_measure_difference(
-    search: AttributionSearch, situation: Situation, plan_a: Plan, plan_b: Plan
+    search: AttributionSearch, situation: Situation, plan_a: RunPlan, plan_b: RunPlan
 ) -> ElementDifference | None:
     """How far apart the results of the first differing operator are: both plans run again and save them."""
     plans = make_plans_keeping_values(search, situation, (plan_a, plan_b))
@@ -38,12 +38,12 @@ def rerun_and_measure_difference(
     a, b = (
         search.run_and_record(plan, f"kept-{letter}", ("values",)) for letter, plan in zip("ab", plans, strict=True)
     )
-    return measure_kept_values(search, situation, (a, b))
+    return compare_kept_values_and_record_growth(search, situation, (a, b))
 
 
 def make_plans_keeping_values(
-    search: AttributionSearch, situation: Situation, plans: tuple[Plan, ...]
-) -> tuple[Plan, ...] | None:
+    search: AttributionSearch, situation: Situation, plans: tuple[RunPlan, ...]
+) -> tuple[RunPlan, ...] | None:
     """The plans of two runs that save what the first differing operator computes; None if nothing is to be measured.
 
     The same runs save parameters after some steps, so that the report can say how the difference grows.
@@ -52,7 +52,7 @@ def make_plans_keeping_values(
     same_operator = (
         event is not None and difference.b is not None and difference.ordinal and difference.what != "operator"
     )
-    steps = choose_snapshot_steps(measure_step_differences(situation.a, situation.b))
+    steps = choose_snapshot_steps(find_differing_steps_by_digest(situation.a, situation.b))
     if search.skip_values or not (same_operator or steps):
         return None
     keeping = [plan.with_watch(snapshot_steps=steps) for plan in plans]
@@ -65,7 +65,7 @@ def make_plans_keeping_values(
     return tuple(keeping)
 
 
-def measure_kept_values(
+def compare_kept_values_and_record_growth(
     search: AttributionSearch, situation: Situation, runs: tuple[Run, Run]
 ) -> ElementDifference | None:
     """How far apart the results are that two runs saved, if they saved one operator's."""
@@ -73,7 +73,7 @@ def measure_kept_values(
     event = situation.difference.a
     if runs[0].plan.watch.capture is None or event is None:
         return None
-    return compare_saved_tensors(*get_kept_value_paths(situation), event.line)
+    return compare_first_differing_saved_tensors(*get_kept_value_paths(situation), event.line)
 
 
 def get_kept_value_paths(situation: Situation) -> tuple[Path, Path]:

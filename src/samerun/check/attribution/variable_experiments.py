@@ -17,15 +17,15 @@ from samerun.check.evidence.clock_uses import variable_may_affect_results
 from samerun.check.evidence.line_search import (
     DifferingVariable,
     find_first_differing_variable,
-    find_origin_of_value,
-    find_writing_line,
+    find_line_writing_differing_file,
+    find_origin_outside_statement,
     list_names_read,
     read_statement_source_or_empty,
 )
 from samerun.check.evidence.situation import Situation, Suspect
 from samerun.check.evidence.trace_signs import list_user_files
 from samerun.check.execution.runner import Run
-from samerun.check.plan import Plan
+from samerun.check.plan import RunPlan
 from samerun.record import pins
 from samerun.record.comparison.compare import Difference
 from samerun.record.config import HeldEnvironment, HeldVariables
@@ -45,7 +45,7 @@ Variable = tuple[str, int, str]
 class VariableRunner(Protocol):
     """The part of `Search` that these experiments use."""
 
-    def run_and_record(self, plan: Plan, name: str, labels: tuple[str, ...] = ()) -> Run: ...
+    def run_and_record(self, plan: RunPlan, name: str, labels: tuple[str, ...] = ()) -> Run: ...
     def compare_runs(self, a: Run, b: Run) -> Difference | None: ...
 
 
@@ -69,7 +69,7 @@ class VariableExperiments:
 
     search: VariableRunner
     situation: Situation
-    plans: tuple[Plan, Plan]
+    plans: tuple[RunPlan, RunPlan]
     by_chance: bool = False
     innocent: list[DifferingVariable] = field(default_factory=list)
     """Held in vain: the difference stayed."""
@@ -78,72 +78,83 @@ class VariableExperiments:
     pairs: int = 0
     """How many pairs of runs were made."""
 
-    def find_decisive_variable(self, runs: tuple[Run, Run]) -> DecisiveVariable | None:
-        """`runs`: of both plans, with their lines followed. None if no variable that differs makes the difference."""
+    def rerun_and_find_decisive_variable(self, line_traced_runs: tuple[Run, Run]) -> DecisiveVariable | None:
+        """`line_traced_runs`: of both plans, with their lines followed.
+
+        None if no variable that differs makes the difference.
+        """
         held: list[Variable] = []
         role = self.situation.difference.role
         for _ in range(MOST_VARIABLES):
             passed_over = (*self.innocent, *(replace(v, line=0) for v in self.unheld))
-            found = find_first_differing_variable(*runs, passed_over, role)
+            found = find_first_differing_variable(*line_traced_runs, passed_over, role)
             if found is None:
                 break
             if self._is_computed_where_difference_shows(found):
                 if self.unheld:
                     break
                 return self._make_decisive_variable(found, "the first operator that differs is on this line")
-            pair, holders = self._run_with_line_held(held, found.holders)
+            pair, holders = self._run_holding_variables_of_line(held, found.holders)
             if pair is None:
-                if variable_may_affect_results(list_user_files(runs[0].traces), found.file, found.line, found.variable):
+                if variable_may_affect_results(
+                    list_user_files(line_traced_runs[0].traces), found.file, found.line, found.variable
+                ):
                     self.unheld.append(found)
                 else:
                     self.innocent.append(found)
-            elif self._difference_disappears(pair):
+            elif self._disappears_also_in_reruns(pair):
                 decisive = self._make_decisive_variable(found, "", pair, holders)
-                return put_at_writing_line(decisive, find_writing_line(*runs, found.index, role))
+                return move_to_file_writing_line_if_any(
+                    decisive, find_line_writing_differing_file(*line_traced_runs, found.index, role)
+                )
             else:
                 self.innocent.append(found)
-                held, runs = [*held, *holders], pair
+                held, line_traced_runs = [*held, *holders], pair
         return self._make_decisive_variable(self.unheld[0]) if self.unheld else None
 
-    def _run_with_line_held(
-        self, held: Sequence[Variable], holders: Sequence[Variable]
+    def _run_holding_variables_of_line(
+        self, held_before: Sequence[Variable], variables_of_line: Sequence[Variable]
     ) -> tuple[tuple[Run, Run] | None, Sequence[Variable]]:
         """Runs with all that differs from a line on held, or the first of it if all cannot be; and what was held.
 
         It is the line that matters: the loop variable of a comprehension, for one, is used up before it can be held.
         """
-        for some in dict.fromkeys((tuple(holders), tuple(holders[:1]))) if holders else ():
+        for some in (
+            dict.fromkeys((tuple(variables_of_line), tuple(variables_of_line[:1]))) if variables_of_line else ()
+        ):
             self.pairs += 1
-            pair = self._run_held([*held, *some], self.pairs)
+            pair = self._run_saving_then_holding([*held_before, *some], self.pairs)
             if pair is not None:
                 return pair, some
         return None, ()
 
-    def _run_held(self, variables: Sequence[Variable], number: int) -> tuple[Run, Run] | None:
+    def _run_saving_then_holding(
+        self, program_variables: Sequence[Variable], experiment_number: int
+    ) -> tuple[Run, Run] | None:
         """The first plan with these variables saved and the second with them held; None if they could not be."""
-        folder = self.situation.a.folder.parent / f"held-variables-{number}"
+        folder = self.situation.a.folder.parent / f"held-variables-{experiment_number}"
         folder.mkdir(exist_ok=True)
         a, b = (
-            plan.with_watch(trace_lines=True, held_variables=HeldVariables(str(folder), keep, tuple(variables)))
+            plan.with_watch(trace_lines=True, held_variables=HeldVariables(str(folder), keep, tuple(program_variables)))
             for plan, keep in zip(self.plans, (True, False), strict=True)
         )
-        saved = self.search.run_and_record(a, f"variable-{number}a", ("variable",))
-        held = self.search.run_and_record(b, f"variable-{number}b", ("variable",))
+        saved = self.search.run_and_record(a, f"variable-{experiment_number}a", ("variable",))
+        held = self.search.run_and_record(b, f"variable-{experiment_number}b", ("variable",))
         is_held = held.exit_code == saved.exit_code and not (folder / NOT_HELD).exists()
         return (saved, held) if is_held else None
 
-    def _difference_disappears(self, pair: tuple[Run, Run]) -> bool:
+    def _disappears_also_in_reruns(self, saved_and_held_run: tuple[Run, Run]) -> bool:
         """Whether runs with some variables held are the same up to where the difference was."""
-        if self._differs_early(pair):
+        if self._still_differs_where_it_did(saved_and_held_run):
             return False
         for _ in range(TRIALS_BY_CHANCE - 1 if self.by_chance else 0):
-            again = self.search.run_and_record(pair[1].plan, "variable-again", ("variable",))
-            if self._differs_early((pair[0], again)):
+            again = self.search.run_and_record(saved_and_held_run[1].plan, "variable-again", ("variable",))
+            if self._still_differs_where_it_did((saved_and_held_run[0], again)):
                 return False
         return True
 
-    def _differs_early(self, pair: tuple[Run, Run]) -> bool:
-        return is_early_difference(self.search.compare_runs(*pair), self.situation)
+    def _still_differs_where_it_did(self, saved_and_held_run: tuple[Run, Run]) -> bool:
+        return differs_no_later_than_situation(self.search.compare_runs(*saved_and_held_run), self.situation)
 
     def _is_computed_where_difference_shows(self, variable: DifferingVariable) -> bool:
         """Whether a variable differs from the line of the first operator that differs: they differ for one reason."""
@@ -154,17 +165,17 @@ class VariableExperiments:
         self,
         variable: DifferingVariable,
         why: str = "",
-        pair: tuple[Run, Run] | None = None,
-        names: Sequence[Variable] = (),
+        saved_and_held_run: tuple[Run, Run] | None = None,
+        held_variables: Sequence[Variable] = (),
     ) -> DecisiveVariable:
         evidence = [variable.evidence]
         if why:
             evidence.append(why)
-        if pair is not None:
-            whose = "its" if len(names) == 1 else "their"
-            listed = " and ".join(f"`{name}`" for _, _, name in names)
+        if saved_and_held_run is not None:
+            whose = "its" if len(held_variables) == 1 else "their"
+            listed = " and ".join(f"`{name}`" for _, _, name in held_variables)
             evidence.append(f"with {listed} held at {whose} values in the other run, the difference goes")
-            if self.innocent and not self._suffices_alone(pair, names):
+            if self.innocent and not self._rerun_and_check_suffices_alone(saved_and_held_run, held_variables):
                 evidence[-1] += ", once the variables before it are held as well"
                 return DecisiveVariable(variable, False, tuple(evidence), (*self.unheld, *self.innocent))
         evidence += [
@@ -176,22 +187,28 @@ class VariableExperiments:
         evidence += [
             f"`{other.variable}` differs as well, from line {other.line} on, and could not be held" for other in rivals
         ]
-        certain = not self.unheld and bool(why or names)
+        certain = not self.unheld and bool(why or held_variables)
         return DecisiveVariable(variable, certain, tuple(evidence), rivals)
 
-    def _suffices_alone(self, pair: tuple[Run, Run], variables: Sequence[Variable]) -> bool:
+    def _rerun_and_check_suffices_alone(
+        self, saved_and_held_run: tuple[Run, Run], variables: Sequence[Variable]
+    ) -> bool:
         """Whether the difference goes as well if, of the variables that were held, only these are."""
-        watch = pair[1].plan.watch.held_variables
+        watch = saved_and_held_run[1].plan.watch.held_variables
         assert watch is not None
-        plan = pair[1].plan.with_watch(held_variables=replace(watch, variables=tuple(variables)))
-        return not self._differs_early((pair[0], self.search.run_and_record(plan, "variable-alone", ("variable",))))
+        plan = saved_and_held_run[1].plan.with_watch(held_variables=replace(watch, variables=tuple(variables)))
+        return not self._still_differs_where_it_did(
+            (saved_and_held_run[0], self.search.run_and_record(plan, "variable-alone", ("variable",)))
+        )
 
 
-def put_at_writing_line(decisive: DecisiveVariable, written: tuple[str, int, str] | None) -> DecisiveVariable:
+def move_to_file_writing_line_if_any(
+    decisive: DecisiveVariable, write_file_line_and_path: tuple[str, int, str] | None
+) -> DecisiveVariable:
     """A variable that may have its value from a file which the run itself wrote: the writing is the likelier place."""
-    if written is None:
+    if write_file_line_and_path is None:
         return decisive
-    file, line, path = written
+    file, line, path = write_file_line_and_path
     why = f"{os.path.basename(path)}, which the program read before, had other contents: it is written at line {line}"
     writing = DifferingVariable(file, line, decisive.variable.variable)
     return DecisiveVariable(writing, False, (*decisive.evidence, why), (decisive.variable, *decisive.rivals))
@@ -202,7 +219,9 @@ def is_seed_suspect(suspect: Suspect) -> bool:
     return any(pin.startswith(f"{pins.SEED}@") for pin in suspect.pins)
 
 
-def find_decisive_seed(search: VariableRunner, situation: Situation, suspects: Sequence[Suspect]) -> Suspect | None:
+def rerun_and_find_decisive_seed(
+    search: VariableRunner, situation: Situation, suspects: Sequence[Suspect]
+) -> Suspect | None:
     """The first line that seeds a generator such that the difference goes if that seed is fixed; None if none does."""
     for number, suspect in enumerate(suspects[:MOST_SEEDS], 1):
         trials = TRIALS_BY_CHANCE if suspect.kind == "object-id" else 1
@@ -212,12 +231,12 @@ def find_decisive_seed(search: VariableRunner, situation: Situation, suspects: S
             search.run_and_record(plan, name, (f"pin:{pins.SEED}",))
             for plan, name in zip((plans[0], *[plans[1]] * trials), names, strict=True)
         )
-        if not any(is_early_difference(search.compare_runs(first, other), situation) for other in others):
+        if not any(differs_no_later_than_situation(search.compare_runs(first, other), situation) for other in others):
             return suspect
     return None
 
 
-def find_decisive_environment_read(
+def rerun_and_find_decisive_env_read(
     search: VariableRunner, situation: Situation, suspects: Sequence[Suspect]
 ) -> Suspect | None:
     """The first line that reads variables of the environment such that the difference goes if it reads those of the
@@ -228,13 +247,13 @@ def find_decisive_environment_read(
     for number, suspect in enumerate(suspects[:MOST_SEEDS], 1):
         held = HeldEnvironment(suspect.file, suspect.line, values)
         run = search.run_and_record(varied.with_watch(held_environment=held), f"read-{number}", ("environment",))
-        if not is_early_difference(search.compare_runs(situation.a, run), situation):
+        if not differs_no_later_than_situation(search.compare_runs(situation.a, run), situation):
             why = "if this line reads what it reads in the other run, the difference goes"
             return replace(suspect, evidence=(*suspect.evidence, why), certain=True)
     return None
 
 
-def place_at_origin_of_seed(search: VariableRunner, situation: Situation, suspect: Suspect) -> Suspect:
+def rerun_and_move_to_origin_of_seed(search: VariableRunner, situation: Situation, suspect: Suspect) -> Suspect:
     """The suspect at the line that makes what a generator is seeded with, if the seeding line does not make it itself.
 
     That this seed matters, experiments have shown; its value is followed back through what differs in both runs.
@@ -245,7 +264,7 @@ def place_at_origin_of_seed(search: VariableRunner, situation: Situation, suspec
         search.run_and_record(run.plan.with_watch(trace_lines=True, depth="steps"), f"seed-lines-{letter}", ("lines",))
         for run, letter in ((situation.a, "a"), (situation.b, "b"))
     )
-    found = find_origin_of_value(a, b, situation.difference.role, suspect.file, suspect.line)
+    found = find_origin_outside_statement(a, b, situation.difference.role, suspect.file, suspect.line)
     if found is None:
         return suspect
     file, line, name = found
@@ -253,6 +272,6 @@ def place_at_origin_of_seed(search: VariableRunner, situation: Situation, suspec
     return replace(suspect, file=file, line=line, evidence=(*suspect.evidence, why))
 
 
-def is_early_difference(difference: Difference | None, situation: Situation) -> bool:
+def differs_no_later_than_situation(difference: Difference | None, situation: Situation) -> bool:
     """Whether runs still differ where they did: not at all, or only later, shows that what was held matters."""
     return difference is not None and not comes_later_in_same_thread(difference, situation.difference)

@@ -54,7 +54,7 @@ def find_batch_size_suspects(situation: Situation) -> list[Suspect]:
     if event is None or event.kind != f.ROWS:
         return []
     if situation.variation == "batch":
-        return find_examined_operators(situation)
+        return find_batch_dependent_operator_suspects(situation)
     if situation.variation != "batch_split":
         return []
     short = event.name.removeprefix("aten.").split(".")[0].split("#")[0]
@@ -65,7 +65,7 @@ def find_batch_size_suspects(situation: Situation) -> list[Suspect]:
     return [Suspect("batch-size", event.file, event.line, (why,), 0.0)]
 
 
-def find_examined_operators(situation: Situation) -> list[Suspect]:
+def find_batch_dependent_operator_suspects(situation: Situation) -> list[Suspect]:
     """What the variation `batch` found, in the order in which the model computes; see interceptors/batches.py."""
     suspects = []
     trace = situation.b.traces.traces.get(situation.difference.role)

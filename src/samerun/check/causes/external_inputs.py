@@ -45,7 +45,9 @@ FILE_QUERIES = ("exists", "lexists", "isfile", "isdir", "getsize")
 def find_data_changed_suspects(situation: Situation) -> list[Suspect]:
     found = []
     opened = {clue.source_location for clue in situation.select_clues(f.FILE)}
-    in_both = list_files_read(situation.a.traces) & list_files_read(situation.b.traces)
+    in_both = list_kinds_and_paths_of_file_events(situation.a.traces) & list_kinds_and_paths_of_file_events(
+        situation.b.traces
+    )
     for clue in situation.select_clues(f.FILE, f.LOAD, f.FACT):
         if clue.kind == f.LOAD and clue.source_location in opened:  # the same file, known there by its whole path
             continue
@@ -71,7 +73,7 @@ def find_data_changed_suspects(situation: Situation) -> list[Suspect]:
     return found[:3]
 
 
-def list_files_read(traces: RunTraces) -> set[tuple[int, str]]:
+def list_kinds_and_paths_of_file_events(traces: RunTraces) -> set[tuple[int, str]]:
     """(kind of event, path) of every file that a process of the run opened, loaded or asked about."""
     kinds = f.FILE, f.LOAD, f.FACT
     return {(event.kind, event.text) for trace in traces.traces.values() for event in select_events(trace, kinds)}

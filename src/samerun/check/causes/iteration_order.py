@@ -20,20 +20,20 @@ from samerun.record.trace import format as f
 
 
 # `hash(str)` decides an order or a seed.
-def find_hash_seed_suspects(situation: Situation) -> list[Suspect]:
+def find_suspects_seeded_with_hash(situation: Situation) -> list[Suspect]:
     if situation.variation != "hash_seed":
         return []
-    return make_seed_suspects(situation, "hash-order", "with a value that depends on PYTHONHASHSEED")
+    return find_explicit_seed_suspects(situation, "hash-order", "with a value that depends on PYTHONHASHSEED")
 
 
-def make_seed_suspects(situation: Situation, kind: str, words: str) -> list[Suspect]:
+def find_explicit_seed_suspects(situation: Situation, kind: str, seed_description: str) -> list[Suspect]:
     """The lines that give a generator another seed under the variation, in order: a name or a colour may be drawn from
     one of them, and the data from another."""
     found: dict[tuple[str, int], Suspect] = {}
     for clue in situation.select_clues(f.SEED, f.CREATE):
         event = clue.a
         if not event.unseeded and event.line:
-            why = f"{event.name} is seeded at line {event.line} {words}"
+            why = f"{event.name} is seeded at line {event.line} {seed_description}"
             pin = f"{pins.SEED}@{event.file}:{event.line}"
             found.setdefault((event.file, event.line), Suspect(kind, event.file, event.line, (why,), 0, (pin,)))
     return list(found.values())
@@ -102,7 +102,7 @@ def _makes_set(node: ast.expr) -> bool:
 
 HASH_ORDER = Cause(
     "hash-order",
-    find_hash_seed_suspects,
+    find_suspects_seeded_with_hash,
     "iterate over sorted(...) of the set; make seeds without hash() (zlib.crc32 or hashlib give fixed numbers)",
     "Python gives hash(str) another seed in every process, and sets are ordered by hash. Class ids, vocabularies"
     " and parameter orders taken from a set therefore change from run to run. PYTHONHASHSEED must be set before"
@@ -153,20 +153,20 @@ LISTING_ORDER = Cause(
 
 
 # Addresses decide an order or a seed: `id()`, sets of objects. Seeds are seen; orders are found by following lines.
-def find_address_seed_suspects(situation: Situation) -> list[Suspect]:
+def find_suspects_seeded_with_address(situation: Situation) -> list[Suspect]:
     """A generator that is seeded with an address, where nothing but the address layout was varied.
 
     The value may never be in a variable, so that following lines would name the first use of the generator.
     """
     if situation.variation != "address_layout":
         return []
-    found = make_seed_suspects(situation, "object-id", "with a value that depends on an address")
+    found = find_explicit_seed_suspects(situation, "object-id", "with a value that depends on an address")
     return [suspect for suspect in found if uses_id_or_set(read_statement_source_or_empty(suspect.file, suspect.line))]
 
 
 OBJECT_ID = Cause(
     "object-id",
-    find_address_seed_suspects,
+    find_suspects_seeded_with_address,
     "order by something that belongs to the object (a name, its position), not by id() or by a set of objects;"
     " give seeds a fixed number",
     "Objects without a __hash__ of their own are hashed by their address, which is another one in every run."

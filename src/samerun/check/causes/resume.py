@@ -36,7 +36,7 @@ def find_lost_private_generator_suspects(situation: Situation, comparison: Resum
     made = [
         e
         for e in select_events(trace, (f.SEED, f.CREATE), draw.index)
-        if e.line and _is_of_generator_kind_of_draw(e, draw)
+        if e.line and _makes_or_seeds_drawn_generator(e, draw)
     ]
     seeded = [e for e in made if e.kind == f.SEED] or made
     if not seeded:
@@ -47,7 +47,7 @@ def find_lost_private_generator_suspects(situation: Situation, comparison: Resum
     return [Suspect("resume-rng", seeded[-1].file, line, (why, more), 0.5 if drawn else 0.6, parts=(states.OWN,))]
 
 
-def _is_of_generator_kind_of_draw(event: Event, draw: Event) -> bool:
+def _makes_or_seeds_drawn_generator(event: Event, draw: Event) -> bool:
     """Does an event make or seed the kind of generator that is drawn from? A draw of torch's knows its seed."""
     kinds = {draw.name, "python.Random"} if draw.name.startswith("python") else {draw.name}
     seeded_otherwise = draw.name == "torch.Generator" and event.kind == f.SEED and event.inputs != draw.inputs
@@ -68,9 +68,9 @@ def find_lost_global_generator_suspects(situation: Situation, comparison: Resume
         why = (f"{draw.text or draw.name} at line {draw.line} draws from a generator in another state",)
     names = " and ".join(GENERATOR_OWNERS[part] for part in parts)
     why += (f"after the first step behind the interruption, {names} generator stands elsewhere",)
-    file, line = situation.find_checkpoint_line()
+    file, line = situation.find_save_or_load_line_or_empty()
     for part in parts:
-        early = find_restore_and_later_draw(situation.b.traces, comparison, part)
+        early = find_restore_and_draw_before_training(situation.b.traces, comparison, part)
         if early is not None:
             put, between = early
             file, line = put.file, put.line
@@ -98,7 +98,7 @@ def find_restored_generator_line(situation: Situation, comparison: ResumeDiffere
     return restored[-1] if restored and (restored[-1].file, restored[-1].line) not in theirs else None
 
 
-def find_restore_and_later_draw(
+def find_restore_and_draw_before_training(
     resumed: RunTraces, comparison: ResumeDifference, generator: str
 ) -> tuple[Event, Event] | None:
     """Where a generator is put back after the load, and then drawn from at a line that is none of the training's."""
@@ -143,7 +143,7 @@ def find_resume_position_suspects(situation: Situation) -> list[Suspect]:
     comparison = situation.resume_difference
     if comparison is None:
         return []
-    file, line = situation.find_checkpoint_line()
+    file, line = situation.find_save_or_load_line_or_empty()
     if comparison.step is None:
         return [Suspect(POSITION_KIND, file, line, (describe_difference_at_end(comparison),), 3.0)]
     where = ("" if comparison.is_first_step else "not ") + "the first one behind the interruption"
@@ -156,7 +156,7 @@ def find_resume_position_suspects(situation: Situation) -> list[Suspect]:
     if equal:
         why += (f"the same there: {join_with_and(equal)}",)
     if "loss" not in differing and "grads" not in differing:
-        return make_lost_optimizer_state_suspects(comparison, file, line, why)
+        return make_optimizer_and_scheduler_suspects(comparison, file, line, why)
     return [*find_data_position_suspects(comparison, why), Suspect(POSITION_KIND, file, line, why, 3.0)]
 
 
@@ -168,7 +168,7 @@ def describe_difference_at_end(comparison: ResumeDifference) -> str:
     return f"{behind} steps lie behind the interruption, and the resumed run makes {more}"
 
 
-def make_lost_optimizer_state_suspects(
+def make_optimizer_and_scheduler_suspects(
     comparison: ResumeDifference, file: str, line: int, evidence: tuple[str, ...]
 ) -> list[Suspect]:
     """The same gradients, another update: what the optimizer remembers, or its learning rate, is another one."""

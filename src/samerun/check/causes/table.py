@@ -56,7 +56,7 @@ def cause_of_kind(kind: str) -> Cause:
     return {cause.kind: cause for cause in CAUSES}[kind]
 
 
-def find_suspects(situation: Situation) -> list[Suspect]:
+def list_suspects_likeliest_first(situation: Situation) -> list[Suspect]:
     """Every possible cause of a difference, the likeliest first; never empty.
 
     The sort is stable: of equal ranks, the order of the table decides, with sources of randomness before timing.

@@ -45,7 +45,7 @@ def seed_python_with_zero(source: SourceAtLine) -> list[Edit]:
     empty = [call for call in source.calls_spanning_line("Random", "seed") if not call.args and not call.keywords]
     if empty:
         editor = SeedEditor(source.tree)
-        return [edit for call in empty for edit in editor.make_first_seed_edits(call)]
+        return [edit for call in empty for edit in editor.make_edits_seeding_unseeded_call(call)]
     name = source.find_imported_name_of_module("random")
     return [source.make_insertion_after_imports(f"{name}.seed(0)")] if name else []
 
@@ -93,7 +93,7 @@ def seed_numpy_global_with_zero(source: SourceAtLine) -> list[Edit]:
     empty = [call for call in source.calls_spanning_line("seed") if not call.args and not call.keywords]
     if empty:
         editor = SeedEditor(source.tree)
-        return [edit for call in empty for edit in editor.make_first_seed_edits(call)]
+        return [edit for call in empty for edit in editor.make_edits_seeding_unseeded_call(call)]
     name = source.find_imported_name_of_module("numpy")
     return [source.make_insertion_after_imports(f"{name}.random.seed(0)")] if name else []
 
@@ -134,7 +134,7 @@ def pass_zero_to_numpy_generator(source: SourceAtLine) -> list[Edit]:
     """Pass 0 where the generator is made."""
     empty = [call for call in source.calls_spanning_line(*NUMPY_CONSTRUCTORS) if not call.args and not call.keywords]
     editor = SeedEditor(source.tree)
-    return [edit for call in empty for edit in editor.make_first_seed_edits(call)]
+    return [edit for call in empty for edit in editor.make_edits_seeding_unseeded_call(call)]
 
 
 UNSEEDED_NUMPY_GENERATOR = Cause(
@@ -195,7 +195,7 @@ def find_torch_generator_os_seed_suspects(situation: Situation) -> list[Suspect]
 def replace_seed_with_manual_seed(source: SourceAtLine) -> list[Edit]:
     """`generator.seed()` becomes `generator.manual_seed(0)`."""
     editor = SeedEditor(source.tree)
-    once = [call for call in source.calls_spanning_line("seed") if not editor.is_repeated(call)]
+    once = [call for call in source.calls_spanning_line("seed") if not editor.is_in_loop_or_per_sample_function(call)]
     return [edit for call in once for edit in make_manual_seed_edits(call)]
 
 

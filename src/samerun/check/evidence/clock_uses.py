@@ -194,7 +194,7 @@ class ClockReadingTracker:
         if node is call.func:
             self.enqueue([call])
             if isinstance(node, ast.Attribute) and node.value in self.followed:
-                self._mark_as_holding_reading(
+                self._mark_holders_and_enqueue_uses(
                     (function, each.arg) for function in functions for each in function.args.args[:1]
                 )
             return True
@@ -217,14 +217,14 @@ class ClockReadingTracker:
         else:
             at = call.args.index(node) + (bool(named) and named[0].arg in ("self", "cls"))
             found = named[at : at + 1]
-        self._mark_as_holding_reading((function, each.arg) for each in found)
+        self._mark_holders_and_enqueue_uses((function, each.arg) for each in found)
         return bool(found)
 
     def _follow_return_if_traceable(self, node: ast.Return) -> bool:
         function = self.scopes[node]
         if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)) or function.name.startswith("__"):
             return False
-        self._mark_as_holding_reading([(RESULT, function.name)])
+        self._mark_holders_and_enqueue_uses([(RESULT, function.name)])
         return all(
             last_identifier(each) in ("property", "staticmethod", "classmethod") for each in function.decorator_list
         )
@@ -236,12 +236,12 @@ class ClockReadingTracker:
         if isinstance(target, (ast.Tuple, ast.List)):
             return all(self._mark_target_if_traceable(each) for each in target.elts)
         if isinstance(target, ast.Attribute):
-            self._mark_as_holding_reading([(ATTRIBUTE, target.attr)])
+            self._mark_holders_and_enqueue_uses([(ATTRIBUTE, target.attr)])
         elif isinstance(target, ast.Name):
             scope = self._find_scope_of_variable(target)
             if isinstance(scope, ast.Module):  # or of a class in it
-                self._mark_as_holding_reading([(ATTRIBUTE, target.id)] if self._is_in_class_body(target) else [])
-            self._mark_as_holding_reading([(scope, target.id)])
+                self._mark_holders_and_enqueue_uses([(ATTRIBUTE, target.id)] if self._is_in_class_body(target) else [])
+            self._mark_holders_and_enqueue_uses([(scope, target.id)])
         return isinstance(target, (ast.Attribute, ast.Name))
 
     def _mark_container_if_traceable(self, container: ast.expr) -> bool:
@@ -272,7 +272,7 @@ class ClockReadingTracker:
             return self.resolve_called_name(value) in CONTAINER_CONSTRUCTORS and not value.args[1:]
         return isinstance(value, (ast.Dict, ast.List, ast.ListComp, ast.DictComp, ast.Set))
 
-    def _mark_as_holding_reading(self, keys: Iterable[Key]) -> None:
+    def _mark_holders_and_enqueue_uses(self, keys: Iterable[Key]) -> None:
         for key in keys:
             if key not in self.held:
                 self.held.add(key)

@@ -69,22 +69,22 @@ LOOK_AHEAD = 64
 
 
 def find_first_differing_variable(
-    a: Run, b: Run, passed_over: Collection[DifferingVariable] = (), role: str = "main"
+    a: Run, b: Run, variables_to_skip: Collection[DifferingVariable] = (), role: str = "main"
 ) -> DifferingVariable | None:
     """The first variable of the user's that differs, and the line that gave it its value.
 
-    `role`: of the process in which the runs differ. `passed_over`: variables that are known to differ, and not looked
-    at; with 0 as its line, one of that name anywhere.
+    `role`: of the process in which the runs differ. `variables_to_skip`: variables that are known to differ, and not
+    looked at; with 0 as its line, one of that name anywhere.
     """
-    one, other = (find_followed_trace(run, role) for run in (a, b))
+    one, other = (find_line_trace_or_main_trace(run, role) for run in (a, b))
     if one is None or other is None:
         return None
     differing = list_differing_variable_events(one, other)
     for at, (event, end_event) in enumerate(differing):
-        if not any(DifferingVariable(event.file, n, event.name) in passed_over for n in (event.line, 0)):
+        if not any(DifferingVariable(event.file, n, event.name) in variables_to_skip for n in (event.line, 0)):
             rest = [each for each, _ in differing[at:]]
             taking = [
-                find_variable_taking_result(rest[n:])
+                follow_result_to_variable(rest[n:])
                 for n, each in enumerate(rest) if (each.file, each.line) == (event.file, event.line)
             ]  # fmt: skip
             holders = tuple(dict.fromkeys(one for one in taking if one is not None))
@@ -92,7 +92,7 @@ def find_first_differing_variable(
     return None
 
 
-def find_followed_trace(run: Run, role: str) -> Trace | None:
+def find_line_trace_or_main_trace(run: Run, role: str) -> Trace | None:
     """The trace with the lines of a process: of a rank its own, for what the program's processes do the program's."""
     own = run.traces.traces.get(re.sub(r"/(loader|fork|sub).*", "", role))
     if own is not None and any((chunk["kind"] == f.LINE).any() for chunk in own.iter_event_chunks()):
@@ -130,13 +130,13 @@ def list_differing_variable_events(one: Trace, other: Trace) -> list[tuple[Varia
     return differing
 
 
-def find_origin_of_value(a: Run, b: Run, role: str, file: str, line: int) -> tuple[str, int, str] | None:
+def find_origin_outside_statement(a: Run, b: Run, role: str, file: str, line: int) -> tuple[str, int, str] | None:
     """(file, line, name): where what differs in a statement comes from, one differing variable or result after another.
 
     The walk ends at a statement whose names are of nothing that differs: there the difference is made. None if that is
     the given statement.
     """
-    one, other = (find_followed_trace(run, role) for run in (a, b))
+    one, other = (find_line_trace_or_main_trace(run, role) for run in (a, b))
     if one is None or other is None:
         return None
     found = None
@@ -170,13 +170,13 @@ def count_events_before(events: list[Event], wanted: VariableEvent | None) -> in
     return next((n for n, event in enumerate(events) if (event.name, event.file, event.line) == key), LOOK_AHEAD)
 
 
-def find_variable_taking_result(differing: list[VariableEvent]) -> tuple[str, int, str] | None:
+def follow_result_to_variable(differing_events: list[VariableEvent]) -> tuple[str, int, str] | None:
     """(file, line, name) of the variable that takes what a function returns in the first of these events.
 
     It is set on the line that the function was called from; None if no variable is, as in `show(name())`.
     """
-    taking = differing[0]
-    for event in differing[1:]:
+    taking = differing_events[0]
+    for event in differing_events[1:]:
         if taking.called_from is None:
             break
         if (event.file, event.line) == taking.called_from:
@@ -184,12 +184,12 @@ def find_variable_taking_result(differing: list[VariableEvent]) -> tuple[str, in
     return (taking.file, taking.line, taking.name) if taking.called_from is None else None
 
 
-def find_writing_line(a: Run, b: Run, end_event: int, role: str) -> tuple[str, int, str] | None:
+def find_line_writing_differing_file(a: Run, b: Run, end_event: int, role: str) -> tuple[str, int, str] | None:
     """(file, line, path): where a run wrote the last file that it then read, and that held something else in the other.
 
     Only what was read up to event `end_event` counts. What a variable gets from such a file differs since the writing.
     """
-    one, other = (find_followed_trace(run, role) for run in (a, b))
+    one, other = (find_line_trace_or_main_trace(run, role) for run in (a, b))
     if one is None or other is None:
         return None
     read_by_other = {event.text: event.outputs for event in select_events(other, (f.FILE,))}

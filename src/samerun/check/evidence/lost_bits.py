@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from samerun.check.evidence.neutrality import RecordKind, common_keys, iterate_records
+from samerun.check.evidence.neutrality import RecordKind, common_keys, iterate_common_records
 from samerun.check.evidence.run_numbers import OperatorSummary, RunNumbers
 from samerun.check.evidence.value_correspondence import Culprit
 from samerun.record.comparison.rounding import LOSES_HALF, UNIT, norm
@@ -40,7 +40,7 @@ def find_lossy_side(a: RunNumbers, b: RunNumbers, a64: RunNumbers, b64: RunNumbe
     if a.uses.get("autocast", 0) != b.uses.get("autocast", 0):
         return None
     coarsest = UNIT["bfloat16"] if a.uses.get("autocast", 0) else 0.0
-    for kind, number, records in iterate_records((a, b, a64, b64)):
+    for kind, number, records in iterate_common_records((a, b, a64, b64)):
         sums = [0.0, 0.0, 0.0]
         half = LOSES_HALF
         for key in common_keys(records):
@@ -61,20 +61,23 @@ def find_lossy_side(a: RunNumbers, b: RunNumbers, a64: RunNumbers, b64: RunNumbe
 
 
 def find_losing_operator(
-    program: list[OperatorSummary], exact: list[OperatorSummary], others: list[OperatorSummary]
+    operators_of_lossy_side: list[OperatorSummary],
+    operators_in_float64: list[OperatorSummary],
+    operators_of_other_side: list[OperatorSummary],
 ) -> Culprit | None:
     """The first operator that gives a coarser format than it does in the other run, or else that which loses the most.
 
-    program: as the lossy side computes it; exact: in float64; others: as the other side computes it ([]: none does).
+    operators_of_lossy_side: as the lossy side computes it; operators_in_float64: in float64; operators_of_other_side:
+    as the other side computes it ([]: none does).
     """
-    known = Counter((o.name, coarsest_dtype(o)) for o in others)
-    for operator in program if others else ():
+    known = Counter((o.name, coarsest_dtype(o)) for o in operators_of_other_side)
+    for operator in operators_of_lossy_side if operators_of_other_side else ():
         dtype = coarsest_dtype(operator)
         if UNIT.get(dtype, 0.0) > UNIT["float32"] and not known[operator.name, dtype] and operator.location.line:
             return make_culprit(operator, f"{operator.name} gives {dtype}, which nothing on the other side does")
-    errors = measure_errors(program, exact)
+    errors = measure_errors(operators_of_lossy_side, operators_in_float64)
     worst, most = None, LOSES_HALF
-    for at, operator in enumerate(program):
+    for at, operator in enumerate(operators_of_lossy_side):
         before = max((errors[source] for source, _ in operator.sources if source >= 0), default=0.0)
         times = errors[at] / max(before, TINY)
         if operator.location.line and times > most and errors[at] > UNIT["float32"]:
@@ -93,14 +96,14 @@ def coarsest_dtype(operator: OperatorSummary) -> str:
     return max((dtype for dtype, _, _ in operator.results if dtype in UNIT), key=UNIT.__getitem__, default="")
 
 
-def measure_errors(program: list[OperatorSummary], exact: list[OperatorSummary]) -> list[float]:
+def measure_errors(program: list[OperatorSummary], operators_in_float64: list[OperatorSummary]) -> list[float]:
     """For each operator the relative error of its results; 0 for what is not paired with one in float64.
 
     Call n of an operator at a line is call n in float64 (casts that are there in one of the runs only are not paired).
     """
     calls: Counter[Any] = Counter()
     found = {}
-    for operator in exact:
+    for operator in operators_in_float64:
         key = operator.name, operator.phase, operator.location
         found[key, calls[key]] = operator
         calls[key] += 1
@@ -111,13 +114,29 @@ def measure_errors(program: list[OperatorSummary], exact: list[OperatorSummary])
         twin = found.get((key, calls[key]))
         calls[key] += 1
         pairs = zip(operator.results, twin.results, strict=False) if twin is not None else ()
-        errors.append(max((relative_error(one[2], other[2]) for one, other in pairs if one[0] in UNIT), default=0.0))
+        errors.append(
+            max(
+                (relative_error_of_sums_or_zero(one[2], other[2]) for one, other in pairs if one[0] in UNIT),
+                default=0.0,
+            )
+        )
     return errors
 
 
-def relative_error(sums: Any, exact: Any) -> float:
+def relative_error_of_sums_or_zero(sums: Any, float64_sums: Any) -> float:
     """How far the sums of a result are from those in float64, relative to the sums of their magnitudes."""
-    if sums[0] != exact[0] or not (np.all(np.isfinite(sums)) and np.all(np.isfinite(exact))) or not exact[2]:
+    if (
+        sums[0] != float64_sums[0]
+        or not (np.all(np.isfinite(sums)) and np.all(np.isfinite(float64_sums)))
+        or not float64_sums[2]
+    ):
         return 0.0
-    apart = np.abs(sums - exact)
-    return float(max(apart[1] / exact[2], apart[2] / exact[2], apart[3] / exact[3], apart[4] / (2 * exact[2])))
+    apart = np.abs(sums - float64_sums)
+    return float(
+        max(
+            apart[1] / float64_sums[2],
+            apart[2] / float64_sums[2],
+            apart[3] / float64_sums[3],
+            apart[4] / (2 * float64_sums[2]),
+        )
+    )

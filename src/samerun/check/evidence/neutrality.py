@@ -51,7 +51,7 @@ class RunJudgement:
         return max(wanted, key=lambda item: item.left / item.error if item.error > 0 else 0.0, default=None)
 
 
-def iterate_records(runs: tuple[RunNumbers, ...]) -> Iterator[tuple[RecordKind, int, tuple[NumberRecord, ...]]]:
+def iterate_common_records(runs: tuple[RunNumbers, ...]) -> Iterator[tuple[RecordKind, int, tuple[NumberRecord, ...]]]:
     """The steps and calls that all runs have, in the order in which the first run made them."""
     first = runs[0]
     order: list[tuple[int, int, RecordKind, int]] = [(n, 1, "step", n) for n in first.steps]
@@ -69,25 +69,34 @@ def common_keys(records: tuple[NumberRecord, ...]) -> list[ItemKey]:
             if all(key in other.values and len(other.values[key]) == len(value) for other in records[1:])]  # fmt: skip
 
 
-def ulp_norm(exact: NumberRecord, program: NumberRecord, key: ItemKey) -> float:
+def ulp_norm(float64_record: NumberRecord, program_record: NumberRecord, key: ItemKey) -> float:
     """The norm of a value in float64, times an ulp of the dtype that the program has it in."""
-    unit = UNIT.get(program.dtypes[key], UNIT["float32"])
-    return 2 * unit * norm(exact.values[key])
+    unit = UNIT.get(program_record.dtypes[key], UNIT["float32"])
+    return 2 * unit * norm(float64_record.values[key])
 
 
-def judge_runs(
-    a: RunNumbers, b: RunNumbers, a64: RunNumbers, b64: RunNumbers, p64: RunNumbers | None, is_compiled: bool = False
+def judge_runs_up_to_first_fault(
+    a: RunNumbers,
+    b: RunNumbers,
+    a64: RunNumbers,
+    b64: RunNumbers,
+    disturbed_a64: RunNumbers | None,
+    is_compiled: bool = False,
 ) -> RunJudgement:
     """The first record that is wrong, or that nothing decides; else the last that was judged.
 
-    p64: side A in float64 with parameters disturbed by one ulp, or None. What such a disturbance makes as large decides
-    where a rounding error of any size changes the result (the sign of a gradient that is zero). is_compiled: there are
-    compiled regions, which keep the casts inside of them.
+    disturbed_a64: side A in float64 with parameters disturbed by one ulp, or None. What such a disturbance makes as
+    large decides where a rounding error of any size changes the result (the sign of a gradient that is zero).
+    is_compiled: there are compiled regions, which keep the casts inside of them.
     """
     narrow = is_compiled or bool(a64.narrow or b64.narrow)
     last = RunJudgement("clean", "step", 0, ())
-    for kind, number, records in iterate_records((a, b, a64, b64)):
-        disturbed = None if p64 is None else (p64.steps if kind == "step" else p64.calls).get(number)
+    for kind, number, records in iterate_common_records((a, b, a64, b64)):
+        disturbed = (
+            None
+            if disturbed_a64 is None
+            else (disturbed_a64.steps if kind == "step" else disturbed_a64.calls).get(number)
+        )
         items = []
         for key in common_keys(records):
             values = tuple(record.values[key] for record in records)
@@ -116,10 +125,10 @@ class DistancePoint:
     relative: float
 
 
-def measure_distances(a: RunNumbers, b: RunNumbers) -> list[DistancePoint]:
+def measure_relative_distances(a: RunNumbers, b: RunNumbers) -> list[DistancePoint]:
     """The distance of all parameters (of the results of calls) of two runs, over the norm of the first's."""
     found = []
-    for kind, number, (one, other) in iterate_records((a, b)):
+    for kind, number, (one, other) in iterate_common_records((a, b)):
         apart = size = 0.0
         for key in common_keys((one, other)):
             if key[0] in DECISIVE:
@@ -131,16 +140,20 @@ def measure_distances(a: RunNumbers, b: RunNumbers) -> list[DistancePoint]:
     return found
 
 
-def make_points(apart: list[DistancePoint], envelope: list[DistancePoint]) -> tuple[NeutralPoint, ...]:
+def make_evenly_spaced_points(
+    distances: list[DistancePoint], envelope: list[DistancePoint]
+) -> tuple[NeutralPoint, ...]:
     """At most MOST_POINTS of the steps, evenly spaced; of calls where there are no steps."""
-    kind = "step" if any(point.kind == "step" for point in apart) else "call"
+    kind = "step" if any(point.kind == "step" for point in distances) else "call"
     grown = {(point.kind, point.number): point.relative for point in envelope}
-    points = [point for point in apart if point.kind == kind and math.isfinite(point.relative)]
+    points = [point for point in distances if point.kind == kind and math.isfinite(point.relative)]
     every = max(1, -(-len(points) // MOST_POINTS))
     return tuple(NeutralPoint(p.number, p.relative, grown.get((p.kind, p.number))) for p in points[::every])
 
 
-def find_first_outside(distances: list[DistancePoint], envelope: list[DistancePoint]) -> DistancePoint | None:
+def find_first_point_outside_envelope(
+    distances: list[DistancePoint], envelope: list[DistancePoint]
+) -> DistancePoint | None:
     """The first point at which two runs are further apart than the envelope allows; None if there is none."""
     grown = {(point.kind, point.number): point.relative for point in envelope}
     widest = 0.0

@@ -65,7 +65,7 @@ def list_process_roles_with_steps(traces: RunTraces) -> list[str]:
 
 
 def find_resume_difference(
-    uninterrupted: RunTraces, stopped: RunTraces, resumed: RunTraces, ended_early: bool = False
+    uninterrupted: RunTraces, stopped: RunTraces, resumed: RunTraces, runs_ended_early: bool = False
 ) -> ResumeDifference | None:
     """Where the resumed run differs from the uninterrupted one, or None.
 
@@ -74,13 +74,14 @@ def find_resume_difference(
 
     Steps are matched from the end, where both runs make the same ones. If they differ, they are matched from the
     checkpoint instead, if the traces tell when it was saved: a run that lost its place may make more steps, or fewer.
-    ended_early: the runs did not go to their end, so that steps can only be matched from the checkpoint (decision 25).
+    runs_ended_early: the runs did not go to their end, so that steps can only be matched from the checkpoint (decision
+    25).
     """
     found: list[ResumeDifference] = []
     for role in list_process_roles_with_steps(uninterrupted):
         difference = None
         if role in resumed.traces:
-            difference = _find_difference_of_process(uninterrupted, stopped, resumed, role, ended_early)
+            difference = _find_resumed_difference_of_process(uninterrupted, stopped, resumed, role, runs_ended_early)
         if difference is not None and role == "main":
             return difference
         if difference is not None:
@@ -94,14 +95,14 @@ def _how_late_and_indirect(found: ResumeDifference) -> tuple[float, bool, bool]:
     return step, not has_lost, "loss" not in found.list_differing_leaves()
 
 
-def _find_difference_of_process(
-    uninterrupted: RunTraces, stopped: RunTraces, resumed: RunTraces, role: str, ended_early: bool
+def _find_resumed_difference_of_process(
+    uninterrupted: RunTraces, stopped: RunTraces, resumed: RunTraces, role: str, runs_ended_early: bool
 ) -> ResumeDifference | None:
     one, other = read_steps(uninterrupted.traces[role]), read_steps(resumed.traces[role])
     made = len(read_steps(stopped.traces[role])) if role in stopped.traces else len(one)
-    if ended_early:
-        saved_steps = count_steps_before_loaded_checkpoint(stopped, resumed, role)
-        return _find_step_difference(one, other, saved_steps, ended_early)
+    if runs_ended_early:
+        saved_steps = count_steps_before_checkpoint_or_all(stopped, resumed, role)
+        return _find_step_difference(one, other, saved_steps, runs_ended_early)
     shift = len(one) - len(other)
     found = _find_step_difference(one, other, shift if 0 <= shift <= made else made)
     if found is not None and role in stopped.traces:
@@ -111,7 +112,7 @@ def _find_difference_of_process(
     return found or _find_final_model_state_difference(uninterrupted.traces[role], resumed.traces[role], shift)
 
 
-def count_steps_before_loaded_checkpoint(stopped: RunTraces, resumed: RunTraces, role: str) -> int:
+def count_steps_before_checkpoint_or_all(stopped: RunTraces, resumed: RunTraces, role: str) -> int:
     """The number of steps before the loaded checkpoint; if unknown, all that the interrupted run made."""
     if role not in stopped.traces:
         return 0
@@ -136,9 +137,9 @@ def count_steps_before_save_or_none(stopped: Trace, resumed: Trace) -> int | Non
 
 
 def _find_step_difference(
-    uninterrupted_steps: list[Step], resumed_steps: list[Step], shift: int, ended_early: bool = False
+    uninterrupted_steps: list[Step], resumed_steps: list[Step], steps_before_resume: int, runs_ended_early: bool = False
 ) -> ResumeDifference | None:
-    behind = uninterrupted_steps[shift:]
+    behind = uninterrupted_steps[steps_before_resume:]
     for step, resumed_step in zip(behind, resumed_steps, strict=False):
         if not set(step.names_of_differing_leaves(resumed_step)) - SOFT_LEAVES:
             continue
@@ -147,15 +148,22 @@ def _find_step_difference(
         difference = _find_first_operator_difference(step, resumed_step) or _make_leaf_difference(step, resumed_step)
         own = _find_lost_private_generator_draw(behind[0], resumed_steps[0])
         return ResumeDifference(
-            difference, shift, step, resumed_step, (behind[0], resumed_steps[0]), step is behind[0], lost, own
+            difference,
+            steps_before_resume,
+            step,
+            resumed_step,
+            (behind[0], resumed_steps[0]),
+            step is behind[0],
+            lost,
+            own,
         )
-    if ended_early or len(behind) == len(resumed_steps):
+    if runs_ended_early or len(behind) == len(resumed_steps):
         return None
     ends = [steps[-1].select_events(f.STEP)[-1] if steps else None for steps in (uninterrupted_steps, resumed_steps)]
     more: RunLabel = "a" if len(behind) > len(resumed_steps) else "b"
     role = uninterrupted_steps[0].trace.role
     return ResumeDifference(
-        Difference("operator", role, "main", ends[0], ends[1], len(uninterrupted_steps), 0, more), shift
+        Difference("operator", role, "main", ends[0], ends[1], len(uninterrupted_steps), 0, more), steps_before_resume
     )
 
 

@@ -69,9 +69,9 @@ def read_run_numbers(folder: Path, traces: RunTraces) -> RunNumbers:
     role = next((role for role in ROLES if (folder / f"{role}.numbers").is_file()), None)
     if role is None:
         return RunNumbers()
-    found = _read_file(folder, role, traces)
+    found = _read_numbers_of_process(folder, role, traces)
     others = sorted(path.stem for path in folder.glob("rank*.numbers")) if role == ROLES[0] else []
-    ranks = [_read_file(folder, other, traces) for other in others if other != role]
+    ranks = [_read_numbers_of_process(folder, other, traces) for other in others if other != role]
     for records, others_records in ((found.steps, [r.steps for r in ranks]), (found.calls, [r.calls for r in ranks])):
         for number, record in records.items():
             if record.shares:
@@ -87,23 +87,23 @@ def read_run_numbers(folder: Path, traces: RunTraces) -> RunNumbers:
     return found
 
 
-def _add_shares(record: NumberRecord, others: list[NumberRecord | None]) -> NumberRecord:
+def _add_shares(record: NumberRecord, records_of_other_ranks: list[NumberRecord | None]) -> NumberRecord:
     """The record with whole values; without those of which a rank wrote no share."""
     values, dtypes = dict(record.values), dict(record.dtypes)
     for key in record.shares:
-        shares = [other.values[key] for other in others if other is not None and key in other.values]
-        if len(shares) == len(others) and all(len(each) == len(values[key]) for each in shares):
+        shares = [other.values[key] for other in records_of_other_ranks if other is not None and key in other.values]
+        if len(shares) == len(records_of_other_ranks) and all(len(each) == len(values[key]) for each in shares):
             values[key] = np.sum([values[key], *shares], axis=0)
         else:
             del values[key], dtypes[key]
     return replace(record, values=values, dtypes=dtypes, shares=frozenset())
 
 
-def _read_file(folder: Path, role: str, traces: RunTraces) -> RunNumbers:
+def _read_numbers_of_process(folder: Path, role: str, traces: RunTraces) -> RunNumbers:
     """What one process wrote down."""
     found = RunNumbers()
     trace = traces.traces.get(role)
-    for head, data in _iterate_records(folder / f"{role}.numbers"):
+    for head, data in _iterate_records_until_damage(folder / f"{role}.numbers"):
         if head["kind"] == "operators":
             found.operators[head["number"]] = [
                 OperatorSummary(
@@ -111,7 +111,7 @@ def _read_file(folder: Path, role: str, traces: RunTraces) -> RunNumbers:
                     tuple((at, number) for at, number in sources), results, bool(random),
                 )
                 for (name, phase, location, sources, _, random), results in zip(
-                    head["operators"], _split_results(head["operators"], data), strict=True
+                    head["operators"], _iterate_result_sums_by_operator(head["operators"], data), strict=True
                 )
             ]  # fmt: skip
         elif head["kind"] == "end":
@@ -128,14 +128,16 @@ def _read_file(folder: Path, role: str, traces: RunTraces) -> RunNumbers:
     return found
 
 
-def _split_results(operators: list[Any], data: Array) -> Iterator[tuple[tuple[str, tuple[int, ...], Array], ...]]:
+def _iterate_result_sums_by_operator(
+    operators: list[Any], data: Array
+) -> Iterator[tuple[tuple[str, tuple[int, ...], Array], ...]]:
     at = 0
     for _, _, _, _, shapes, _ in operators:
         yield tuple((dtype, tuple(shape), data[at + 5 * i : at + 5 * i + 5]) for i, (dtype, shape) in enumerate(shapes))
         at += 5 * len(shapes)
 
 
-def _iterate_records(path: Path) -> Iterator[tuple[dict[str, Any], Array]]:
+def _iterate_records_until_damage(path: Path) -> Iterator[tuple[dict[str, Any], Array]]:
     with open(path, "rb") as file:
         while line := file.readline():
             try:

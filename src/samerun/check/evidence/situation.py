@@ -63,7 +63,7 @@ class Situation:
             return False
         return event.kind == f.OPERATOR
 
-    def find_checkpoint_line(self) -> tuple[str, int]:
+    def find_save_or_load_line_or_empty(self) -> tuple[str, int]:
         """Where the checkpoint was last saved, else where it is loaded; ("", 0) if torch does neither."""
         role = self.difference.role
         stopped = self.interrupted.traces.traces.get(role) if self.interrupted is not None else None

@@ -53,7 +53,7 @@ def read_source_line_of_saved_tensors(path: Path) -> int:
         return int(json.loads(file.readline())["line"])
 
 
-def compare_saved_tensors(a: Path, b: Path, operator_line: int) -> ElementDifference | None:
+def compare_first_differing_saved_tensors(a: Path, b: Path, operator_line: int) -> ElementDifference | None:
     """The first tensor that differs, or None when they cannot be compared or none differs.
 
     Both must come from the operator at `operator_line`: a program that differs by itself may keep another one.
@@ -73,9 +73,9 @@ def compare_saved_tensors(a: Path, b: Path, operator_line: int) -> ElementDiffer
     return None
 
 
-def compare_element_bytes(dtype: str, a_bytes: bytes, b_bytes: bytes, count: int) -> ElementDifference:
+def compare_element_bytes(dtype: str, a_bytes: bytes, b_bytes: bytes, element_count: int) -> ElementDifference:
     """Compare raw elements; a NaN equals a NaN."""
-    width = max(1, len(a_bytes) // max(1, count))
+    width = max(1, len(a_bytes) // max(1, element_count))
     if dtype == "torch.bfloat16":
         return _compare_float_bits(
             np.frombuffer(a_bytes, np.int16), np.frombuffer(b_bytes, np.int16), _bfloat16_bits_to_float32
@@ -95,9 +95,9 @@ def compare_element_bytes(dtype: str, a_bytes: bytes, b_bytes: bytes, count: int
             if wrong.any()
             else 0
         )
-        return ElementDifference(int(wrong.sum()), count, float(gap), None)
-    rows = [np.frombuffer(raw, np.uint8).reshape(count, width) for raw in (a_bytes, b_bytes)]
-    return ElementDifference(int((rows[0] != rows[1]).any(axis=1).sum()), count, None, None)
+        return ElementDifference(int(wrong.sum()), element_count, float(gap), None)
+    rows = [np.frombuffer(raw, np.uint8).reshape(element_count, width) for raw in (a_bytes, b_bytes)]
+    return ElementDifference(int((rows[0] != rows[1]).any(axis=1).sum()), element_count, None, None)
 
 
 def decode_floats_as_float64(dtype: str, raw: bytes) -> Array | None:
@@ -142,15 +142,15 @@ def _float_bits_to_total_order(bits: Array) -> Array:
 MOST_POINTS = 12
 
 
-def measure_step_differences(a: Run, b: Run, shift: int = 0) -> Divergence | None:
+def find_differing_steps_by_digest(a: Run, b: Run, steps_of_a_before_b: int = 0) -> Divergence | None:
     """Compare two runs step by step, by their digests; None if they have no steps in common.
 
-    shift: how many steps of `a` come before the first one of `b`. Steps are numbered as in `a`.
+    steps_of_a_before_b: how many steps of `a` come before the first one of `b`. Steps are numbered as in `a`.
     """
     one, other = a.traces.main, b.traces.main
     if one is None or other is None:
         return None
-    pairs = list(zip(read_steps(one)[shift:], read_steps(other), strict=False))
+    pairs = list(zip(read_steps(one)[steps_of_a_before_b:], read_steps(other), strict=False))
     if not pairs:
         return None
     differing: list[int] = []
@@ -164,13 +164,15 @@ def measure_step_differences(a: Run, b: Run, shift: int = 0) -> Divergence | Non
     ends = read_final_digests_by_model_class(one), read_final_digests_by_model_class(other)
     end = "unknown" if not all(ends) else "same" if ends[0] == ends[1] else "different"
     first_in = tuple(sorted(leaves.items(), key=lambda item: (item[1], item[0])))
-    return Divergence(steps=shift + len(pairs), different=to_step_ranges(differing), leaves=first_in, end=end)
+    return Divergence(
+        steps=steps_of_a_before_b + len(pairs), different=to_step_ranges(differing), leaves=first_in, end=end
+    )
 
 
-def to_step_ranges(steps: list[int]) -> tuple[tuple[int, int], ...]:
+def to_step_ranges(ascending_steps: list[int]) -> tuple[tuple[int, int], ...]:
     """The (first, last) of each run of consecutive numbers; the steps must ascend."""
     found: list[tuple[int, int]] = []
-    for number in steps:
+    for number in ascending_steps:
         if found and found[-1][1] == number - 1:
             found[-1] = found[-1][0], number
         else:
@@ -195,7 +197,7 @@ def choose_snapshot_steps(differing_steps: Divergence | None) -> tuple[int, ...]
     return tuple(sorted(chosen))
 
 
-def measure_growth_points(a_folder: Path, b_folder: Path, steps: tuple[int, ...]) -> tuple[Growth, ...]:
+def measure_growth_points_if_different(a_folder: Path, b_folder: Path, steps: tuple[int, ...]) -> tuple[Growth, ...]:
     """How far apart the saved parameters of two runs are; steps that cannot be compared are left out."""
     points = (
         _measure_growth_point(Path(step_values_path(str(a_folder), n)), Path(step_values_path(str(b_folder), n)), n)

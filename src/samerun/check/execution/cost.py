@@ -38,7 +38,7 @@ class MeasuredRun:
         """Of the process that has waited for the others, which counts them in."""
         return float(max((part[quantity] for part in self.parts), default=0))
 
-    def seconds_per_step(self, clock: Literal["wall", "cpu"]) -> float | None:
+    def longest_seconds_per_step(self, clock: Literal["wall", "cpu"]) -> float | None:
         """Seconds of a step, by the wall clock or of the processor; None with fewer than two steps."""
         column = 0 if clock == "wall" else 1
         found = [(p["ends"][1][column] - p["ends"][0][column]) / (p["steps"] - 1) for p in self.parts if p["steps"] > 1]
@@ -85,7 +85,7 @@ class CostMeasurement:
             self.target.shown,
             self.repeat,
             tuple(self._summarize_setting(name) for name in self.settings),
-            self._sort_operators_by_seconds(),
+            self._list_operator_costs_by_seconds(),
         )
 
     def _run_under_setting(self, setting_name: str, time_operators: bool, run_label: str) -> MeasuredRun:
@@ -129,13 +129,13 @@ class CostMeasurement:
             name, MEASURED, "", runs[0].steps,
             wall=median_and_range([run.wall for run in runs]),
             cpu=median_and_range([run.max_over_processes("cpu_seconds") for run in runs]),
-            step=median_and_range([s for run in runs if (s := run.seconds_per_step("wall")) is not None]),
-            step_cpu=median_and_range([s for run in runs if (s := run.seconds_per_step("cpu")) is not None]),
+            step=median_and_range([s for run in runs if (s := run.longest_seconds_per_step("wall")) is not None]),
+            step_cpu=median_and_range([s for run in runs if (s := run.longest_seconds_per_step("cpu")) is not None]),
             peak=median_and_range([run.max_over_processes("peak_bytes") for run in runs]),
             device_peak=median_and_range([n for run in runs if (n := run.max_over_processes("device_peak_bytes"))]),
         )  # fmt: skip
 
-    def _sort_operators_by_seconds(self) -> tuple[tuple[str, tuple[OperatorCost | None, ...]], ...]:
+    def _list_operator_costs_by_seconds(self) -> tuple[tuple[str, tuple[OperatorCost | None, ...]], ...]:
         """Those that take most under any setting come first; equal ones by name."""
         columns = [compute_median_operator_costs(self.by_operator.get(name, ())) for name in self.settings]
         rows = [(name, tuple(column.get(name) for column in columns)) for name in sorted(set().union(*columns))]

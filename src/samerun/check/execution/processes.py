@@ -47,13 +47,13 @@ def read_file_tail(path: Path) -> str:
 
 
 def wait_and_return_whether_timed_out(
-    process: subprocess.Popen[bytes], time_limit: float | None, on_tick: Callable[[float], None]
+    process: subprocess.Popen[bytes], limit_seconds: float | None, on_tick: Callable[[float], None]
 ) -> bool:
     """Wait for the end, calling `on_tick` with the seconds so far; True if the time limit was reached first."""
     begin, pause = time.monotonic(), 0.005
     while process.poll() is None:
         now = time.monotonic() - begin
-        if time_limit is not None and now > time_limit:
+        if limit_seconds is not None and now > limit_seconds:
             return True
         on_tick(now)
         time.sleep(pause)

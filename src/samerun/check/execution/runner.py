@@ -16,7 +16,7 @@ from samerun.base.errors import SamerunError
 from samerun.base.launch import prepend_bootstrap_to_pythonpath
 from samerun.check.execution import processes
 from samerun.check.execution.processes import MachineLoad, choose_openmp_passive_wait_variables
-from samerun.check.plan import CHECKPOINTS, Plan
+from samerun.check.plan import CHECKPOINTS, RunPlan
 from samerun.check.variations.folder_copies import (
     copy_folder,
     make_home_of_symlinks,
@@ -39,7 +39,7 @@ class Run:
     exit_code: int
     seconds: float
     folder: Path
-    plan: Plan
+    plan: RunPlan
     timed_out: bool = False
     traces: RunTraces = field(init=False)
     steps: int = field(init=False)
@@ -68,7 +68,7 @@ class Run:
         """The end of what the program wrote to "stdout" or "stderr"."""
         return processes.read_file_tail(self.folder / stream)
 
-    def wrote_the_same_output(self, other: Run) -> bool:
+    def wrote_the_same_stdout(self, other: Run) -> bool:
         """Whether both programs wrote the same bytes to their standard output."""
         return filecmp.cmp(self.folder / "stdout", other.folder / "stdout", shallow=False)
 
@@ -112,7 +112,7 @@ class Runner:
             return folder
         return link
 
-    def run(self, plan: Plan, name: str, labels: tuple[str, ...] = ()) -> Run:
+    def run(self, plan: RunPlan, name: str, labels: tuple[str, ...] = ()) -> Run:
         """Run to the end, to the time limit or to Ctrl-C; leaves no process of the run behind in any case."""
         folder, here = self.folder / name, Path.cwd()
         try:

@@ -43,7 +43,7 @@ class VariationRunner(Protocol):
     def record_outcome(self, variation: Variation, outcome: VariationOutcome, detail: str = "") -> None: ...
 
 
-def retry_without_may_fail_variations(
+def retry_failed_without_may_fail_variations(
     search: VariationRunner, control: Run, pinned: Sequence[Variation], varied_run: VariedRun
 ) -> tuple[VariedRun | None, list[Variation]]:
     """Repeat a failed run without the variations that may fail for reasons of their own.
@@ -71,14 +71,14 @@ def bisect_and_record_outcomes(
     layout alone shows that in one run, and the half that contains it need not be bisected.
     """
     single = (
-        _try_address_layout_alone(search, control, pinned, varied_run)
+        _run_address_layout_alone_and_record(search, control, pinned, varied_run)
         if any_user_file_calls_id(control.traces)
         else None
     )
-    return single or _bisect(search, control, pinned, varied_run)
+    return single or _bisect_halves_and_record_outcomes(search, control, pinned, varied_run)
 
 
-def _bisect(
+def _bisect_halves_and_record_outcomes(
     search: VariationRunner, control: Run, pinned: Sequence[Variation], varied_run: VariedRun
 ) -> list[VariedRun]:
     if varied_run.difference is None:
@@ -100,17 +100,17 @@ def _bisect(
     for part in sorted(parts, key=lambda part: not _select_address_variations(part)):
         half = search.run_varied(control, pinned, part)
         halves.append(half)
-        single = _try_address_layout_alone(search, control, pinned, half) if not half.run.is_failed else []
+        single = _run_address_layout_alone_and_record(search, control, pinned, half) if not half.run.is_failed else []
         if single:
             for variation in varied_run.variations:
                 if variation not in half.variations:
                     search.record_outcome(variation, "skipped", NOT_ALONE)
             return single
     halves.sort(key=lambda half: half.variations != parts[0])
-    return [single for half in halves for single in _bisect(search, control, pinned, half)]
+    return [single for half in halves for single in _bisect_halves_and_record_outcomes(search, control, pinned, half)]
 
 
-def _try_address_layout_alone(
+def _run_address_layout_alone_and_record(
     search: VariationRunner, control: Run, pinned: Sequence[Variation], varied_run: VariedRun
 ) -> list[VariedRun]:
     """A run with only the address layout varied, if it is one of several and makes a difference; else nothing."""

@@ -15,7 +15,7 @@ from samerun.check.attribution.confirmation import with_suspect_sources_pinned
 from samerun.check.causes.table import CAUSES
 from samerun.check.evidence.situation import Situation
 from samerun.check.execution.runner import RunFailed
-from samerun.check.plan import Plan
+from samerun.check.plan import RunPlan
 from samerun.check.search.report_records import make_cause_path_relative, make_run_record
 from samerun.check.search.search import Search
 from samerun.check.variations.table import VARIATIONS
@@ -74,7 +74,7 @@ def find_successive_causes(search: Search, reason_to_continue: Callable[[FoundCa
             successive.findings.append(finding)
             return successive
         following = (
-            prepare_search_with_cause_pinned(search, situation, found, reason)
+            prepare_search_without_found_cause(search, situation, found, reason)
             if len(successive.findings) + 1 < MAX_ROUNDS
             else None
         )
@@ -92,7 +92,7 @@ class FollowUpSearch(NamedTuple):
     how: str
 
 
-def prepare_search_with_cause_pinned(
+def prepare_search_without_found_cause(
     search: Search, situation: Situation, attributed: AttributedCause, reason: str
 ) -> FollowUpSearch | None:
     """A search in which the source of a finding is pinned, and how; None if it cannot be pinned."""
@@ -114,17 +114,17 @@ def prepare_search_with_cause_pinned(
 
 
 def prepare_search_without_variation(
-    search: Search, comma_separated_names: str, attributed: AttributedCause, reason: str
+    search: Search, plus_separated_names: str, attributed: AttributedCause, reason: str
 ) -> FollowUpSearch | None:
     """A search whose variation leaves out the line of the finding if it can, and is not varied otherwise."""
-    what, plan = VARIED_AT_LINE.get(comma_separated_names), search.plan
+    what, plan = VARIED_AT_LINE.get(plus_separated_names), search.plan
     line = (what or "", attributed.suspect.file if attributed.suspect is not None else "", attributed.cause.line)
     if what and attributed.cause.file and line not in plan.watch.unvaried_lines:
         spared = (*plan.watch.unvaried_lines, line)
         plan = plan.with_watch(unvaried_lines=spared)
         following = prepare_search_with_plan(search, plan, search.not_varied)
-        return FollowUpSearch(following, f"{comma_separated_names} is not varied at this line")
-    each = [name for name in comma_separated_names.split("+") if name not in search.not_varied]
+        return FollowUpSearch(following, f"{plus_separated_names} is not varied at this line")
+    each = [name for name in plus_separated_names.split("+") if name not in search.not_varied]
     if not each:
         return None
     chosen = {v.name for v in search.variations}
@@ -137,7 +137,7 @@ def prepare_search_without_variation(
 
 
 def prepare_search_with_plan(
-    search: Search, plan: Plan, not_varied: Mapping[str, str], skip_values: bool = True
+    search: Search, plan: RunPlan, not_varied: Mapping[str, str], skip_values: bool = True
 ) -> Search:
     """The same search from the start with another plan; the runs so far stay in its report."""
     return replace(
@@ -162,7 +162,7 @@ def strip_line_from_pin(pin: str) -> str:
 class SamerunRunPlan:
     """The plan as `samerun run` runs the program, and the seed of every generator."""
 
-    plan: Plan
+    plan: RunPlan
     seed: int
 
 

@@ -24,9 +24,9 @@ from samerun.base.records import (
 from samerun.base.user_code import format_source_location as source_location
 from samerun.check.attribution import attribution
 from samerun.check.evidence.situation import Suspect
-from samerun.check.evidence.value_differences import ElementDifference, compare_saved_tensors
+from samerun.check.evidence.value_differences import ElementDifference, compare_first_differing_saved_tensors
 from samerun.check.execution.runner import Run, RunFailed
-from samerun.check.plan import Plan, Variation
+from samerun.check.plan import RunPlan, Variation
 from samerun.check.search.findings import IgnoreRule, matches_any_rule, prepare_search_with_plan, unmatched_rules
 from samerun.check.search.report_records import make_run_record, relative_path_if_below_working_directory
 from samerun.check.search.run_status import require_comparable, require_success
@@ -52,7 +52,7 @@ OTHER_OPERATOR = (
 )
 
 
-def with_every_operator_repeated(plan: Plan, executions: int) -> Plan:
+def with_every_operator_repeated(plan: RunPlan, executions: int) -> RunPlan:
     """The plan with every operator executed `executions` times; fresh memory holds zeros in the first execution."""
     return vary_or_pin_memory(plan, False).with_watch(executions=executions, depth="ops")
 
@@ -205,7 +205,7 @@ def add_finding_to_hazards(
     elements = None
     if finding.get("kept"):
         pair = [trace.path.with_name(f"{finding['kept']}.{end}") for end in ("a", "b")]
-        elements = compare_saved_tensors(pair[0], pair[1], event.line)
+        elements = compare_first_differing_saved_tensors(pair[0], pair[1], event.line)
         if elements is None and what == double_findings.KERNEL and do_both_files_exist(pair):
             return
     allocated_at, written_at = (trace.location_or_empty(finding.get(name, 0))[:2] for name in ("made", "written"))
@@ -294,7 +294,7 @@ COMPILED_REGION = "compiled graph"
 """The name of the one event that stands for a compiled region."""
 
 
-def with_compilation_disabled(plan: Plan) -> Plan:
+def with_compilation_disabled(plan: RunPlan) -> RunPlan:
     """The same program with compilation off: `torch.compile` returns its argument.
 
     The variables are for code that calls dynamo itself; torch reads them when it is asked to compile.

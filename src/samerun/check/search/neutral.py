@@ -28,26 +28,26 @@ from samerun.check.evidence import neutrality
 from samerun.check.evidence.lost_bits import LossySide, find_losing_operator, find_lossy_side
 from samerun.check.evidence.neutrality import DistancePoint, RunJudgement
 from samerun.check.evidence.run_numbers import OperatorSummary, RunNumbers, read_run_numbers
-from samerun.check.evidence.value_correspondence import Culprit, explain_difference, find_first_new_value
+from samerun.check.evidence.value_correspondence import Culprit, explain_difference, find_first_operator_with_new_value
 from samerun.check.execution.runner import RunFailed
-from samerun.check.plan import Plan
-from samerun.check.search.neutral_compilation import explain_compilation
+from samerun.check.plan import RunPlan
+from samerun.check.search.neutral_compilation import explain_compiled_difference
 from samerun.check.search.neutral_runs import (
     FirstChange,
     NotComparable,
     NumberedRun,
     count_uses,
-    describe_unread,
+    describe_unread_parameters_or_empty,
     find_first_differing_record,
     require_decisive_values,
     require_ended_well,
-    require_same_names,
+    require_same_names_and_sizes,
     select_record,
 )
 from samerun.check.search.report_records import relative_path_if_below_working_directory
 from samerun.check.search.run_status import REGIONS, require_comparable, require_success
 from samerun.check.search.search import NO_OPERATOR, Search
-from samerun.check.variations.neutral_switches import NeutralSwitch, SideLabel, inside_portable, with_switch
+from samerun.check.variations.neutral_switches import NeutralSwitch, SideLabel, inside_portable, make_side
 from samerun.record.comparison.rounding import LOSES_HALF, UNIT, norm
 from samerun.record.config import NumbersRequest
 from samerun.record.region_finding import RegionFinding, read_region_finding
@@ -102,7 +102,7 @@ class NeutralCheck:
                 return NeutralResult(switch.name, "same", f"{switch.detail}; the same bits in {what}")
             result = SwitchJudge(self, switch, a, b, changed).judge()
             if result.outcome == "rounding" and switch.tries_portable:
-                result = replace(result, detail=f"{result.detail}; {self._try_portable(a, b)}")
+                result = replace(result, detail=f"{result.detail}; {self._run_inside_portable_and_describe(a, b)}")
             return result
         except NotComparable as error:
             return NeutralResult(switch.name, "unaligned", f"{switch.detail}; {error}")
@@ -111,7 +111,7 @@ class NeutralCheck:
         base = self.search.plan.with_watch(numbers=NumbersRequest(), depth="steps")
         return self.run_once(switch.side(label)(base), f"{switch.name}-{label}")
 
-    def _try_portable(self, a: NumberedRun, b: NumberedRun) -> str:
+    def _run_inside_portable_and_describe(self, a: NumberedRun, b: NumberedRun) -> str:
         """Whether `portable()` takes a difference away, by running both sides inside of it."""
         try:
             sides = [self.run_once(inside_portable(side.plan), f"{side.run.name}-portable") for side in (a, b)]
@@ -122,7 +122,7 @@ class NeutralCheck:
             return f"inside samerun.portable() {error}"
         return f"inside samerun.portable() both sides {'differ too' if stays else 'give the same bits'}"
 
-    def run_once(self, plan: Plan, name: str, again: bool = False, labels: tuple[str, ...] = ()) -> NumberedRun:
+    def run_once(self, plan: RunPlan, name: str, again: bool = False, labels: tuple[str, ...] = ()) -> NumberedRun:
         """The run of a plan, made now or before; `again`: made now in any case."""
         known = next((made for made in self._made if made.plan == plan), None)
         if known is not None and not again:
@@ -144,58 +144,68 @@ class SwitchJudge:
 
     def judge(self) -> NeutralResult:
         switch, a, b = self.switch, self.a, self.b
-        require_same_names(a.numbers, b.numbers, self.changed)
+        require_same_names_and_sizes(a.numbers, b.numbers, self.changed)
         require_decisive_values(a.numbers, b.numbers)
-        disturbed = self._run(a, disturbance=COARSE_ULP if computes_coarsely(a) else 1.0, name="disturbed")
+        disturbed = self._rerun_side(a, disturbance=COARSE_ULP if computes_coarsely(a) else 1.0, name="disturbed")
         if switch.coarser and computes_coarsely(disturbed):  # casts of the program's own: only now they are seen
-            disturbed = self._run(a, disturbance=COARSE_ULP, name="disturbed-coarsely")
-        apart = neutrality.measure_distances(a.numbers, b.numbers)
-        envelope = neutrality.measure_distances(a.numbers, disturbed.numbers)
-        outside = neutrality.find_first_outside(apart, envelope)
+            disturbed = self._rerun_side(a, disturbance=COARSE_ULP, name="disturbed-coarsely")
+        apart = neutrality.measure_relative_distances(a.numbers, b.numbers)
+        envelope = neutrality.measure_relative_distances(a.numbers, disturbed.numbers)
+        outside = neutrality.find_first_point_outside_envelope(apart, envelope)
         base = NeutralResult(
             switch.name, "rounding", switch.detail, step=self.changed.step,
-            points=neutrality.make_points(apart, envelope),
+            points=neutrality.make_evenly_spaced_points(apart, envelope),
             growth="inside" if outside is None else "outside",
         )  # fmt: skip
         if b.plan.watch.numbers is not None and b.plan.watch.numbers.float64:
             return self._judge_precision(base, outside)
         limit = max(self.changed.step + STEPS_IN_FLOAT64, (outside.number if outside is not None else 0) + 2)
         try:
-            a64, b64 = (self._run(side, float64=True, last_step=limit) for side in (a, b))
+            a64, b64 = (self._rerun_side(side, float64=True, last_step=limit) for side in (a, b))
             require_ended_well(a64, "side A in float64")
             require_ended_well(b64, "side B in float64")
         except NotComparable as error:
-            return self._judge_by_envelope(base, str(error))
+            return self._judge_by_envelope_or_raise(base, str(error))
         compiled = count_uses("compile", a, b) > 0
-        judgement = neutrality.judge_runs(a.numbers, b.numbers, a64.numbers, b64.numbers, None, compiled)
+        judgement = neutrality.judge_runs_up_to_first_fault(
+            a.numbers, b.numbers, a64.numbers, b64.numbers, None, compiled
+        )
         if judgement.verdict != "clean":
             # Before the disturbed run may clear anything: chance makes of every run another one, of that one too.
             self._require_same_on_rerun(a)
-            p64 = self._run(a, float64=True, disturbance=1.0, last_step=limit, name="disturbed")
-            judgement = neutrality.judge_runs(a.numbers, b.numbers, a64.numbers, b64.numbers, p64.numbers, compiled)
-        base = self._with_errors(base, judgement, a64)
+            p64 = self._rerun_side(a, float64=True, disturbance=1.0, last_step=limit, name="disturbed")
+            judgement = neutrality.judge_runs_up_to_first_fault(
+                a.numbers, b.numbers, a64.numbers, b64.numbers, p64.numbers, compiled
+            )
+        base = self._with_errors_against_float64(base, judgement, a64)
         if judgement.verdict == "wrong":
-            return self._explain_wrong(base, judgement, a64, b64)
+            return self._rerun_and_explain_wrong(base, judgement, a64, b64)
         if judgement.number == 0 or judgement.verdict == "unclear":
             raise NotComparable("the runs in float64 have no step in common with the program's")
         lossy = None if switch.coarser else find_lossy_side(a.numbers, b.numbers, a64.numbers, b64.numbers)
         if lossy is not None:
             base = replace(base, outcome="wrong", detail=f"{switch.detail}; {lossy}")
             in_regions = switch.name == "compile"
-            return self._look_into_regions(base, a64) if in_regions else self._explain_lossy(base, lossy)
-        new = find_first_new_value(*(side.numbers.operators.get(self.changed.step, []) for side in (b, a)))
+            return (
+                self._rerun_and_explain_compiled_regions(base, a64)
+                if in_regions
+                else self._rerun_and_name_losing_operator(base, lossy)
+            )
+        new = find_first_operator_with_new_value(
+            *(side.numbers.operators.get(self.changed.step, []) for side in (b, a))
+        )
         if new is not None:
             file = relative_path_if_below_working_directory(new.location.file)
             base = replace(base, operator=new.name, file=file, line=new.location.line)
         how = "in float64 both sides come together, so that what differs is rounding"
         narrow = sorted({*a64.numbers.narrow, *b64.numbers.narrow})
         how += f"; {', '.join(narrow[:3])} stayed in single precision there" if narrow else ""
-        unread = describe_unread(a.numbers, b.numbers)
+        unread = describe_unread_parameters_or_empty(a.numbers, b.numbers)
         how += f"; {unread}" if unread else ""
         return replace(base, detail=f"{switch.detail}; {how}")
 
     # --- runs ----------------------------------------------------------------------------------------
-    def _run(
+    def _rerun_side(
         self, side: NumberedRun, *, float64: bool = False, disturbance: float = 0.0, last_step: int | None = None,
         operators_of: int | None = None, name: str = "", labels: tuple[str, ...] = (),
     ) -> NumberedRun:  # fmt: skip
@@ -217,7 +227,9 @@ class SwitchJudge:
             raise NotComparable(ALREADY_DIFFERS)
 
     # --- verdicts ------------------------------------------------------------------------------------
-    def _with_errors(self, base: NeutralResult, judgement: RunJudgement, a64: NumberedRun) -> NeutralResult:
+    def _with_errors_against_float64(
+        self, base: NeutralResult, judgement: RunJudgement, a64: NumberedRun
+    ) -> NeutralResult:
         """Add how far both sides are from side A in float64, at the record that tells the most."""
         wrong = judgement.verdict == "wrong"
         kind, number = (judgement.kind, judgement.number) if wrong else (self.changed.kind, self.changed.number)
@@ -241,13 +253,15 @@ class SwitchJudge:
             return base
         return replace(base, error_a_ulp=float(f"{errors[0]:.4g}"), error_b_ulp=float(f"{errors[1]:.4g}"))
 
-    def _explain_wrong(
+    def _rerun_and_explain_wrong(
         self, base: NeutralResult, judgement: RunJudgement, a64: NumberedRun, b64: NumberedRun
     ) -> NeutralResult:
         records = [select_record(n, judgement.kind, judgement.number) for n in (self.a.numbers, self.b.numbers)]
         step = judgement.number if judgement.kind == "step" else (records[0].head["step"] + 1 if records[0] else 1)
         if step not in a64.numbers.operators or step not in b64.numbers.operators:
-            a64, b64 = (self._run(side, float64=True, last_step=step, operators_of=step) for side in (self.a, self.b))
+            a64, b64 = (
+                self._rerun_side(side, float64=True, last_step=step, operators_of=step) for side in (self.a, self.b)
+            )
         told: Culprit | None = explain_difference(records[0], records[1], a64.numbers, b64.numbers, step)
         region: CompiledRegion | None = None
         if self.switch.name == "compile":
@@ -260,7 +274,7 @@ class SwitchJudge:
         base = replace(base, outcome="wrong", detail=f"{self.switch.detail}; {left}", step=step, region=region)
         return base if told is None else with_culprit(base, told)
 
-    def _explain_lossy(self, base: NeutralResult, lossy: LossySide) -> NeutralResult:
+    def _rerun_and_name_losing_operator(self, base: NeutralResult, lossy: LossySide) -> NeutralResult:
         """Name the operator at which one side loses its bits."""
         side, other = (self.a, self.b) if lossy.label == "a" else (self.b, self.a)
         operators = self._operators(side, lossy.step), self._operators(side, lossy.step, float64=True)
@@ -268,10 +282,10 @@ class SwitchJudge:
         return replace(base, step=lossy.step) if told is None else with_culprit(replace(base, step=lossy.step), told)
 
     def _operators(self, side: NumberedRun, step: int, float64: bool = False) -> list[OperatorSummary]:
-        made = self._run(side, float64=float64, last_step=step, operators_of=step)
+        made = self._rerun_side(side, float64=float64, last_step=step, operators_of=step)
         return made.numbers.operators.get(step, [])
 
-    def _look_into_regions(self, base: NeutralResult, a64: NumberedRun) -> NeutralResult:
+    def _rerun_and_explain_compiled_regions(self, base: NeutralResult, a64: NumberedRun) -> NeutralResult:
         """For a difference that shows only as the program computes: its stages are not told apart in float64."""
         told, region = self._explain_compilation(None, a64, self.changed.step, in_float64=False)
         return with_culprit(replace(base, region=region), told) if region.node else base
@@ -282,11 +296,13 @@ class SwitchJudge:
         """Which stage and which node of a region makes the difference; runs that fail say nothing."""
 
         def run_with(backend: str, float64: bool, labels: tuple[str, ...] = ()) -> NumberedRun | None:
-            side = replace(self.b, plan=with_switch("compile", backend)(self.b.plan))
+            side = replace(self.b, plan=make_side("compile", backend)(self.b.plan))
             name = backend.replace(" ", "-")
             steps = step if float64 else None
             try:
-                return self._run(side, float64=float64, last_step=step, operators_of=steps, name=name, labels=labels)
+                return self._rerun_side(
+                    side, float64=float64, last_step=step, operators_of=steps, name=name, labels=labels
+                )
             except RunFailed:
                 return None
 
@@ -299,18 +315,22 @@ class SwitchJudge:
             return read_region_finding(made.run.folder) if made is not None else None
 
         sides = self.a.numbers, self.b.numbers, a64.numbers
-        return explain_compilation(told, sides, step, inspect, run_in_float64)
+        return explain_compiled_difference(told, sides, step, inspect, run_in_float64)
 
-    def _judge_by_envelope(self, base: NeutralResult, why: str) -> NeutralResult:
+    def _judge_by_envelope_or_raise(self, base: NeutralResult, why_no_float64: str) -> NeutralResult:
         """Without float64: a difference that stays where a disturbance of one ulp leads is rounding."""
         if base.growth == "outside":
-            raise NotComparable(f"the difference grows out of the envelope, and float64 cannot tell what it is: {why}")
-        return replace(base, detail=f"{self.switch.detail}; it stays in the envelope of one ulp ({why})")
+            raise NotComparable(
+                f"the difference grows out of the envelope, and float64 cannot tell what it is: {why_no_float64}"
+            )
+        return replace(base, detail=f"{self.switch.detail}; it stays in the envelope of one ulp ({why_no_float64})")
 
-    def _judge_precision(self, base: NeutralResult, outside: DistancePoint | None) -> NeutralResult:
+    def _judge_precision(self, base: NeutralResult, first_point_outside: DistancePoint | None) -> NeutralResult:
         """The program's own precision against float64: is what it loses no more than a disturbance does?"""
-        base = self._with_errors(base, RunJudgement("clean", self.changed.kind, self.changed.number, ()), self.b)
-        if outside is None:
+        base = self._with_errors_against_float64(
+            base, RunJudgement("clean", self.changed.kind, self.changed.number, ()), self.b
+        )
+        if first_point_outside is None:
             return replace(base, detail=f"{self.switch.detail}; the error stays in the envelope of one ulp")
         point = next((p for p in base.points if p.disturbed and p.apart > LOSES_HALF * p.disturbed), None)
         if point is None:
@@ -330,7 +350,7 @@ def computes_coarsely(side: NumberedRun) -> bool:
     )
 
 
-def with_culprit(result: NeutralResult, told: Culprit) -> NeutralResult:
-    file = relative_path_if_below_working_directory(told.file)
-    detail = "; ".join(filter(None, (result.detail, told.why)))
-    return replace(result, detail=detail, operator=told.operator, file=file, line=told.line)
+def with_culprit(result: NeutralResult, culprit: Culprit) -> NeutralResult:
+    file = relative_path_if_below_working_directory(culprit.file)
+    detail = "; ".join(filter(None, (result.detail, culprit.why)))
+    return replace(result, detail=detail, operator=culprit.operator, file=file, line=culprit.line)

@@ -22,21 +22,24 @@ Inspect = Callable[[str], RegionFinding | None]
 """Runs side B with its regions looked into, in the way that the setting says."""
 
 
-def explain_compilation(
-    told: Culprit | None, sides: tuple[RunNumbers, RunNumbers, RunNumbers], step: int, inspect: Inspect,
-    run_in_float64: RunInFloat64,
+def explain_compiled_difference(
+    told: Culprit | None, numbers_of_a_b_and_a64: tuple[RunNumbers, RunNumbers, RunNumbers], step: int,
+    run_b_inspecting_regions: Inspect, run_b_in_float64_with_backend: RunInFloat64,
 ) -> tuple[Culprit, CompiledRegion]:  # fmt: skip
-    """What makes the difference, and where in the compiled region. sides: A, B, and A in float64."""
+    """What makes the difference, and where in the compiled region. numbers_of_a_b_and_a64: A, B, and A in float64."""
     told = told or Culprit("", "", 0, "")
     if " draws " in told.why:
         return replace(told, why=f"random numbers: {told.why}"), CompiledRegion(stage="random numbers")
-    finding = inspect(REGIONS_INSPECTED)
+    finding = run_b_inspecting_regions(REGIONS_INSPECTED)
     if finding is not None and finding.node:
-        return describe_finding(told, finding)
+        return region_finding_to_culprit_and_region(told, finding)
     for backend, stage in STAGE_BACKENDS:
-        made = run_in_float64(backend)
-        if made is not None and neutrality.judge_runs(*sides, made, None, True).verdict == "wrong":
-            seen = explain_difference(None, None, sides[2], made, step) or told
+        made = run_b_in_float64_with_backend(backend)
+        if (
+            made is not None
+            and neutrality.judge_runs_up_to_first_fault(*numbers_of_a_b_and_a64, made, None, True).verdict == "wrong"
+        ):
+            seen = explain_difference(None, None, numbers_of_a_b_and_a64[2], made, step) or told
             why = f"{STAGE_TEXTS[stage]} (backend {backend}) makes the difference"
             if stage == "capture" or finding is not None:
                 return replace(seen, why=why), CompiledRegion(stage=stage)
@@ -44,10 +47,10 @@ def explain_compilation(
             break
     else:
         told, stage = replace(told, why="the last stage, lowering by the program's own backend, does"), "lowering"
-    finding = finding or inspect(REGIONS_INSPECTED_CLOSELY)
+    finding = finding or run_b_inspecting_regions(REGIONS_INSPECTED_CLOSELY)
     if finding is not None:
         if finding.node:
-            return describe_finding(told, finding)
+            return region_finding_to_culprit_and_region(told, finding)
         why = f"{told.why}; the region of {finding.node_count} nodes: {finding.value}; {finding.note}"
         return replace(told, file=finding.file, line=finding.line, why=why.removesuffix("; ")), CompiledRegion(
             stage=stage
@@ -55,7 +58,7 @@ def explain_compilation(
     return told, CompiledRegion(stage=stage)
 
 
-def describe_finding(told: Culprit, finding: RegionFinding) -> tuple[Culprit, CompiledRegion]:
+def region_finding_to_culprit_and_region(told: Culprit, finding: RegionFinding) -> tuple[Culprit, CompiledRegion]:
     parts = [f"node {finding.node} ({finding.operator}) of a compiled region: {finding.value}"]
     if finding.others:
         most = ", ".join(finding.others[-4:])

@@ -9,7 +9,7 @@ import numpy as np
 from samerun.check.evidence import neutrality
 from samerun.check.evidence.run_numbers import NumberRecord, RunNumbers
 from samerun.check.execution.runner import Run
-from samerun.check.plan import Plan
+from samerun.check.plan import RunPlan
 from samerun.record.trace import format as f
 from samerun.record.trace.run import read_final_digests_by_model_class, read_steps, select_events
 
@@ -24,7 +24,7 @@ class NotComparable(Exception):
 class NumberedRun:
     """A run, the plan that was asked for (that of the run itself names its folder), and the numbers it wrote down."""
 
-    plan: Plan
+    plan: RunPlan
     run: Run
     numbers: RunNumbers
 
@@ -33,24 +33,26 @@ class NumberedRun:
         return self.run.steps
 
 
-def require_ended_well(side: NumberedRun, what: str) -> None:
+def require_ended_well(side: NumberedRun, side_description: str) -> None:
     """Raises NotComparable for a run that failed, with the last line it wrote."""
     if side.run.timed_out:
-        raise NotComparable(f"{what} did not end in time")
+        raise NotComparable(f"{side_description} did not end in time")
     if side.run.exit_code:
         said = side.run.read_output_tail("stderr").strip().splitlines()
-        raise NotComparable(f"{what} ended with exit code {side.run.exit_code}" + (f": {said[-1]}" if said else ""))
+        raise NotComparable(
+            f"{side_description} ended with exit code {side.run.exit_code}" + (f": {said[-1]}" if said else "")
+        )
 
 
-def count_uses(what: str, *sides: NumberedRun) -> int:
+def count_uses(used_feature: str, *sides: NumberedRun) -> int:
     """How often the runs used what a switch acts on."""
-    if what == "compile":
+    if used_feature == "compile":
         traces = [trace for side in sides for trace in side.run.traces.traces.values()]
         return sum(event.name == "torch.compile" for trace in traces for event in select_events(trace, (f.FACT,)))
-    if what == "attention":
+    if used_feature == "attention":
         summaries = [each for side in sides for step in side.numbers.operators.values() for each in step]
         return sum("scaled_dot_product" in summary.name for summary in summaries)
-    return sum(side.numbers.uses.get(what, 0) for side in sides)
+    return sum(side.numbers.uses.get(used_feature, 0) for side in sides)
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ def find_first_differing_record(a: NumberedRun, b: NumberedRun) -> FirstChange |
         raise NotComparable("one side computed nothing that could be compared")
     if a.step_count != b.step_count:
         raise NotComparable(f"side A made {a.step_count} optimizer steps, and side B {b.step_count}")
-    calls = compare_calls(a.numbers, b.numbers)
+    calls = find_first_differing_call(a.numbers, b.numbers)
     for left, right in zip(read_steps(one), read_steps(other), strict=False):
         if set(left.names_of_differing_leaves(right)).intersection(COMPARED_LEAVES):
             if calls is not None and calls.step < left.number:
@@ -87,7 +89,7 @@ def find_first_differing_record(a: NumberedRun, b: NumberedRun) -> FirstChange |
     return None
 
 
-def compare_calls(a: RunNumbers, b: RunNumbers) -> FirstChange | None:
+def find_first_differing_call(a: RunNumbers, b: RunNumbers) -> FirstChange | None:
     """The first call of a model without gradients whose results differ; None where the calls do not pair up."""
     if set(a.calls) != set(b.calls):
         return None
@@ -103,9 +105,9 @@ def select_record(numbers: RunNumbers, kind: str, number: int) -> NumberRecord |
     return (numbers.steps if kind == "step" else numbers.calls).get(number)
 
 
-def require_same_names(a: RunNumbers, b: RunNumbers, changed: FirstChange) -> None:
+def require_same_names_and_sizes(a: RunNumbers, b: RunNumbers, first_change: FirstChange) -> None:
     """Raises NotComparable if the two sides train parameters of other names or sizes."""
-    one, other = (select_record(numbers, changed.kind, changed.number) for numbers in (a, b))
+    one, other = (select_record(numbers, first_change.kind, first_change.number) for numbers in (a, b))
     if one is None or other is None:
         raise NotComparable("the step that differs first was written down on one side only")
     for kind in ("parameter", "output"):
@@ -124,15 +126,15 @@ def require_same_names(a: RunNumbers, b: RunNumbers, changed: FirstChange) -> No
 def require_decisive_values(a: RunNumbers, b: RunNumbers) -> None:
     """Raises NotComparable if the runs have no parameter, buffer or result in common that could be read."""
     compared: set[str] = set()
-    for _, _, records in neutrality.iterate_records((a, b)):
+    for _, _, records in neutrality.iterate_common_records((a, b)):
         compared.update(key[0] for key in neutrality.common_keys(records))
     if not compared.intersection(neutrality.DECISIVE):
-        unread = describe_unread(a, b) or "there are none on both sides"
+        unread = describe_unread_parameters_or_empty(a, b) or "there are none on both sides"
         only = " and ".join(sorted(f"{kind}s" for kind in compared)) or "nothing"
         raise NotComparable(f"parameters, buffers and results could not be compared ({unread}), only {only} could")
 
 
-def describe_unread(a: RunNumbers, b: RunNumbers) -> str:
+def describe_unread_parameters_or_empty(a: RunNumbers, b: RunNumbers) -> str:
     """In words, which parameters samerun could not read on a side; "" if it read all."""
     names = sorted({name for run in (a, b) for record in run.steps.values() for name in record.head.get("unread", [])})
     more = f" and {len(names) - 3} others" if len(names) > 3 else ""

@@ -24,7 +24,7 @@ from samerun.base.source_edits import (
 from samerun.base.user_code import format_source_location
 from samerun.check.attribution import attribution
 from samerun.check.evidence.situation import Situation
-from samerun.check.evidence.value_differences import measure_step_differences
+from samerun.check.evidence.value_differences import find_differing_steps_by_digest
 from samerun.check.execution.runner import Run
 from samerun.record.comparison.compare import Difference
 from samerun.record.trace import format as f
@@ -78,7 +78,7 @@ def make_run_record(run: Run, is_saved: bool) -> RunRecord:
 def measure_divergence(situation: Situation, growth_points: tuple[Growth, ...]) -> Divergence | None:
     """Which steps differ, and by how much after some of them; None if the program makes no step."""
     resumed = situation.resume_difference
-    found = measure_step_differences(situation.a, situation.b, resumed.shift if resumed is not None else 0)
+    found = find_differing_steps_by_digest(situation.a, situation.b, resumed.shift if resumed is not None else 0)
     return replace(found, growth=growth_points) if found is not None else None
 
 
@@ -195,7 +195,7 @@ def _make_file_changed_error(file: str) -> SamerunError:
     )
 
 
-def write_or_apply_patches(
+def write_or_apply_and_list_messages(
     report: CheckReport, patch_path: str | None, apply: bool, check_started_at: float
 ) -> list[str]:
     """Do what `--patch FILE` and `--apply` ask for; returns what to tell people. Raises SamerunError."""
@@ -205,12 +205,12 @@ def write_or_apply_patches(
         write_to_file_or_stdout("--patch", patch_path, b"".join(patched.to_patch_bytes() for patched in files))
         if not files:
             messages.append(f"--patch {patch_path}: no change that could be made mechanically; the patch is empty.")
-        messages += _make_overlap_notes(f"--patch {patch_path}", files)
+        messages += _make_notes_on_left_out_overlaps(f"--patch {patch_path}", files)
     if apply:
         files = compute_patched_files(report, certain_only=True)
         write_patched_files(files, check_started_at)
         messages += [f"--apply: changed {patched.file}. Run the check again." for patched in files]
-        messages += _make_overlap_notes("--apply", files)
+        messages += _make_notes_on_left_out_overlaps("--apply", files)
         if not files and compute_patched_files(report):
             messages.append(
                 "--apply: the cause is not confirmed by an experiment, so nothing was changed; see --patch."
@@ -220,7 +220,7 @@ def write_or_apply_patches(
     return messages
 
 
-def _make_overlap_notes(option: str, files: list[PatchedFile]) -> list[str]:
+def _make_notes_on_left_out_overlaps(option: str, files: list[PatchedFile]) -> list[str]:
     return [
         f"{option}: {patched.left_out} of the changes of {patched.file} overlap with others and were left out; "
         "check again afterwards."

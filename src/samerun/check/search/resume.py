@@ -10,14 +10,14 @@ from samerun.base.errors import SamerunError
 from samerun.base.records import DIFFERENT, SAME, VariationOutcome
 from samerun.check.evidence.resumption import (
     ResumeDifference,
-    count_steps_before_loaded_checkpoint,
+    count_steps_before_checkpoint_or_all,
     find_resume_difference,
     list_process_roles_with_steps,
 )
 from samerun.check.evidence.situation import Situation
 from samerun.check.execution.interruption import SIGNALS, Interruption
 from samerun.check.execution.runner import Run, RunFailed, Runner
-from samerun.check.plan import Plan
+from samerun.check.plan import RunPlan
 from samerun.check.search.run_status import require_comparable
 from samerun.record.trace import format as f
 from samerun.record.trace.run import count_events
@@ -28,7 +28,7 @@ class ResumeRunner(Protocol):
 
     runner: Runner
 
-    def run_and_record(self, plan: Plan, name: str, labels: tuple[str, ...] = ()) -> Run: ...
+    def run_and_record(self, plan: RunPlan, name: str, labels: tuple[str, ...] = ()) -> Run: ...
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class ResumedProgram:
         if not self.is_limited_by_max_steps:
             return self.uninterrupted.steps - self.run.steps
         roles = [*list_process_roles_with_steps(self.run.traces), "main"]
-        return count_steps_before_loaded_checkpoint(self.stopped.traces, self.run.traces, roles[0])
+        return count_steps_before_checkpoint_or_all(self.stopped.traces, self.run.traces, roles[0])
 
     def find_first_difference(self) -> ResumeDifference | None:
         return find_resume_difference(
@@ -121,8 +121,8 @@ def interrupt_and_resume(
     search: ResumeRunner,
     uninterrupted: Run,
     interruption: Interruption,
-    first_plan: Plan,
-    second_plan: Plan,
+    first_plan: RunPlan,
+    second_plan: RunPlan,
     experiment_label: str = "",
 ) -> ResumedProgram:
     """Interrupt one plan and resume it with the other; they share an empty folder for checkpoints.
@@ -147,16 +147,16 @@ def interrupt_and_resume(
     return resumed
 
 
-def require_interrupted(stopped: Run, uninterrupted: Run, interruption: Interruption, step: int) -> None:
+def require_interrupted(stopped: Run, uninterrupted: Run, interruption: Interruption, kill_step: int) -> None:
     """Raises SamerunError if the program was not interrupted as asked."""
     if stopped.timed_out:
         raise RunFailed("The run that was to be interrupted did not end in time.", stopped, hint="Raise --time-limit.")
-    if interruption.signal is not None and stopped.steps < step:
+    if interruption.signal is not None and stopped.steps < kill_step:
         hint = f"Name a step from 1 to {uninterrupted.steps} with --kill."
-        if step <= uninterrupted.steps:
+        if kill_step <= uninterrupted.steps:
             hint = "Did it find a checkpoint of an earlier run? It must look in the folder in SAMERUN_CHECKPOINTS only."
         raise RunFailed(
-            f"The program was to be ended at step {step}, and made {stopped.steps} steps (in one go:"
+            f"The program was to be ended at step {kill_step}, and made {stopped.steps} steps (in one go:"
             f" {uninterrupted.steps}).",
             stopped, hint=hint,
         )  # fmt: skip

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from samerun.base.errors import SamerunError
 from samerun.check.attribution.attribution import AttributedCause, make_attributed_cause
-from samerun.check.causes.table import find_suspects
+from samerun.check.causes.table import list_suspects_likeliest_first
 from samerun.check.evidence.resumption import ResumeDifference
 from samerun.check.evidence.situation import Situation, Suspect
 from samerun.check.search.resume import ResumedProgram, ResumeRunner, interrupt_and_resume
@@ -59,9 +59,9 @@ class ResumeExperiments:
         self.tried: dict[tuple[str, ...], ExperimentResult] = {}
         self.folders = 0
 
-    def find_cause(self) -> AttributedCause:
+    def run_experiments_and_find_cause(self) -> AttributedCause:
         """The cause of the difference, certain if an experiment confirmed it."""
-        suspects = [s for s in find_suspects(self.situation) if s.kind.startswith("resume-")]
+        suspects = [s for s in list_suspects_likeliest_first(self.situation) if s.kind.startswith("resume-")]
         stays: list[str] = []
         can_restore = self.saves_and_loads_with_torch()
         for suspect in (s for s in suspects if can_restore and s.rank < RANK_AFTER_ALL_STATES and s.parts):
@@ -69,7 +69,7 @@ class ResumeExperiments:
             if tried.disappeared or (tried.came_later and set(suspect.parts) <= set(RNG_PARTS)):
                 return make_attributed_cause(mark_suspect_confirmed_by_restoring(suspect, suspect.parts, tried), None)
             stays += [part for part in suspect.parts if tried.conclusive and part not in stays]
-        needed = self.find_needed_state_parts() if can_restore else ()
+        needed = self.rerun_to_find_needed_state_parts() if can_restore else ()
         if needed:
             return make_attributed_cause(self.make_suspect_of_lost_state_parts(needed, suspects), None)
         stays = list(states.PARTS) if can_restore and self.try_restoring_state_parts(states.PARTS).conclusive else stays
@@ -136,7 +136,7 @@ class ResumeExperiments:
             self.compare_with_uninterrupted(again), restored=tuple(part for part in state_parts if part in took)
         )
 
-    def find_needed_state_parts(self) -> tuple[str, ...]:
+    def rerun_to_find_needed_state_parts(self) -> tuple[str, ...]:
         """The parts without which the difference comes back, if restoring all of them removes it; else none."""
         all_restored = self.try_restoring_state_parts(states.PARTS)
         left = all_restored.restored if all_restored.disappeared else ()
@@ -149,7 +149,7 @@ class ResumeExperiments:
     def make_suspect_of_lost_state_parts(self, state_parts: tuple[str, ...], suspects: Sequence[Suspect]) -> Suspect:
         kind = "resume-rng" if set(state_parts) <= set(RNG_PARTS) else "resume-position"
         own = [s for s in suspects if s.kind == kind and s.parts and set(s.parts) <= set(state_parts)]
-        file, line = self.situation.find_checkpoint_line()
+        file, line = self.situation.find_save_or_load_line_or_empty()
         evidence = next(s.evidence for s in suspects if s.kind == kind or s is suspects[-1])
         best = own[0] if own else Suspect(kind, file, line, evidence, 0.0)
         return mark_suspect_confirmed_by_restoring(
@@ -222,13 +222,17 @@ class ResumeExperiments:
         return ExperimentResult(conclusive=True, came_later=later and now.difference.role == before.difference.role)
 
 
-def count_data_uses(step: Step, data_source: tuple[str, int, str] | None) -> int:
+def count_data_uses(step: Step, operator_or_none_for_batches: tuple[str, int, str] | None) -> int:
     """How often a step takes data."""
 
     def is_there(event: Event) -> bool:
-        return event.thread == 0 and (data_source is None or (event.file, event.line, event.name) == data_source)
+        return event.thread == 0 and (
+            operator_or_none_for_batches is None or (event.file, event.line, event.name) == operator_or_none_for_batches
+        )
 
-    return sum(is_there(event) for event in step.select_events(f.BATCH if data_source is None else f.OPERATOR))
+    return sum(
+        is_there(event) for event in step.select_events(f.BATCH if operator_or_none_for_batches is None else f.OPERATOR)
+    )
 
 
 def mark_suspect_confirmed_by_restoring(

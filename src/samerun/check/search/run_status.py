@@ -62,7 +62,7 @@ def find_first_difference_of_runs(a: Run, b: Run) -> Difference | None:
     found = find_first_difference(a.traces, b.traces, scope)
     # A library that asks for shapes computes on memory that it made for that. What the program's own line made is meant
     # to hold values; and a number that came from such memory may have been printed, which no trace shows.
-    if found is not None and is_from_memory_made_by_library(a, found) and a.wrote_the_same_output(b):
+    if found is not None and is_from_memory_made_by_library(a, found) and a.wrote_the_same_stdout(b):
         found = find_first_difference(a.traces, b.traces, (*scope, IGNORE_UNUSED_MEMORY))
     if found is None and a.exit_code != b.exit_code:
         found = Difference("process", "main", "main", None, None, 0, 0)
@@ -83,10 +83,12 @@ def require_success(run: Run) -> None:
     require_within_time_limit(run)
     if run.exit_code != 0:
         how = f"ended with exit code {run.exit_code}" if run.exit_code > 0 else f"was ended by signal {-run.exit_code}"
-        raise RunFailed(f"The program {how}, before anything was varied.", run, hint=make_failure_hint(run))
+        raise RunFailed(
+            f"The program {how}, before anything was varied.", run, hint=suggest_running_alone_or_reporting(run)
+        )
 
 
-def make_failure_hint(run: Run) -> str:
+def suggest_running_alone_or_reporting(run: Run) -> str:
     """What to do about a run that failed; says so if the error was raised in samerun's own recorder."""
     alone = suggest_running_without_samerun(run.plan.command, run.plan.shown)
     said = run.read_output_tail("stderr")
@@ -118,7 +120,7 @@ def describe_failure(run: Run, prefix: str = "") -> str:
     return f"{prefix}this run ended with exit code {run.exit_code}" if run.exit_code else ""
 
 
-def with_experiment_time_limit(runner: Runner, baseline_seconds: float, labels: tuple[str, ...]) -> Runner:
+def with_time_limit_if_experiment(runner: Runner, baseline_seconds: float, labels: tuple[str, ...]) -> Runner:
     """The runner for a run: an experiment on a program that took so many seconds gets a time limit.
 
     A pinned source may keep a program from ever ending (a loop that waits for another random number): the experiment

@@ -21,16 +21,16 @@ from samerun.check.attribution.value_measurement import rerun_and_measure_differ
 from samerun.check.evidence.results import results_agree
 from samerun.check.evidence.situation import Situation
 from samerun.check.evidence.trace_signs import has_no_sign_of_race
-from samerun.check.evidence.value_differences import measure_growth_points
+from samerun.check.evidence.value_differences import measure_growth_points_if_different
 from samerun.check.execution.interruption import Interruption
 from samerun.check.execution.runner import Run, Runner
-from samerun.check.plan import Plan, Variation
+from samerun.check.plan import RunPlan, Variation
 from samerun.check.search import resume
 from samerun.check.search.bisection import (
     VariedRun,
     bisect_and_record_outcomes,
     prefer_address_layout_run,
-    retry_without_may_fail_variations,
+    retry_failed_without_may_fail_variations,
 )
 from samerun.check.search.report_records import (
     describe_order_difference,
@@ -47,7 +47,7 @@ from samerun.check.search.run_status import (
     require_success,
     require_within_time_limit,
     timed_out_before_difference,
-    with_experiment_time_limit,
+    with_time_limit_if_experiment,
 )
 from samerun.record.comparison.compare import Difference
 
@@ -62,7 +62,7 @@ class Search:
     """One check: its runs so far and what became of each variation."""
 
     runner: Runner
-    plan: Plan
+    plan: RunPlan
     variations: Sequence[Variation]
     environment: Sequence[Variation]
     """All variations of the environment, chosen or not: tried when a rerun alone differs."""
@@ -91,15 +91,15 @@ class Search:
     """The difference that was reported, and its cause."""
 
     # --- runs ----------------------------------------------------------------------------------------
-    def run_and_record(self, plan: Plan, name: str, labels: tuple[str, ...] = ()) -> Run:
+    def run_and_record(self, plan: RunPlan, name: str, labels: tuple[str, ...] = ()) -> Run:
         name = self.prefix + name
         taken = sum(run.name == name or run.name.startswith(f"{name}~") for run in self.runs)
-        runner = with_experiment_time_limit(self.runner, self.runs[0].seconds, labels) if self.runs else self.runner
+        runner = with_time_limit_if_experiment(self.runner, self.runs[0].seconds, labels) if self.runs else self.runner
         run = runner.run(plan, f"{name}~{taken + 1}" if taken else name, labels)
         self.runs.append(run)
         return run
 
-    def make_varied_plan(self, pinned: Sequence[Variation], varied: Sequence[Variation] = ()) -> Plan:
+    def make_varied_plan(self, pinned: Sequence[Variation], varied: Sequence[Variation] = ()) -> RunPlan:
         """The plan with each variation pinned at its control value, and those in `varied` at the other one."""
         plan = self.plan
         for variation in pinned:
@@ -127,7 +127,7 @@ class Search:
             by_address = not any(v.cause == "object-id" for v in plain)  # varied on purpose if among them
             if plain and self.repeat == 2 and has_no_sign_of_race(first.traces, by_address):
                 # A run with everything varied is a rerun as well: the same result settles both.
-                varied_run, plain = retry_without_may_fail_variations(
+                varied_run, plain = retry_failed_without_may_fail_variations(
                     self, first, pinned, self.run_varied(first, pinned, plain)
                 )
             if varied_run is not None and varied_run.difference is None:
@@ -137,11 +137,11 @@ class Search:
                     first, self.make_varied_plan(pinned), is_last_test=not plain
                 )
                 if differs is not None:
-                    return self.attribute_and_report_difference(differs, pinned)
+                    return self.attribute_and_report_rerun_difference(differs, pinned)
         if varying:
             found = self.search_varied_runs(first, pinned, varying, varied_run)
             if found is not None and found[1] is None:
-                return self.attribute_and_report_difference(found[0], pinned)
+                return self.attribute_and_report_rerun_difference(found[0], pinned)
             if found is not None:
                 return self.finish_and_make_report(DIFFERENT, *found)
         for variation in resuming:
@@ -149,10 +149,10 @@ class Search:
             if result.situation is not None and "rerun" not in self.outcomes:
                 chance = self.rerun_control_once_and_compare(first)
                 if chance is not None:
-                    return self.attribute_and_report_difference(chance, [*pinned, variation])
+                    return self.attribute_and_report_rerun_difference(chance, [*pinned, variation])
             self.record_outcome(variation, result.outcome, result.detail)
             if result.situation is not None and result.resumed is not None:
-                cause = ResumeExperiments(self, result.situation, result.resumed).find_cause()
+                cause = ResumeExperiments(self, result.situation, result.resumed).run_experiments_and_find_cause()
                 return self.finish_and_make_report(DIFFERENT, result.situation, cause)
         return self.finish_and_make_report(SAME)
 
@@ -174,7 +174,7 @@ class Search:
         """Whether less is compared under this variation: it is then varied alone, so that it hides nothing."""
         return variation.apply(self.plan, True).scope != self.plan.scope
 
-    def rerun_control_until_difference(self, control: Run, plan: Plan, is_last_test: bool) -> Situation | None:
+    def rerun_control_until_difference(self, control: Run, plan: RunPlan, is_last_test: bool) -> Situation | None:
         """Repeat the control, `repeat` runs in all: the first difference, or None if all are the same.
 
         If two runs were asked for, the first difference settles it; with `is_last_test`, a program
@@ -197,7 +197,7 @@ class Search:
         if situation is None:
             self.outcomes["rerun"] = Outcome("rerun", SAME, f"{most} runs of the same command")
             return None
-        return self.rerun_to_find_operator(situation)
+        return self.rerun_by_operator_if_only_steps_known(situation)
 
     def run_varied(self, control: Run, pinned: Sequence[Variation], varied: Sequence[Variation]) -> VariedRun:
         """One run with a group of variations applied and the others pinned, compared with the control."""
@@ -207,7 +207,11 @@ class Search:
         return VariedRun(tuple(varied), run, self.compare_results(control, run))
 
     def search_varied_runs(
-        self, control: Run, pinned: Sequence[Variation], varying: Sequence[Variation], joint: VariedRun | None = None
+        self,
+        control: Run,
+        pinned: Sequence[Variation],
+        varying: Sequence[Variation],
+        run_with_all_varied: VariedRun | None = None,
     ) -> tuple[Situation, attribution.AttributedCause | None] | None:
         """Vary everything at once; if that differs, bisect. Returns the first difference and its cause.
 
@@ -216,14 +220,14 @@ class Search:
         plain = [v for v in varying if not self.narrows_comparison(v)]
         singles: list[VariedRun] = []
         scoped = [v for v in varying if v not in plain]
-        if joint is not None:  # what fails when varied was left out already
-            plain = list(joint.variations)
+        if run_with_all_varied is not None:  # what fails when varied was left out already
+            plain = list(run_with_all_varied.variations)
         elif plain:
-            joint, plain = retry_without_may_fail_variations(
+            run_with_all_varied, plain = retry_failed_without_may_fail_variations(
                 self, control, pinned, self.run_varied(control, pinned, plain)
             )
-        if joint is not None:
-            singles = bisect_and_record_outcomes(self, control, pinned, joint)
+        if run_with_all_varied is not None:
+            singles = bisect_and_record_outcomes(self, control, pinned, run_with_all_varied)
         for variation in scoped:
             singles += bisect_and_record_outcomes(self, control, pinned, self.run_varied(control, pinned, [variation]))
         found: Situation | None = None
@@ -232,19 +236,21 @@ class Search:
             hit = prefer_address_layout_run(singles)
             culprit = hit.variations[0]
             assert hit.difference is not None
-            found = self.rerun_to_find_operator(Situation(culprit.name, control, hit.run, hit.difference))
-        elif joint is not None and joint.difference is not None:
+            found = self.rerun_by_operator_if_only_steps_known(
+                Situation(culprit.name, control, hit.run, hit.difference)
+            )
+        elif run_with_all_varied is not None and run_with_all_varied.difference is not None:
             well = [v for v in plain if self.outcomes[v.name].outcome != TROUBLE]
             if len(well) < len(plain):  # one variation makes the run fail: all the others at once
-                joint = self.run_varied(control, pinned, well) if well else None
+                run_with_all_varied = self.run_varied(control, pinned, well) if well else None
             if (
-                joint is not None
-                and joint.difference is not None
-                and not timed_out_before_difference(joint.run, joint.difference)
+                run_with_all_varied is not None
+                and run_with_all_varied.difference is not None
+                and not timed_out_before_difference(run_with_all_varied.run, run_with_all_varied.difference)
             ):
                 self.notes.append("No single variation makes the difference: only together do they.")
-                names = "+".join(v.name for v in joint.variations)
-                found = Situation(names, control, joint.run, joint.difference)
+                names = "+".join(v.name for v in run_with_all_varied.variations)
+                found = Situation(names, control, run_with_all_varied.run, run_with_all_varied.difference)
         if found is None:
             return None
         chance = self.rerun_control_once_and_compare(control)
@@ -258,7 +264,11 @@ class Search:
         """The difference between two control runs, if the program is flaky; else None."""
         again = self.run_and_record(control.plan, "control-again")
         difference = self.compare_and_count_rerun(control, again)
-        return self.rerun_to_find_operator(Situation("rerun", control, again, difference)) if difference else None
+        return (
+            self.rerun_by_operator_if_only_steps_known(Situation("rerun", control, again, difference))
+            if difference
+            else None
+        )
 
     def compare_and_count_rerun(self, control: Run, again: Run) -> Difference | None:
         """The difference between two control runs. Raises RunFailed if the second did not end in time."""
@@ -269,7 +279,7 @@ class Search:
         self.differing_reruns += difference is not None
         return difference
 
-    def attribute_and_report_difference(self, situation: Situation, skipped: Sequence[Variation]) -> CheckReport:
+    def attribute_and_report_rerun_difference(self, situation: Situation, skipped: Sequence[Variation]) -> CheckReport:
         """The report if the same command gives two results."""
         detail = f"{situation.a.name} against {situation.b.name}"
         if self.reruns > 1:
@@ -309,7 +319,7 @@ class Search:
         for variation in [v for v in rest for _ in range(3 if v.name == addresses else 1)]:
             varied_run = self.run_varied(base, pinned, [variation])
             if varied_run.difference is not None:
-                varied = self.rerun_to_find_operator(
+                varied = self.rerun_by_operator_if_only_steps_known(
                     Situation(variation.name, base, varied_run.run, varied_run.difference)
                 )
                 found = attribution.attribute_variation_difference(self, varied, variation)
@@ -334,7 +344,7 @@ class Search:
 
     def measure_and_record_growth(self, steps: tuple[int, ...], a: Run, b: Run) -> None:
         """Compare the parameters that two more runs saved after some steps."""
-        self.growth_points = measure_growth_points(a.folder, b.folder, steps)
+        self.growth_points = measure_growth_points_if_different(a.folder, b.folder, steps)
         if steps and not self.growth_points:
             self.notes.append("How the difference grows is not known: it did not come back where it was measured.")
 
@@ -343,7 +353,7 @@ class Search:
         if not self.saved:
             run.delete_traces()
 
-    def rerun_to_find_operator(self, situation: Situation) -> Situation:
+    def rerun_by_operator_if_only_steps_known(self, situation: Situation) -> Situation:
         """If only steps were recorded at the difference, run both again with the operators of that step recorded."""
         difference, plan = situation.difference, situation.a.plan
         if difference.what != "leaf" or plan.watch.depth == "ops":

@@ -6,14 +6,14 @@ import os
 import platform
 
 from samerun.base.machine import OLDEST_INSTRUCTIONS
-from samerun.check.plan import Plan, Variation
+from samerun.check.plan import RunPlan, Variation
 from samerun.record.comparison.streams import ONLY_SAMPLE_ROWS
 from samerun.record.trace import format as f
 from samerun.record.trace.run import RunTraces, count_events
 
 
 # The number of threads torch computes with.
-def vary_or_leave_threads(plan: Plan, vary: bool) -> Plan:
+def vary_or_leave_threads(plan: RunPlan, vary: bool) -> RunPlan:
     """Vary the number of threads: as the machine gives it, then one.
 
     What can go wrong: long sums and some gradients are split by thread, and their last bits with them.
@@ -31,7 +31,7 @@ THREADS = Variation(
 
 
 # The instructions that kernels are made of, which stand for another CPU.
-def vary_or_leave_cpu_capability(plan: Plan, vary: bool) -> Plan:
+def vary_or_leave_cpu_capability(plan: RunPlan, vary: bool) -> RunPlan:
     """Vary the instruction set that torch, MKL and oneDNN use: the best of this CPU, then the oldest.
 
     What can go wrong: wider vectors sum in another order and functions have other polynomials, so that
@@ -42,7 +42,7 @@ def vary_or_leave_cpu_capability(plan: Plan, vary: bool) -> Plan:
     return plan.with_environment(**OLDEST_INSTRUCTIONS)
 
 
-def why_cpu_capability_unavailable(plan: Plan) -> str:
+def why_cpu_capability_unavailable(plan: RunPlan) -> str:
     known = platform.machine().lower() in ("x86_64", "amd64", "i686")
     return "" if known else f"the instruction set of {platform.machine()} cannot be lowered"
 
@@ -54,7 +54,7 @@ CPU_CAPABILITY = Variation(
 
 
 # The size of the batches in which samples are evaluated.
-def vary_or_leave_batch_split(plan: Plan, vary: bool) -> Plan:
+def vary_or_leave_batch_split(plan: RunPlan, vary: bool) -> RunPlan:
     """Vary `batch_size` of every `samerun.data.DataLoader` that is iterated without gradients: half as large.
 
     What can go wrong: kernels choose their order of summation by the number of rows; a batch norm is left in
@@ -82,7 +82,7 @@ BATCH_SPLIT = Variation(
 
 
 # The batch around each row of a model that is called without gradients.
-def vary_or_leave_batches(plan: Plan, vary: bool) -> Plan:
+def vary_or_leave_batches(plan: RunPlan, vary: bool) -> RunPlan:
     """Vary the batch around each row, in models that are called without gradients: its size from 1 to 512, the row's
     position, the other rows, and padding where a mask is among the keywords.
 

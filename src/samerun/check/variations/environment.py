@@ -7,11 +7,11 @@ import subprocess
 
 from samerun.base.errors import SamerunError
 from samerun.base.launch import find_trusted_program
-from samerun.check.plan import Plan, Variation
+from samerun.check.plan import RunPlan, Variation
 
 
 # The seed of `hash(str)`, which orders sets and everything filled from them.
-def vary_or_pin_hash_seed(plan: Plan, vary: bool) -> Plan:
+def vary_or_pin_hash_seed(plan: RunPlan, vary: bool) -> RunPlan:
     """Vary the seed of ``hash(str)``.
 
     What can go wrong: a loop over a set of names feeds a model in another order; a seed is made with hash().
@@ -27,7 +27,7 @@ SHIFT_SECONDS = 34_567_891.0
 """A little over 400 days: another year, month, day, weekday, hour, minute and second."""
 
 
-def vary_or_pin_clock(plan: Plan, vary: bool) -> Plan:
+def vary_or_pin_clock(plan: RunPlan, vary: bool) -> RunPlan:
     """Vary every clock by 400 days and some hours.
 
     What can go wrong: a seed is made of the date; a split depends on the weekday.
@@ -58,7 +58,7 @@ def find_other_installed_locale() -> str:
     return others[0] if others else "POSIX"
 
 
-def vary_or_pin_locale(plan: Plan, vary: bool) -> Plan:
+def vary_or_pin_locale(plan: RunPlan, vary: bool) -> RunPlan:
     """Vary the locale.
 
     What can go wrong: names sorted by the locale's rules, numbers parsed with the locale's comma.
@@ -80,7 +80,7 @@ LOCALE = Variation(
 CONTROL_TIMEZONE, OTHER_TIMEZONE = "UTC0", "XST-11:45XDT,M4.1.0,M10.5.0"
 
 
-def vary_or_pin_timezone(plan: Plan, vary: bool) -> Plan:
+def vary_or_pin_timezone(plan: RunPlan, vary: bool) -> RunPlan:
     """Vary the timezone (a made-up one, +11:45 with summer time, that needs no time zone files).
 
     What can go wrong: timestamps in the data become features in local time; a split is made by day.
@@ -97,7 +97,7 @@ TIMEZONE = Variation(
 NOISE_VARIABLES = ("USER", "LOGNAME", "TERM", "COLUMNS", "LINES", "EDITOR", "HOSTNAME", "UNUSED_VARIABLE")
 
 
-def vary_or_pin_user_and_host_variables(plan: Plan, vary: bool) -> Plan:
+def vary_or_pin_user_and_host_variables(plan: RunPlan, vary: bool) -> RunPlan:
     """Vary variables that no result should depend on: user name, terminal, host name, one nobody knows.
 
     What can go wrong: a seed or a folder is made of the user's name; a table is as wide as the terminal.
@@ -132,7 +132,7 @@ def parse_vary_env_option(text: str) -> list[Variation]:
 
 
 def _make_environment_variation(name: str, control_value: str, varied_value: str) -> Variation:
-    def vary_variable(plan: Plan, vary: bool) -> Plan:
+    def vary_variable(plan: RunPlan, vary: bool) -> RunPlan:
         return plan.with_environment(**{name: varied_value if vary else control_value})
 
     detail = f"{name} {control_value} -> {varied_value}"

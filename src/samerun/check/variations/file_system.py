@@ -6,12 +6,12 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from samerun.check.plan import Plan, Variation
+from samerun.check.plan import RunPlan, Variation
 from samerun.check.variations.folder_copies import why_folder_is_too_large_to_copy
 
 
 # The order in which the file system lists a directory.
-def vary_or_pin_listing_order(plan: Plan, vary: bool) -> Plan:
+def vary_or_pin_listing_order(plan: RunPlan, vary: bool) -> RunPlan:
     """Vary the order of directory listings.
 
     What can go wrong: files are split into training and test, or classes numbered, in listing order. The
@@ -26,7 +26,7 @@ LISTING_ORDER = Variation(
 
 
 # The path of the working directory.
-def vary_or_leave_working_directory(plan: Plan, vary: bool) -> Plan:
+def vary_or_leave_working_directory(plan: RunPlan, vary: bool) -> RunPlan:
     """Vary where the program runs: in its folder, then in a copy of it elsewhere.
 
     What can go wrong: a path becomes a key, a name to sort by, or a seed.
@@ -41,7 +41,7 @@ WORKING_DIRECTORY = Variation(
 
 
 # The path of the home directory.
-def vary_or_leave_home(plan: Plan, vary: bool) -> Plan:
+def vary_or_leave_home(plan: RunPlan, vary: bool) -> RunPlan:
     """Vary the path of the home directory. The other one links to everything the real one holds.
 
     What can go wrong: a path below the home directory becomes a name to sort by, or a seed.
@@ -56,7 +56,7 @@ HOME = Variation(
 
 
 # The permissions of new files.
-def vary_or_pin_umask(plan: Plan, vary: bool) -> Plan:
+def vary_or_pin_umask(plan: RunPlan, vary: bool) -> RunPlan:
     """Vary the permissions that new files get.
 
     What can go wrong: files are chosen by what may be read or written.

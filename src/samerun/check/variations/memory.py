@@ -8,13 +8,13 @@ import subprocess
 from dataclasses import replace
 
 from samerun.base.launch import find_trusted_program
-from samerun.check.plan import Plan, Variation
+from samerun.check.plan import RunPlan, Variation
 
 # What fresh memory holds before anything is written to it.
 MALLOC_BYTE = 0x03
 
 
-def vary_or_pin_memory(plan: Plan, vary: bool) -> Plan:
+def vary_or_pin_memory(plan: RunPlan, vary: bool) -> RunPlan:
     """Vary the contents of fresh tensors and arrays.
 
     What can go wrong: padding made by ``torch.empty`` is never written and is read all the same.
@@ -35,7 +35,7 @@ MEMORY = Variation(
 
 
 # How Python and C hand out memory.
-def vary_or_leave_allocator(plan: Plan, vary: bool) -> Plan:
+def vary_or_leave_allocator(plan: RunPlan, vary: bool) -> RunPlan:
     """Vary the allocator: Python's own and one heap, then malloc for everything with room between.
 
     What can go wrong: objects lie in another order, and whatever is ordered by address with them.
@@ -49,7 +49,7 @@ ALLOCATOR = Variation("allocator", "environment", "Python's allocator -> malloc"
 
 
 # Where the system puts a program's memory.
-def vary_or_pin_address_layout(plan: Plan, vary: bool) -> Plan:
+def vary_or_pin_address_layout(plan: RunPlan, vary: bool) -> RunPlan:
     """Vary the addresses of objects: the system places memory at random, the control run turns that off.
 
     What can go wrong: a sort by ``id()``, or a set of objects, follows the addresses. They follow the hash

@@ -9,17 +9,17 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from samerun.base.errors import SamerunError
-from samerun.check.plan import Plan, StartSettings
+from samerun.check.plan import RunPlan, StartSettings
 from samerun.check.variations.processes import find_torchrun_rank_count_option
 from samerun.record import pins
 from samerun.record.config import NumbersRequest
 
-Side = Callable[[Plan], Plan]
+Side = Callable[[RunPlan], RunPlan]
 SideLabel = Literal["a", "b"]
 AS_IT_IS = "as it is"
 
 
-def keep_plan(plan: Plan) -> Plan:
+def keep_plan(plan: RunPlan) -> RunPlan:
     return plan
 
 
@@ -37,7 +37,7 @@ class NeutralSwitch:
     detail: str
     a: Side
     b: Side
-    unavailable: Callable[[Plan], str] = lambda plan: ""
+    unavailable: Callable[[RunPlan], str] = lambda plan: ""
     needs_use: str = ""
     lacking: str = ""
     coarser: bool = False
@@ -47,32 +47,32 @@ class NeutralSwitch:
         return self.a if label == "a" else self.b
 
 
-def with_switch(name: str, setting: str) -> Side:
+def make_side(name: str, setting: str) -> Side:
     """The side on which a switch inside the process has a setting."""
 
-    def apply(plan: Plan) -> Plan:
+    def apply(plan: RunPlan) -> RunPlan:
         asked = plan.watch.numbers or NumbersRequest()
         return plan.with_watch(numbers=replace(asked, switches=(*asked.switches, (name, setting))))
 
     return apply
 
 
-def inside_portable(plan: Plan) -> Plan:
+def inside_portable(plan: RunPlan) -> RunPlan:
     """The program inside `samerun.portable()`, as `numerics/dispatch/portable.py` reads it from the environment."""
     return plan.with_environment(SAMERUN_PORTABLE="1")
 
 
 # --- what torch can do in another way ------------------------------------------------------------------------
-def without_compilation(plan: Plan) -> Plan:
+def without_compilation(plan: RunPlan) -> RunPlan:
     return plan.with_added_pins(pins.EAGER).with_environment(TORCH_COMPILE_DISABLE="1", TORCHDYNAMO_DISABLE="1")
 
 
 COMPILE = NeutralSwitch(
-    "compile", "compiled regions in eager mode -> compiled", without_compilation, with_switch("compile", AS_IT_IS),
+    "compile", "compiled regions in eager mode -> compiled", without_compilation, make_side("compile", AS_IT_IS),
     needs_use="compile", lacking="the program compiles nothing",
 )  # fmt: skip
 RECOMPUTE = NeutralSwitch(
-    "recompute", "activations kept -> recomputed by torch.utils.checkpoint", with_switch("recompute", "plain"),
+    "recompute", "activations kept -> recomputed by torch.utils.checkpoint", make_side("recompute", "plain"),
     keep_plan, needs_use="recompute", lacking="the program does not use torch.utils.checkpoint",
 )  # fmt: skip
 
@@ -80,7 +80,7 @@ RECOMPUTE = NeutralSwitch(
 def make_attention_switch(backend: str) -> NeutralSwitch:
     return NeutralSwitch(
         f"attention={backend}", f"scaled_dot_product_attention by math -> by {backend}",
-        with_switch("attention", "math"), with_switch("attention", backend),
+        make_side("attention", "math"), make_side("attention", backend),
         needs_use="attention",
         lacking="the program does not use scaled_dot_product_attention, or torch has no such backend for it here",
     )  # fmt: skip
@@ -89,23 +89,23 @@ def make_attention_switch(backend: str) -> NeutralSwitch:
 def make_optimizer_switch(implementation: str) -> NeutralSwitch:
     return NeutralSwitch(
         f"optimizer-implementation={implementation}", f"the optimizer's for-loop -> {implementation}",
-        with_switch("optimizer-implementation", "for-loop"), with_switch("optimizer-implementation", implementation),
+        make_side("optimizer-implementation", "for-loop"), make_side("optimizer-implementation", implementation),
         needs_use=f"optimizer {implementation}", lacking=f"no optimizer of the program has {implementation}=True",
     )  # fmt: skip
 
 
 MEMORY_FORMAT = NeutralSwitch(
     "memory-format", "images and weights as they are -> in the other memory format", keep_plan,
-    with_switch("memory-format", "other"), needs_use="memory-format",
+    make_side("memory-format", "other"), needs_use="memory-format",
     lacking="no model of the program has weights of four dimensions",
 )  # fmt: skip
 INFERENCE_MODE = NeutralSwitch(
     "inference-mode", "evaluations under no_grad -> under inference_mode, or the reverse", keep_plan,
-    with_switch("inference-mode", "other"), needs_use="evaluation",
+    make_side("inference-mode", "other"), needs_use="evaluation",
     lacking="the program calls no model without gradients",
 )  # fmt: skip
 AUTOCAST = NeutralSwitch(
-    "autocast", "autocast off -> as the program has it", with_switch("autocast", "off"), keep_plan,
+    "autocast", "autocast off -> as the program has it", make_side("autocast", "off"), keep_plan,
     needs_use="autocast", lacking="the program does not use torch.autocast", coarser=True,
 )  # fmt: skip
 PRECISION = NeutralSwitch(
@@ -115,7 +115,7 @@ PRECISION = NeutralSwitch(
 
 
 # --- how many ranks --------------------------------------------------------------------------------------------
-def with_one_rank(plan: Plan) -> Plan:
+def with_one_rank(plan: RunPlan) -> RunPlan:
     found = find_torchrun_rank_count_option(plan.command)
     if found is None:
         return plan
@@ -125,7 +125,7 @@ def with_one_rank(plan: Plan) -> Plan:
     return replace(plan, command=(*plan.command[:at], one, *plan.command[at + 1 :]))
 
 
-def why_world_size_unavailable(plan: Plan) -> str:
+def why_world_size_unavailable(plan: RunPlan) -> str:
     found = find_torchrun_rank_count_option(plan.command)
     if found is None:
         return "the program is not started by torchrun with --nproc-per-node N"
@@ -146,7 +146,7 @@ def make_python_switch(path: str) -> NeutralSwitch:
         )
     interpreter = os.path.abspath(found)  # not resolved: a link in an environment is what makes it that environment
 
-    def unavailable(plan: Plan) -> str:
+    def unavailable(plan: RunPlan) -> str:
         own = os.path.basename(plan.command[0]).startswith("python")
         return "" if own else "the command does not start with Python itself"
 

@@ -7,13 +7,13 @@ import os
 from dataclasses import replace
 from typing import NamedTuple
 
-from samerun.check.plan import Plan, Variation
+from samerun.check.plan import RunPlan, Variation
 from samerun.record.trace import format as f
 from samerun.record.trace.run import RunTraces, count_events
 
 
 # The number of DataLoader workers.
-def vary_or_leave_workers(plan: Plan, vary: bool) -> Plan:
+def vary_or_leave_workers(plan: RunPlan, vary: bool) -> RunPlan:
     """Vary `num_workers` of every DataLoader: one more than the program says, two where it has none.
 
     What can go wrong: augmentations drawn in the workers, whose seeds depend on the worker's number; an
@@ -35,7 +35,7 @@ WORKERS = Variation(
 
 
 # How child processes start.
-def vary_or_leave_process_start(plan: Plan, vary: bool) -> Plan:
+def vary_or_leave_process_start(plan: RunPlan, vary: bool) -> RunPlan:
     """Vary how `multiprocessing` starts processes: forked with the parent's memory, or from nothing.
 
     What can go wrong: a forked child inherits generators and globals, a spawned one makes them anew. A
@@ -59,7 +59,7 @@ def why_process_start_cannot_matter(traces: RunTraces) -> str:
     return "the program starts no processes with Python" if alone else ""
 
 
-def why_process_start_unavailable(plan: Plan) -> str:
+def why_process_start_unavailable(plan: RunPlan) -> str:
     return "" if len(multiprocessing.get_all_start_methods()) > 1 else "this system can only spawn"
 
 
@@ -74,7 +74,7 @@ PROCESS_START = Variation(
 RANK_COUNT_OPTIONS = ("--nproc-per-node", "--nproc_per_node")
 
 
-def vary_or_leave_world_size(plan: Plan, vary: bool) -> Plan:
+def vary_or_leave_world_size(plan: RunPlan, vary: bool) -> RunPlan:
     """Vary the number of ranks: one fewer than the program is started with, two where it is one.
 
     What can go wrong: each rank draws from its own stream, takes its share of the data by its number, and
@@ -112,7 +112,7 @@ def find_torchrun_rank_count_option(command: tuple[str, ...]) -> RankCountOption
     return None
 
 
-def why_world_size_unavailable(plan: Plan) -> str:
+def why_world_size_unavailable(plan: RunPlan) -> str:
     if find_torchrun_rank_count_option(plan.command) is None:
         return "the program is not started by torchrun with --nproc-per-node N"
     return ""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from samerun.check.plan import Plan, Variation
+from samerun.check.plan import RunPlan, Variation
 
 
 # Nothing at all: the same command once more.
-def keep_plan_for_rerun(plan: Plan, vary: bool) -> Plan:
+def keep_plan_for_rerun(plan: RunPlan, vary: bool) -> RunPlan:
     """Vary nothing. What differs now, differs by itself: entropy, time, threads, operators."""
     return plan
 
@@ -17,7 +17,7 @@ RERUN = Variation("rerun", "rerun", "the same command again", keep_plan_for_reru
 
 
 # An interruption: the program is ended in the middle and taken up again from its checkpoint.
-def give_each_run_a_checkpoint_folder(plan: Plan, vary: bool) -> Plan:
+def give_each_run_a_checkpoint_folder(plan: RunPlan, vary: bool) -> RunPlan:
     """Vary whether the program runs in one go.
 
     What can go wrong: the checkpoint lacks a random generator, the scheduler, or the place in the epoch, and

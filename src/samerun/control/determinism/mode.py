@@ -16,7 +16,7 @@ from samerun.base.errors import SwitchError
 from samerun.base.hooks import PostImportHooks
 from samerun.control.determinism.refused_operator import add_note_if_operator_was_refused, install_refusal_excepthook
 from samerun.control.determinism.survey import names_set_by_samerun, raise_or_log_environment_problems
-from samerun.control.determinism.unseeded import OnUnseeded, start_watching_unseeded
+from samerun.control.determinism.unseeded import OnUnseeded, start_warning_or_raising_on_unseeded
 from samerun.control.random_source import validate_seed
 from samerun.control.rng.isolation import wrap_in_context
 from samerun.control.rng.seeding import seed_everything
@@ -57,7 +57,7 @@ class HeldSwitches:
             self.release()
             raise
 
-    def hold_switches_of_module(self, module_name: str) -> None:
+    def save_and_set_switches_of_module(self, module_name: str) -> None:
         """Put the switches in force that exist since this module was imported."""
         for switch in SWITCHES:
             if switch.module == module_name:
@@ -105,14 +105,14 @@ class HeldSwitches:
             self.written.add(switch.name)
 
 
-def _hold_switches_of_imported_module(module: ModuleType) -> None:
+def _set_switches_of_imported_module(module: ModuleType) -> None:
     for held in list(_holds):  # the outermost first, as if the module had been imported before them
-        held.hold_switches_of_module(module.__name__)
+        held.save_and_set_switches_of_module(module.__name__)
 
 
 _import_hook = PostImportHooks()
 for _name in sorted({switch.module for switch in SWITCHES if switch.module}):
-    _import_hook.call_now_or_after_import(_name, _hold_switches_of_imported_module)
+    _import_hook.call_now_or_after_import(_name, _set_switches_of_imported_module)
 
 
 P = ParamSpec("P")
@@ -174,7 +174,7 @@ class Deterministic:
                 restore_snapshot(self._snapshot_inside)
             elif self._seed is not None:
                 seed_everything(self._seed)
-            on_leave.callback(start_watching_unseeded(self._unseeded))
+            on_leave.callback(start_warning_or_raising_on_unseeded(self._unseeded))
             return on_leave.pop_all()
 
 

@@ -118,10 +118,10 @@ def describe_backward_operator_origin(operator: str, frames_below_user_line: lis
         return []
     wanted = _normalize_operator_name(operator.partition("_backward")[0])
     nodes = (node for frame in autograd_frames for node in _find_graph_nodes(frame, wanted))
-    lines = {line for line in map(_find_line_kept_by_anomaly_mode, nodes) if line is not None}
+    lines = {line for line in map(_find_location_kept_by_anomaly_mode, nodes) if line is not None}
     if lines:
         return [f"It is the backward of what {' and '.join(sorted(lines))} called."]
-    likely = list(_find_likely_calls_in_user_files(wanted))
+    likely = list(_iterate_likely_call_locations(wanted))
     sentence = "It belongs to the backward pass"
     if likely:
         more = f" and {len(likely) - _MOST_LIKELY_LINES} more" if len(likely) > _MOST_LIKELY_LINES else ""
@@ -159,7 +159,7 @@ def _get_differentiated_tensors(autograd_frame: FrameType) -> tuple[Any, ...]:
     return tuple(tensors) if isinstance(tensors, (list, tuple)) else (tensors,)
 
 
-def _find_line_kept_by_anomaly_mode(node: Any) -> str | None:
+def _find_location_kept_by_anomaly_mode(node: Any) -> str | None:
     """Return the user's line in the traceback that anomaly mode kept for `node`."""
     for step in reversed(node.metadata.get("traceback_", [])):
         parts = _TRACEBACK_LINE.match(step)
@@ -168,7 +168,7 @@ def _find_line_kept_by_anomaly_mode(node: Any) -> str | None:
     return None
 
 
-def _find_likely_calls_in_user_files(normalized_operator: str) -> Iterator[str]:
+def _iterate_likely_call_locations(normalized_operator: str) -> Iterator[str]:
     """Yield the lines of the program's own files that name the operator's function or module."""
     names = {normalized_operator}
     for prefix, functions in _CALLED_AS.items():

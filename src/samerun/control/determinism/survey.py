@@ -48,7 +48,7 @@ class VariableProblem:
         name = self.variable.name
         if not self.late:
             return f"{name}={self.found} in the environment will not do: valid is {self.variable.valid_values}"
-        started_with = self.value_not_obeyed
+        started_with = self.start_value_not_in_force
         found = f"was {(self.found or started_with)!r}" if self.found is not None or started_with else "was not set"
         if started_with not in (None, "random"):
             found += " but overridden (by python -R)"
@@ -59,7 +59,7 @@ class VariableProblem:
         return text
 
     @property
-    def value_not_obeyed(self) -> str | None:
+    def start_value_not_in_force(self) -> str | None:
         """What the process was started with, where that is not in force: PYTHONHASHSEED=random, or overridden by -R."""
         if not self.late or self.found is not None or sys.flags.ignore_environment:
             return None
@@ -108,7 +108,7 @@ def raise_or_log_environment_problems(policy: Policy) -> None:
 
 
 def _is_unset_hash_seed(problem: VariableProblem) -> bool:
-    return problem.switch.name == "hash_seed" and problem.found is None and problem.value_not_obeyed is None
+    return problem.switch.name == "hash_seed" and problem.found is None and problem.start_value_not_in_force is None
 
 
 def _warn_hash_seed_once() -> None:
@@ -134,14 +134,16 @@ def _make_environment_error(problems: list[VariableProblem]) -> SamerunError:
     )
 
 
-def required_environment(threads: int | None = None, *, environment: Mapping[str, str] | None = None) -> dict[str, str]:
+def required_environment(
+    threads: int | None = None, *, user_environment: Mapping[str, str] | None = None
+) -> dict[str, str]:
     """Return the variables that have to be set before the interpreter, torch and CUDA start. Imports none of them.
 
-    `threads`: as in `deterministic()`. `environment`: where the user's own values stand (default:
+    `threads`: as in `deterministic()`. `user_environment`: where the user's own values stand (default:
     `os.environ`); a valid one is kept. Raises SwitchError for one that will not do.
     """
     policy = Policy(threads=threads)
-    here = os.environ if environment is None else environment
+    here = os.environ if user_environment is None else user_environment
     wanted: dict[str, str] = {}
     for switch in SWITCHES:
         for variable in switch.variables:
@@ -308,14 +310,17 @@ FURTHER_VARIABLES = ("PYTHONHASHSEED", "PYTHONOPTIMIZE", "PYTHONUTF8", "LD_PRELO
 DIFFERENT_EVERY_RUN = ("TORCHELASTIC_", "TORCH_NCCL_TRACE", "OMP_DISPLAY")
 
 
-def collect_process_facts(read_at: str) -> dict[str, Any]:
-    """Return all facts, as they are now. `read_at`: the moment, in words. Nothing is set, imported or started."""
+def collect_process_facts(moment_in_words: str) -> dict[str, Any]:
+    """Return all facts, as they are now.
+
+    `moment_in_words`: the moment, in words. Nothing is set, imported or started.
+    """
     return {
-        "read_at": read_at,
+        "read_at": moment_in_words,
         "knobs": {switch.name: switch.in_force for switch in survey()},
         "machine": collect_machine_facts(),
         "packages": read_installed_versions(),
-        "variables": select_relevant_variables(read_environ_at_process_start()),
+        "variables": select_variables_affecting_bits(read_environ_at_process_start()),
         "seed": process_seed.current_streams_seed(),
         "streams": sorted({name for name, _, _ in process_streams}),
         "sources": digest_loaded_user_files(),
@@ -353,7 +358,7 @@ def digest_loaded_user_files() -> dict[str, str]:
     return found
 
 
-def select_relevant_variables(environment: Mapping[str, str]) -> dict[str, str]:
+def select_variables_affecting_bits(environment: Mapping[str, str]) -> dict[str, str]:
     """The environment variables on which bits can depend, as they are set."""
     known = {variable.name for switch in SWITCHES for variable in switch.variables} | set(FURTHER_VARIABLES)
     return {
@@ -369,7 +374,7 @@ def collect_facts_outside_program() -> dict[str, Any]:
     return {
         **found,
         "knobs": {},
-        "variables": select_relevant_variables(os.environ),
+        "variables": select_variables_affecting_bits(os.environ),
         "seed": None,
         "streams": [],
         "sources": {},

@@ -45,7 +45,7 @@ class _ThreadDepth(threading.local):
 _thread = _ThreadDepth()
 
 
-def start_watching_unseeded(level: OnUnseeded) -> Callable[[], None]:
+def start_warning_or_raising_on_unseeded(level: OnUnseeded) -> Callable[[], None]:
     """Watch from now on; the returned function ends it."""
     _levels.append(level)
     _install_or_remove_wrappers()
@@ -140,12 +140,12 @@ def _make_entropy_wrapper_factory(function_name: str) -> Callable[[Any], Any]:
     return make
 
 
-def _wrap_os_entropy(os: ModuleType) -> None:
+def _warn_or_raise_at_os_entropy(os: ModuleType) -> None:
     _wrap_while_watching(os, "urandom", _make_entropy_wrapper_factory("os.urandom"))
     _wrap_while_watching(os, "getrandom", _make_entropy_wrapper_factory("os.getrandom"))
 
 
-def _wrap_random_seeding(random: ModuleType) -> None:
+def _warn_or_raise_at_unseeded_random(random: ModuleType) -> None:
     """`SystemRandom`, and with it `secrets`, reads through a name of its own."""
     _wrap_while_watching(random, "_urandom", _make_entropy_wrapper_factory("random.SystemRandom"))
 
@@ -169,7 +169,7 @@ def _wrap_random_seeding(random: ModuleType) -> None:
     _wrap_while_watching(random, "seed", global_seed)
 
 
-def _wrap_uuid4(uuid: ModuleType) -> None:
+def _warn_or_raise_at_uuid4(uuid: ModuleType) -> None:
     fix = "It gives another value in every run: uuid.uuid5(NAMESPACE, NAME) makes one from a name."
 
     def make(original: Any) -> Any:
@@ -182,7 +182,7 @@ def _wrap_uuid4(uuid: ModuleType) -> None:
     _wrap_while_watching(uuid, "uuid4", make)
 
 
-def _wrap_numpy_seeding(numpy_random: Any) -> None:
+def _warn_or_raise_at_unseeded_numpy(numpy_random: Any) -> None:
     """Every NumPy generator that is made without a seed asks `bit_generator.randbits` for one."""
 
     def from_system(original: Any) -> Any:
@@ -211,7 +211,7 @@ def _wrap_numpy_seeding(numpy_random: Any) -> None:
         _undo.append(replace_method_in_type(kind, "__init__", making))
 
 
-def _wrap_torch_seeding(torch: Any) -> None:
+def _warn_or_raise_at_torch_seed(torch: Any) -> None:
     def make(original: Any) -> Any:
         def seed() -> Any:
             _warn_or_raise_if_user_code(
@@ -226,15 +226,15 @@ def _wrap_torch_seeding(torch: Any) -> None:
 
 
 _INSTALLERS: dict[str, Callable[[Any], None]] = {
-    "os": _wrap_os_entropy,
-    "random": _wrap_random_seeding,
-    "uuid": _wrap_uuid4,
-    "numpy.random": _wrap_numpy_seeding,
-    "torch": _wrap_torch_seeding,
+    "os": _warn_or_raise_at_os_entropy,
+    "random": _warn_or_raise_at_unseeded_random,
+    "uuid": _warn_or_raise_at_uuid4,
+    "numpy.random": _warn_or_raise_at_unseeded_numpy,
+    "torch": _warn_or_raise_at_torch_seed,
 }
 
 
-def _wrap_imported_module(module: ModuleType) -> None:
+def _wrap_imported_module_if_watching(module: ModuleType) -> None:
     """Wrap what a module that was imported just now has, if watching is on."""
     if _undo:
         _INSTALLERS[module.__name__](module)
@@ -242,4 +242,4 @@ def _wrap_imported_module(module: ModuleType) -> None:
 
 _import_hook = PostImportHooks()
 for _name in ("uuid", "numpy.random", "torch"):
-    _import_hook.call_now_or_after_import(_name, _wrap_imported_module)
+    _import_hook.call_now_or_after_import(_name, _wrap_imported_module_if_watching)

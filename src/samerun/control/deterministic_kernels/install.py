@@ -78,13 +78,13 @@ def _dispatches_to_samerun(overload: str, dispatch_key: str) -> bool:
 
 def override_kernel(library: Library, overload: str, dispatch_key: str, kernel: Kernel) -> None:
     """Register one kernel over the one that is there now."""
-    dispatched = _make_dispatched_kernel(overload, dispatch_key, kernel)
+    dispatched = _make_kernel_with_fallback_to_torch(overload, dispatch_key, kernel)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "(?s).*Overriding a previously registered kernel", UserWarning)
         library.impl(overload, dispatched, dispatch_key, with_keyset=True)  # type: ignore[no-untyped-call]
 
 
-def _make_dispatched_kernel(overload: str, dispatch_key: str, kernel: Kernel) -> Callable[..., Any]:
+def _make_kernel_with_fallback_to_torch(overload: str, dispatch_key: str, kernel: Kernel) -> Callable[..., Any]:
     """`kernel` as the dispatcher calls it: for overloads that write into an argument too."""
     name = f"aten::{overload}"
     original = (

@@ -99,11 +99,11 @@ def _cubic_weight(distance: Tensor, a: float) -> Tensor:
     return torch.where(x < 1, near, torch.where(x < 2, far, 0))
 
 
-def _antialias_taps(mode: TapMode, out: Tensor, scale: Tensor, num_inputs: int) -> InputTaps:
+def _antialias_taps(mode: TapMode, output_indices: Tensor, scale: Tensor, num_inputs: int) -> InputTaps:
     """A kernel as wide as an output is: every input under it counts, and the weights add up to one."""
     half = 1.0 if mode.startswith("linear") else 2.0
     support = half * scale.clamp(min=1)
-    center = scale * (out + 0.5)
+    center = scale * (output_indices + 0.5)
     start = (center - support + 0.5).to(torch.int64).clamp(min=0)
     end = (center + support + 0.5).to(torch.int64).clamp(max=num_inputs)
     step = torch.arange(max(int((end - start).max()), 1), device="cpu")
@@ -121,11 +121,11 @@ def _upsample_backward(
     grad_output: Tensor,
     input_size: list[int],
     align_corners: bool,
-    scale_factors: tuple[float | None, ...],
+    scale_factors_last_dim_first: tuple[float | None, ...],
 ) -> Tensor:
-    """scale_factors: for each dimension, from the last, the scale that the user gave, or None."""
+    """scale_factors_last_dim_first: for each dimension, from the last, the scale that the user gave, or None."""
     out = upcast_half_to_float32(grad_output)
-    for dim, scale_factor in zip((-1, -2, -3), scale_factors, strict=False):
+    for dim, scale_factor in zip((-1, -2, -3), scale_factors_last_dim_first, strict=False):
         readers = _make_transposed_interpolation_map(
             mode, input_size[dim], out.shape[dim], align_corners, scale_factor, out.dtype, out.device
         )

@@ -61,11 +61,11 @@ def reduce_rows_of_each_group(values: Tensor, groups: RowGroups, combine: Combin
 
 
 def _reduce_groups_once(
-    rows: Tensor, starts: Tensor, counts: Tensor, combine: Combine, max_count: int
+    rows: Tensor, starts: Tensor, counts: Tensor, combine: Combine, max_rows_combined: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Combine each group's rows FAN at a time; returns the rows, starts and counts that are left.
 
-    max_count: FAN, or the size of the largest group, where that is less.
+    max_rows_combined: FAN, or the size of the largest group, where that is less.
     """
     new_counts = torch.div(counts + (FAN - 1), FAN, rounding_mode="floor")
     new_ends = torch.cumsum(new_counts, 0)
@@ -75,7 +75,7 @@ def _reduce_groups_once(
     available = counts.index_select(0, group) - FAN * position
     shape = (-1,) + (1,) * (rows.dim() - 1)
     out = rows.index_select(0, first)
-    for step in range(1, max_count):
+    for step in range(1, max_rows_combined):
         has_more = available > step
         combined = combine(out, rows.index_select(0, torch.where(has_more, first + step, first)))
         out = torch.where(has_more.view(shape), combined, out)
@@ -120,15 +120,15 @@ class TransposedMap:
 
 
 def transpose_output_to_input_map(
-    sources: Tensor, weights: Tensor | None, num_inputs: int, device: torch.device
+    inputs_of_outputs: Tensor, weights: Tensor | None, num_inputs: int, device: torch.device
 ) -> TransposedMap:
     """Turn a map from outputs to the inputs they read into one from inputs to the outputs that read them.
 
-    sources: int64[outputs, taps] on the CPU, the inputs that each output reads, -1 for none. weights: floats of the
-    same shape, or None. num_inputs: how many there are.
+    inputs_of_outputs: int64[outputs, taps] on the CPU, the inputs that each output reads, -1 for none. weights: floats
+    of the same shape, or None. num_inputs: how many there are.
     """
-    taps = sources.shape[1]
-    flat = sources.reshape(-1)
+    taps = inputs_of_outputs.shape[1]
+    flat = inputs_of_outputs.reshape(-1)
     order = torch.sort(flat, stable=True).indices
     order = order[int((flat < 0).sum()) :]
     counts = torch.bincount(flat[order], minlength=num_inputs)
@@ -144,21 +144,21 @@ def transpose_output_to_input_map(
     return TransposedMap(outputs.to(device), weight, None if bool(is_used.all()) else is_used.to(device), order.numel())
 
 
-def gather_input_gradient(output_gradient: Tensor, dim: int, readers: TransposedMap) -> Tensor:
-    """The gradient of the inputs along `dim` (counted from the end: -1, -2, ...), from that of the outputs."""
+def gather_input_gradient(output_gradient: Tensor, negative_dim: int, readers: TransposedMap) -> Tensor:
+    """The gradient of the inputs along `negative_dim` (counted from the end: -1, -2, ...), from that of the outputs."""
     num_inputs, most = readers.outputs.shape
-    tail = (1,) * (-1 - dim)
+    tail = (1,) * (-1 - negative_dim)
     if most > MAX_ADDED_ONE_BY_ONE and num_inputs * most <= 2 * readers.num_pairs:
-        wide: Tensor = output_gradient.index_select(dim, readers.outputs.flatten())
-        wide = wide.unflatten(dim, (num_inputs, most))  # type: ignore[no-untyped-call]
+        wide: Tensor = output_gradient.index_select(negative_dim, readers.outputs.flatten())
+        wide = wide.unflatten(negative_dim, (num_inputs, most))  # type: ignore[no-untyped-call]
         if readers.weights is not None:
             wide = wide * readers.weights.view(num_inputs, most, *tail)
         if readers.is_used is not None:
             wide = torch.where(readers.is_used.view(num_inputs, most, *tail), wide, 0)
-        return wide.sum(dim)
+        return wide.sum(negative_dim)
     out: Tensor | None = None
     for step in range(most):
-        part = output_gradient.index_select(dim, readers.outputs[:, step])
+        part = output_gradient.index_select(negative_dim, readers.outputs[:, step])
         if readers.weights is not None:
             part = part * readers.weights[:, step].view(-1, *tail)
         if readers.is_used is not None:

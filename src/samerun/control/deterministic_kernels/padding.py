@@ -25,7 +25,7 @@ def _crop_padding(gradient: Tensor, dim: int, num_inputs: int, before: int, afte
 
 
 def _make_pad_backward_kernels(
-    layer: str, fold_edges: Callable[[Tensor, Tensor, int, int, int], None]
+    layer: str, add_edges_in_place: Callable[[Tensor, Tensor, int, int, int], None]
 ) -> tuple[Kernel, ...]:
     """The gradients of a padding layer of one to three dimensions, one dimension after the other.
 
@@ -37,7 +37,7 @@ def _make_pad_backward_kernels(
         out = upcast_half_to_float32(grad_output)
         for dim, (before, after) in enumerate(zip(padding[::2], padding[1::2], strict=True), start=1):
             inner = _crop_padding(out, -dim, self.shape[-dim], before, after)
-            fold_edges(inner, out, -dim, before, after)
+            add_edges_in_place(inner, out, -dim, before, after)
             out = inner
         return out.to(grad_output.dtype)
 

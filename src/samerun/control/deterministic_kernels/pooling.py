@@ -33,7 +33,9 @@ def _adaptive_windows_of_each_input(num_inputs: int, num_outputs: int, device: t
     out = torch.arange(num_outputs, device="cpu")
     starts = torch.div(out * num_inputs, num_outputs, rounding_mode="floor")
     ends = -torch.div(-(out + 1) * num_inputs, num_outputs, rounding_mode="floor")
-    readers = transpose_output_to_input_map(_padded_window_indices(starts, ends), None, num_inputs, device)
+    readers = transpose_output_to_input_map(
+        _window_indices_padded_with_minus_one(starts, ends), None, num_inputs, device
+    )
     return _AdaptiveWindows(readers, (ends - starts).to(device))
 
 
@@ -43,11 +45,11 @@ def _sliding_windows_of_each_input(
 ) -> TransposedMap:
     """Which windows of `kernel_size` inputs, `stride` apart, read each input, with `padding` more on either side."""
     starts = torch.arange(num_outputs, device="cpu") * stride - padding
-    inputs = _padded_window_indices(starts.clamp(min=0), (starts + kernel_size).clamp(max=num_inputs))
+    inputs = _window_indices_padded_with_minus_one(starts.clamp(min=0), (starts + kernel_size).clamp(max=num_inputs))
     return transpose_output_to_input_map(inputs, None, num_inputs, device)
 
 
-def _padded_window_indices(starts: Tensor, ends: Tensor) -> Tensor:
+def _window_indices_padded_with_minus_one(starts: Tensor, ends: Tensor) -> Tensor:
     """int64[outputs, taps]: start, start + 1, ... up to before the end of each window; then -1."""
     most = max(int((ends - starts).max()), 1) if starts.numel() else 1
     taps = starts.unsqueeze(1) + torch.arange(most, device="cpu")

@@ -33,7 +33,7 @@ def checkpoint(function: Callable[..., Any], *args: Any, preserve_rng_state: boo
 
     call = _exclude_from_compile(torch.utils.checkpoint.checkpoint)
     if preserve_rng_state and torch.is_grad_enabled():  # without gradients nothing is computed again
-        function = _RepeatedDraws(function)
+        function = _FunctionWithRepeatedDraws(function)
     return call(function, *args, preserve_rng_state=preserve_rng_state, **kwargs)
 
 
@@ -60,7 +60,7 @@ def checkpoint_sequential(
     size = len(steps) // segments
     parts: list[Any] = [_FunctionChain(steps[index * size : (index + 1) * size]) for index in range(segments - 1)]
     if kwargs.get("preserve_rng_state", True) and torch.is_grad_enabled():
-        parts = [_RepeatedDraws(part) for part in parts]
+        parts = [_FunctionWithRepeatedDraws(part) for part in parts]
     parts.append(_FunctionChain(steps[(segments - 1) * size :]))
     call = _exclude_from_compile(torch.utils.checkpoint.checkpoint_sequential)
     return call(parts, segments, input, use_reentrant=use_reentrant, **kwargs)
@@ -75,7 +75,7 @@ def _exclude_from_compile(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-class _RepeatedDraws:
+class _FunctionWithRepeatedDraws:
     """Calls a function; from the second call on, it draws the random numbers of the first."""
 
     def __init__(self, function: Callable[..., Any]) -> None:

@@ -35,10 +35,10 @@ def get_rng_state() -> RNGState:
     but gives no state (OpenCV, Polars, SentencePiece, CuPy, TensorFlow) is left out; a warning in the log
     "samerun" says so once.
     """
-    return get_rng_states_of(available_random_sources())
+    return get_rng_states_and_warn_of_missing(available_random_sources())
 
 
-def get_rng_states_of(sources: Iterable[RandomSource]) -> RNGState:
+def get_rng_states_and_warn_of_missing(sources: Iterable[RandomSource]) -> RNGState:
     """Return the state of each source, by name; a source that gives none is left out, with a warning."""
     state: RNGState = {}
     for source in sources:
@@ -112,7 +112,9 @@ class RNGSnapshot:
 def take_snapshot(start_devices: bool = True) -> RNGSnapshot:
     """Take a snapshot of all generators; without `start_devices`, not of devices that nobody has used."""
     sources = available_random_sources()
-    state = get_rng_states_of(source for source in sources if start_devices or not source.starts_device())
+    state = get_rng_states_and_warn_of_missing(
+        source for source in sources if start_devices or not source.starts_device()
+    )
     return RNGSnapshot(state, frozenset(source.name for source in sources), seed_in_force())
 
 
@@ -153,7 +155,7 @@ def state_dict() -> dict[str, Any]:
         "samerun_state": VERSION,
         "seed": seed_in_force(),
         "rank": find_rank() or 0,
-        "rng": get_rng_states_of(available_random_sources()),
+        "rng": get_rng_states_and_warn_of_missing(available_random_sources()),
     }
 
 
@@ -174,7 +176,7 @@ def load_state_dict(state: Mapping[str, Any], *, strict: bool = True) -> None:
     Raises SeedError for that, for a dict that is none of `state_dict`, for another version, and for a state
     that is damaged. Then every stream is put back to where it stood before the call.
     """
-    rng = _validate_state_dict(state)
+    rng = _read_rng_states_or_raise(state)
     before = take_snapshot()
     _raise_or_warn_of_mismatches(state, rng.keys(), before.state.keys(), strict)
     if state["rank"] != (find_rank() or 0):
@@ -202,7 +204,7 @@ def _hint_for_refusal(reason: Exception) -> str:
     return f"{WHY_REFUSED} Nothing was changed."
 
 
-def _validate_state_dict(state: Any) -> dict[str, Any]:
+def _read_rng_states_or_raise(state: Any) -> dict[str, Any]:
     """Return the states of the sources in `state`; SeedError if it is not what `state_dict` returns."""
     if not isinstance(state, Mapping):
         hint = "Pass what state_dict() returned."

@@ -37,34 +37,34 @@ class TrainingSnapshot:
         self._states: list[tuple[Any, Any]] = []
         for part in parts:
             if isinstance(part, torch.nn.Module):
-                self._keep_module(part)
+                self._keep_module_mode_and_tensors(part)
             elif isinstance(part, torch.optim.Optimizer):
-                self._keep(part.param_groups)
-                self._keep(part.state)
+                self._keep_nested_tensors_and_containers(part.param_groups)
+                self._keep_nested_tensors_and_containers(part.state)
             else:
                 self._states.append((part, copy.deepcopy(part.state_dict())))
         self._counts = len(self._contents), len(self._containers)
         """How many tensors and containers are the parts', not the arguments'."""
-        self._keep(arguments)
+        self._keep_nested_tensors_and_containers(arguments)
 
-    def name_values(self) -> dict[ValueKey, Any]:
+    def get_kept_values_by_key(self) -> dict[ValueKey, Any]:
         """All values that were kept of the parts, and of generators.
 
         Another process with such parts has the same keys: tensors, numbers and states in their order, generators.
         """
         tensors = [content for _, content in list(self._contents.values())[: self._counts[0]]]
-        numbers = [content[key] for _, key, content in self._iterate_numbers()]
+        numbers = [content[key] for _, key, content in self._iterate_non_tensor_entries()]
         states = [state for _, state in self._states]
         listed = {"tensor": tensors, "number": numbers, "state": states}
         found: dict[ValueKey, Any] = {(kind, at): value for kind in listed for at, value in enumerate(listed[kind])}
         return {**found, **{(GENERATOR, name): state for name, state in self._random.state.items()}}
 
-    def replace_values(self, values: Mapping[ValueKey, Any]) -> None:
-        """After `restore`: put other values in the place of those with these keys of `name_values`."""
+    def replace_values_after_restore(self, values: Mapping[ValueKey, Any]) -> None:
+        """After `restore`: put other values in the place of those with these keys of `get_kept_values_by_key`."""
         import torch
 
         tensors = [tensor for tensor, _ in self._contents.values()]
-        numbers = list(self._iterate_numbers())
+        numbers = list(self._iterate_non_tensor_entries())
         for (kind, at), value in values.items():
             if kind == "tensor":
                 with torch.no_grad():
@@ -76,7 +76,7 @@ class TrainingSnapshot:
                 self._states[int(at)][0].load_state_dict(copy.deepcopy(value))
         set_rng_state({str(name): value for (kind, name), value in values.items() if kind == GENERATOR}, strict=False)
 
-    def _iterate_numbers(self) -> Iterator[tuple[Any, Any, Any]]:
+    def _iterate_non_tensor_entries(self) -> Iterator[tuple[Any, Any, Any]]:
         """Container, key and kept content for each value in the parts' containers that is no tensor or container."""
         import torch
 
@@ -106,13 +106,13 @@ class TrainingSnapshot:
             part.load_state_dict(copy.deepcopy(state))
         restore_snapshot(self._random)
 
-    def _keep_module(self, module: Any) -> None:
+    def _keep_module_mode_and_tensors(self, module: Any) -> None:
         for child in module.modules():
             self._modes.append((child, child.training))
             for tensors in (child._parameters, child._buffers):  # `module.buffer = ...` replaces a tensor
-                self._keep(tensors)
+                self._keep_nested_tensors_and_containers(tensors)
 
-    def _keep(self, value: Any) -> None:
+    def _keep_nested_tensors_and_containers(self, value: Any) -> None:
         import torch
 
         if isinstance(value, torch.Tensor):
@@ -121,18 +121,18 @@ class TrainingSnapshot:
             self._contents[id(value)] = value, value.detach().clone()
             if value.is_leaf and value.requires_grad:
                 self._gradients.append((value, value.grad))
-                self._keep(value.grad)
+                self._keep_nested_tensors_and_containers(value.grad)
         elif isinstance(value, dict):
             self._containers.append((value, dict(value)))
             for entry in value.values():
-                self._keep(entry)
+                self._keep_nested_tensors_and_containers(entry)
         elif isinstance(value, (list, deque)):
             self._containers.append((value, list(value)))
             for entry in value:
-                self._keep(entry)
+                self._keep_nested_tensors_and_containers(entry)
         elif isinstance(value, tuple):
             for entry in value:
-                self._keep(entry)
+                self._keep_nested_tensors_and_containers(entry)
 
 
 def require_restorable(parts: Sequence[Any]) -> None:
@@ -148,7 +148,7 @@ def require_restorable(parts: Sequence[Any]) -> None:
             )
 
 
-def name_training_values(parts: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+def iterate_named_training_values(parts: Sequence[Any]) -> Iterator[tuple[str, Any]]:
     """Everything that a `TrainingSnapshot` covers, by name: tensors, and what an optimizer or scheduler counts."""
     import torch
 

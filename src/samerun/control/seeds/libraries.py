@@ -100,19 +100,21 @@ def _can_seed_numba() -> bool:
     )
 
 
-def _get_numba_state_pointers() -> tuple[int, int]:
+def _get_numba_numpy_and_python_pointers() -> tuple[int, int]:
     helper = get_imported_module("numba._helperlib")
     return helper.rnd_get_np_state_ptr(), helper.rnd_get_py_state_ptr()
 
 
 def _seed_numba_generators_of_this_thread(seed_64: int) -> None:
-    for pointer, half in zip(_get_numba_state_pointers(), (seed_64 & 0xFFFFFFFF, seed_64 >> 32), strict=True):
+    for pointer, half in zip(
+        _get_numba_numpy_and_python_pointers(), (seed_64 & 0xFFFFFFFF, seed_64 >> 32), strict=True
+    ):
         get_imported_module("numba._helperlib").rnd_seed(pointer, half)
 
 
 def _get_numba_state() -> State:
     return (
-        [_read_numba_generator_state(pointer) for pointer in _get_numba_state_pointers()]
+        [_read_numba_generator_state(pointer) for pointer in _get_numba_numpy_and_python_pointers()]
         if _is_numba_layout_known()
         else None
     )
@@ -121,7 +123,7 @@ def _get_numba_state() -> State:
 def _set_numba_state(state: State) -> None:
     if not _is_numba_layout_known():
         raise TypeError(_NUMBA_NOTE)
-    for pointer, saved in zip(_get_numba_state_pointers(), state, strict=True):
+    for pointer, saved in zip(_get_numba_numpy_and_python_pointers(), state, strict=True):
         index, words, has_gauss, gauss, is_initialized = saved
         generator = _NumbaGenerator(index, (ctypes.c_uint * 624)(*words), has_gauss, gauss, is_initialized)
         ctypes.memmove(pointer, ctypes.byref(generator), ctypes.sizeof(generator))
@@ -163,13 +165,13 @@ def _can_seed_cupy() -> bool:
     return cupy is not None and bool(cupy.is_available())
 
 
-def _seed_cupy_global_generator(seed_64: int) -> None:
+def _seed_cupy_generator_of_current_device(seed_64: int) -> None:
     get_imported_module("cupy").random.seed(seed_64)
 
 
 _CUPY_NOTE = "CuPy seeds its generator, but cuRAND does not give its state"
 CUPY = make_seed_only_source(
-    "cupy", "cupy", available=_can_seed_cupy, seed=_seed_cupy_global_generator, note=_CUPY_NOTE
+    "cupy", "cupy", available=_can_seed_cupy, seed=_seed_cupy_generator_of_current_device, note=_CUPY_NOTE
 )
 
 
@@ -180,13 +182,13 @@ def _can_seed_opencv() -> bool:
     return find_imported_module("cv2", "setRNGSeed") is not None
 
 
-def _seed_opencv_generator_of_this_thread(seed_64: int) -> None:
+def _seed_imported_opencv_of_this_thread(seed_64: int) -> None:
     get_imported_module("cv2").setRNGSeed(seed_64 & 0x7FFFFFFF)  # a C int
 
 
 _OPENCV_NOTE = "OpenCV seeds its generator, but does not give its state"
 OPENCV = make_seed_only_source(
-    "opencv", "cv2", available=_can_seed_opencv, seed=_seed_opencv_generator_of_this_thread, note=_OPENCV_NOTE
+    "opencv", "cv2", available=_can_seed_opencv, seed=_seed_imported_opencv_of_this_thread, note=_OPENCV_NOTE
 )
 
 

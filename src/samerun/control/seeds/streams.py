@@ -41,9 +41,9 @@ def _set_streams_state(state: State) -> None:
     saved = [_parse_stream_state(stream_state) for stream_state in state["streams"]]
     process_seed.set_streams_seed(seed, path)
     for key in process_streams.keys() - {one.key for one in saved}:
-        process_streams[key].restore_states({})
+        process_streams[key].restore_states_and_reseed_others({})
     for one in saved:
-        get_or_make_stream(one.key).restore_states(one.states, one.drawn_as)
+        get_or_make_stream(one.key).restore_states_and_reseed_others(one.states, one.drawn_as)
 
 
 class SavedStream(NamedTuple):

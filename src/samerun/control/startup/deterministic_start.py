@@ -26,9 +26,11 @@ def start() -> None:
         options: dict[str, Any] = json.loads(os.environ[VARIABLE])
         seed = options.pop("seed")
     except (ValueError, KeyError, AttributeError) as error:
-        _exit_with_error(f"{VARIABLE} in the environment is not what `samerun run` writes there: {error!r}.")
+        _print_error_and_exit_with_2(
+            f"{VARIABLE} in the environment is not what `samerun run` writes there: {error!r}."
+        )
     if options.get("unseeded", "ignore") != "ignore":
-        _enter_deterministic(seed, options)  # the program's own first line may make a generator
+        _enter_deterministic_or_exit(seed, options)  # the program's own first line may make a generator
         return
     # The variables are set already and nothing else is due before torch is there: a program without torch
     # does not wait for what it does not need.
@@ -37,21 +39,21 @@ def start() -> None:
     try:
         seed_everything(seed)
     except SamerunError as error:
-        _exit_with_error(str(error))
-    _later.call_now_or_after_import("torch", lambda module: _enter_deterministic(None, options))
+        _print_error_and_exit_with_2(str(error))
+    _later.call_now_or_after_import("torch", lambda module: _enter_deterministic_or_exit(None, options))
     _later.install()
 
 
-def _enter_deterministic(seed: int | None, options: dict[str, Any]) -> None:
+def _enter_deterministic_or_exit(seed: int | None, options: dict[str, Any]) -> None:
     from samerun.control.determinism.mode import deterministic
 
     try:
         deterministic(seed, **options)
     except (SamerunError, TypeError) as error:
-        _exit_with_error(str(error))
+        _print_error_and_exit_with_2(str(error))
 
 
-def _exit_with_error(message: str) -> None:
+def _print_error_and_exit_with_2(message: str) -> None:
     """End the process: `site` would print an exception and go on with nothing held still."""
     sys.stderr.write(f"samerun: {message}\n")
     sys.stderr.flush()

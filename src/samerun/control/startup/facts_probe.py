@@ -43,11 +43,11 @@ def start() -> None:
     atexit.register(write, "end of the program")
 
 
-def _write_facts(path: str, read_at: str) -> None:
+def _write_facts(path: str, moment_in_words: str) -> None:
     """Write the facts about this process, as they are now, as JSON."""
     from samerun.control.determinism.survey import collect_process_facts
 
-    found = collect_process_facts(read_at)
+    found = collect_process_facts(moment_in_words)
     with open(path + ".part", "w", encoding="utf-8") as file:
         json.dump(found, file)
     os.replace(path + ".part", path)

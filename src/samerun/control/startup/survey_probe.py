@@ -48,13 +48,13 @@ def _is_child_else_mark_begun() -> bool:
     return False
 
 
-def write_survey_once(request: dict[str, Any], read_at: str, suffix: str = ".json") -> bool:
+def write_survey_once(request: dict[str, Any], moment_in_words: str, suffix: str = ".json") -> bool:
     """Write what is in force, unless another process has; return whether this one wrote it."""
     from samerun.base.machine import collect_machine_facts
     from samerun.control.determinism.survey import survey
 
     found = {
-        "read_at": read_at,
+        "read_at": moment_in_words,
         "switches": [asdict(one) for one in survey(**request["policy"])],
         "machine": collect_machine_facts(),
     }

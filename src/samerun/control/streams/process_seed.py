@@ -117,10 +117,10 @@ def current_origin() -> ProcessOrigin:
     return _origin
 
 
-def set_streams_seed(seed: int | None, process_path: str = "") -> None:
+def set_streams_seed(seed: int | None, lineage_path: str = "") -> None:
     """Derive from `seed` from now on, as a process with this path; "": one that was seeded itself."""
     global _seed, _origin
-    _seed, _origin = seed, ProcessOrigin(process_path, read_dataloader_worker_seed(), rank=_origin.rank)
+    _seed, _origin = seed, ProcessOrigin(lineage_path, read_dataloader_worker_seed(), rank=_origin.rank)
 
 
 def set_streams_seed_and_origin(seed: int | None, origin: ProcessOrigin) -> None:

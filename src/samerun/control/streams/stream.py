@@ -87,21 +87,23 @@ class NamedStream:
         self.pending_states.clear()
         if self._get_base_seed() is None:
             self.generators.clear()  # back to before the first seeding: there is nothing to draw from
-        self.drawn_as = self._read_rank_and_path() if self.generators else None
+        self.drawn_as = self._read_rank_and_lineage_path() if self.generators else None
         self._reseed_generators()
 
-    def restore_states(self, states: dict[str, tuple[GeneratorKind, Any]], rank: int | None = None) -> None:
+    def restore_states_and_reseed_others(
+        self, states: dict[str, tuple[GeneratorKind, Any]], saved_rank: int | None = None
+    ) -> None:
         """Give each generator its state and reseed the others. One that is not made yet gets its state when it is.
 
-        rank: the one that the states were taken at; it counts while this process does not know its own.
+        saved_rank: the one that the states were taken at; it counts while this process does not know its own.
         """
-        previous = self.drawn_as or (None if rank is None else (rank, ""))
+        previous = self.drawn_as or (None if saved_rank is None else (saved_rank, ""))
         kept = {name: self.generators.pop(name) for name in states if name in self.generators}
         self.restart_generators()
         self.generators.update(kept)
         if states:
-            self.drawn_as = previous  # _read_rank_and_path() falls back on this rank
-            self.drawn_as = self._read_rank_and_path()
+            self.drawn_as = previous  # _read_rank_and_lineage_path() falls back on this rank
+            self.drawn_as = self._read_rank_and_lineage_path()
         for kind, state in states.values():
             if kind.name in kept or kind.can_make():
                 kind.set_state(self._get_or_make_generator(kind), state)
@@ -121,7 +123,7 @@ class NamedStream:
             kind.reseed(generator, self._derive_generator_seed(kind))
 
     def _get_or_make_generator(self, kind: GeneratorKind) -> Any:
-        self._reseed_if_process_changed()
+        self._reseed_if_forked_raise_if_rank_changed()
         if kind.name not in self.generators:
             generator = kind.make(self._derive_generator_seed(kind))
             generator.home = (_unpickle_generator, (self, kind.name))
@@ -135,9 +137,9 @@ class NamedStream:
             self.generators[kind.name] = (kind, generator)
         return self.generators[kind.name][1]
 
-    def _reseed_if_process_changed(self) -> None:
+    def _reseed_if_forked_raise_if_rank_changed(self) -> None:
         """Reseed the generators if this process is no longer the one, or the rank, that they were seeded for."""
-        now = self._read_rank_and_path()
+        now = self._read_rank_and_lineage_path()
         if self.drawn_as == now:
             return
         if self.drawn_as is None or not (self.generators or self.pending_states):
@@ -153,7 +155,7 @@ class NamedStream:
                 "Draw from it after init_process_group() only, or set RANK in the environment before.",
             )
 
-    def _read_rank_and_path(self) -> tuple[int, str]:
+    def _read_rank_and_lineage_path(self) -> tuple[int, str]:
         """The rank and the process path that the generators must be seeded for now."""
         rank = 0
         if self._rank == "distinct":

@@ -11,9 +11,9 @@ from samerun.control.switches.switch import (
     Policy,
     Switch,
     Variable,
-    make_environment_reader,
     make_record_only_switch,
     make_torch_flag_switch,
+    make_variable_value_or_dict_reader,
     torch_is_built_for_nvidia_cuda,
     torch_is_imported,
     want_true,
@@ -61,7 +61,7 @@ NATIVE_OVERRIDES = Switch(
     " then bits depend on the packages of a machine. In deterministic mode the replacements are deterministic,"
     " so being too late is no error.",
     "before torch",
-    make_environment_reader((_NATIVE_OVERRIDES_VARIABLE,)),
+    make_variable_value_or_dict_reader((_NATIVE_OVERRIDES_VARIABLE,)),
     available=_torch_may_override_cuda_operators,
     variables=(_NATIVE_OVERRIDES_VARIABLE,),
 )
@@ -144,7 +144,7 @@ CUDNN_HEURISTICS = make_record_only_switch(
 
 def make_preferred_library_switch(
     name: str,
-    what: str,
+    sentence_start: str,
     library: str,
     available: Callable[[], bool],
     variable: str,
@@ -166,7 +166,7 @@ def make_preferred_library_switch(
 
     return Switch(
         name,
-        f"{what} to one library, not to the one that a heuristic picks.",
+        f"{sentence_start} to one library, not to the one that a heuristic picks.",
         f"A library that you chose yourself, by torch's function or by the variable, stays.{remark}",
         "any time",
         read,

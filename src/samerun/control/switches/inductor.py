@@ -39,20 +39,20 @@ def save_inductor_settings(*names: str) -> dict[str, tuple[str, Any]]:
 def restore_inductor_settings(saved: dict[str, tuple[str, Any]]) -> None:
     for name, (how, value) in saved.items():
         if how == "override":
-            _find_user_override_variable(name).set(value)
+            _find_user_override_context_variable(name).set(value)
         else:
             setattr(get_imported_module(MODULE), name, value)
 
 
 def _save_user_setting(setting: str) -> tuple[Literal["value", "override"], Any]:
     """Return the user's override of a setting where torch has such a thing, else the value in force."""
-    override = _find_user_override_variable(setting)
+    override = _find_user_override_context_variable(setting)
     return (
         ("value", getattr(get_imported_module(MODULE), setting)) if override is None else ("override", override.get())
     )
 
 
-def _find_user_override_variable(setting: str) -> Any:
+def _find_user_override_context_variable(setting: str) -> Any:
     """The context variable in which torch keeps the user's own value; None where torch has no such thing."""
     entries = getattr(get_imported_module(MODULE), "_config", {})
     override = getattr(entries.get(setting), "user_override", None)

@@ -129,7 +129,7 @@ class Switch:
         return self.write is not None and self.available() and self.wanted(policy) is not None
 
 
-def make_environment_reader(variables: tuple[Variable, ...]) -> Callable[[], Value]:
+def make_variable_value_or_dict_reader(variables: tuple[Variable, ...]) -> Callable[[], Value]:
     """The `read` of a switch that has only variables: the value of its one variable, or those that are set."""
 
     def read() -> Value:
@@ -144,7 +144,7 @@ def make_environment_reader(variables: tuple[Variable, ...]) -> Callable[[], Val
 def make_record_only_switch(name: str, what: str, why: str, when: When, *variable_names: str) -> Switch:
     """A switch that only records these environment variables, of which no value is better than another."""
     variables = tuple(Variable(variable) for variable in variable_names)
-    return Switch(name, what, why, when, make_environment_reader(variables), variables=variables)
+    return Switch(name, what, why, when, make_variable_value_or_dict_reader(variables), variables=variables)
 
 
 # Flags of torch's C module, read and set without starting or importing anything.

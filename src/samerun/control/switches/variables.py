@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Literal
 
 from samerun.base.launch import read_environ_at_process_start
-from samerun.control.hash_seed import python_hashes_with_seed
-from samerun.control.switches.switch import Policy, Switch, Variable, always_true, make_environment_reader
+from samerun.control.hash_seed import python_may_hash_with_seed
+from samerun.control.switches.switch import Policy, Switch, Variable, always_true, make_variable_value_or_dict_reader
 
 HASH_SEED_VARIABLE = "PYTHONHASHSEED"
 LARGEST_HASH_SEED = 2**32 - 1
@@ -21,7 +21,9 @@ def _read_effective_hash_seed() -> str | None:
         return "0"
     seed = "" if sys.flags.ignore_environment else read_environ_at_process_start().get(HASH_SEED_VARIABLE, "")
     try:
-        return seed if python_hashes_with_seed(int(seed)) else None  # `python -R` draws one, whatever the variable says
+        return (
+            seed if python_may_hash_with_seed(int(seed)) else None
+        )  # `python -R` draws one, whatever the variable says
     except ValueError:  # "random", or unset
         return None
 
@@ -90,7 +92,7 @@ def make_library_variable_switch(
         return value == required_value
 
     variables = (Variable(variable, wanted, is_valid, required_value, make_is_imported_predicate(module)),)
-    read = make_environment_reader(variables)
+    read = make_variable_value_or_dict_reader(variables)
     return Switch(name, what, why, "before library", read, available=is_installed, variables=variables)
 
 

@@ -16,7 +16,7 @@ from samerun.numerics.aten_handlers.declare import (
     Members,
     Scalar,
     divide_correctly_rounded,
-    require_floating_dtype,
+    require_floating_or_complex_dtype,
     widen_half_inputs,
 )
 from samerun.numerics.kernels.elementwise import try_fused_update_in_place
@@ -73,7 +73,7 @@ def addcmul(x: Tensor, a: Tensor, b: Tensor, *, value: Scalar = 1) -> Tensor:
 @widen_half_inputs
 def addcdiv(x: Tensor, a: Tensor, b: Tensor, *, value: Scalar = 1) -> Tensor:
     """x + (value * a) / b."""
-    require_floating_dtype(torch.promote_types(a.dtype, b.dtype))
+    require_floating_or_complex_dtype(torch.promote_types(a.dtype, b.dtype))
     return torch.add(x, torch.div(multiply_unless_one(a, value), b))
 
 
@@ -88,7 +88,7 @@ def addcdiv_(x: Tensor, a: Tensor, b: Tensor, *, value: Scalar = 1) -> Tensor:
 @widen_half_inputs
 def lerp(start: Tensor, end: Tensor, weight: Any) -> Tensor:
     """start + weight * (end - start)."""
-    require_floating_dtype(start.dtype)
+    require_floating_or_complex_dtype(start.dtype)
     return torch.add(start, torch.mul(torch.sub(end, start), weight))
 
 
@@ -151,7 +151,7 @@ def hardswish_backward(grad: Tensor, x: Tensor) -> Tensor:
 
 def hardsigmoid(x: Tensor) -> Tensor:
     """clamp(x + 3, 0, 6) / 6."""
-    require_floating_dtype(x.dtype)
+    require_floating_or_complex_dtype(x.dtype)
     return divide_correctly_rounded(torch.clamp(torch.add(x, 3), 0, 6), 6)
 
 

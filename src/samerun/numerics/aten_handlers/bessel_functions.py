@@ -15,7 +15,7 @@ from samerun.numerics.kernels.functions import cos, exp, sin
 MOST_TERMS = 4096
 
 
-def _modified_bessel_scaled(order: int, x: Tensor) -> Tensor:
+def _modified_bessel_i_scaled(order: int, x: Tensor) -> Tensor:
     """e^-|x| I(order, x), order 0 or 1: the series of positive terms up to 30, then the asymptotic one."""
     a = torch.abs(x)
     near, far = torch.clamp(a, max=30.0), torch.clamp(a, min=30.0)
@@ -32,12 +32,12 @@ def _modified_bessel_scaled(order: int, x: Tensor) -> Tensor:
     return torch.where(torch.isnan(x), x, found if order == 0 else torch.copysign(found, x))
 
 
-def _modified_bessel(order: int, x: Tensor) -> Tensor:
+def _modified_bessel_i(order: int, x: Tensor) -> Tensor:
     half = exp(torch.abs(x) * 0.5)
-    return _modified_bessel_scaled(order, x) * half * half
+    return _modified_bessel_i_scaled(order, x) * half * half
 
 
-def _macdonald_scaled(order: int, x: Tensor) -> Tensor:
+def _modified_bessel_k_scaled(order: int, x: Tensor) -> Tensor:
     """e^x K(order, x): up to 30 the integral of exp(-x (cosh(t) - 1)) cosh(order t) by trapezoids of 1/16, as wide as
     the smallest x needs; then the asymptotic series, because the integrand is narrower than the trapezoids.
     """
@@ -101,7 +101,9 @@ def spherical_bessel_j0(x: Tensor) -> Tensor:
     return torch.where(torch.isinf(x), 0.0, torch.where(torch.abs(x) < 0.5, near, sin(x) / x))
 
 
-def _polynomial(first: Callable[[Tensor], Tensor], step: Callable[[int, Tensor, Tensor, Tensor], Tensor]) -> Function:
+def _make_polynomial_by_recurrence(
+    first: Callable[[Tensor], Tensor], step: Callable[[int, Tensor, Tensor, Tensor], Tensor]
+) -> Function:
     """P(n, x) by its recurrence from P(0) = 1 and P(1) = first(x); 0 for n < 0. step(k, x, P(k), P(k-1)) is P(k+1)."""
 
     def polynomial(x: Tensor, n: Tensor) -> Tensor:
@@ -119,7 +121,7 @@ def _polynomial(first: Callable[[Tensor], Tensor], step: Callable[[int, Tensor, 
     return polynomial
 
 
-def _double_minus(k: int, x: Tensor, here: Tensor, before: Tensor) -> Tensor:
+def _chebyshev_recurrence_step(k: int, x: Tensor, here: Tensor, before: Tensor) -> Tensor:
     return (x + x) * here - before
 
 
@@ -128,20 +130,22 @@ def _shifted(polynomial: Function) -> Function:
 
 
 CHEBYSHEV: dict[str, Function] = {
-    "t": _polynomial(lambda x: x, _double_minus),
-    "u": _polynomial(lambda x: x + x, _double_minus),
-    "v": _polynomial(lambda x: (x + x) - 1, _double_minus),
-    "w": _polynomial(lambda x: (x + x) + 1, _double_minus),
+    "t": _make_polynomial_by_recurrence(lambda x: x, _chebyshev_recurrence_step),
+    "u": _make_polynomial_by_recurrence(lambda x: x + x, _chebyshev_recurrence_step),
+    "v": _make_polynomial_by_recurrence(lambda x: (x + x) - 1, _chebyshev_recurrence_step),
+    "w": _make_polynomial_by_recurrence(lambda x: (x + x) + 1, _chebyshev_recurrence_step),
 }
 POLYNOMIALS: dict[str, Function] = {
     **{f"chebyshev_polynomial_{kind}": made for kind, made in CHEBYSHEV.items()},
     **{f"shifted_chebyshev_polynomial_{kind}": _shifted(made) for kind, made in CHEBYSHEV.items()},
-    "hermite_polynomial_h": _polynomial(lambda x: x + x, lambda k, x, p, o: (x + x) * p - (2.0 * k) * o),
-    "hermite_polynomial_he": _polynomial(lambda x: x, lambda k, x, p, o: x * p - float(k) * o),
-    "laguerre_polynomial_l": _polynomial(
+    "hermite_polynomial_h": _make_polynomial_by_recurrence(
+        lambda x: x + x, lambda k, x, p, o: (x + x) * p - (2.0 * k) * o
+    ),
+    "hermite_polynomial_he": _make_polynomial_by_recurrence(lambda x: x, lambda k, x, p, o: x * p - float(k) * o),
+    "laguerre_polynomial_l": _make_polynomial_by_recurrence(
         lambda x: 1 - x, lambda k, x, p, o: (((2.0 * k + 1) - x) * p - float(k) * o) / (k + 1.0)
     ),
-    "legendre_polynomial_p": _polynomial(
+    "legendre_polynomial_p": _make_polynomial_by_recurrence(
         lambda x: x, lambda k, x, p, o: ((2.0 * k + 1) * x * p - float(k) * o) / (k + 1.0)
     ),
 }
@@ -149,16 +153,16 @@ POLYNOMIALS: dict[str, Function] = {
 
 MEMBERS: Members = {
     **{f"aten::special_{name}": in_float64(function) for name, function in POLYNOMIALS.items()},
-    "aten::i0": in_float64(lambda x: _modified_bessel(0, x)),
-    "aten::special_i0e": in_float64(lambda x: _modified_bessel_scaled(0, x)),
-    "aten::special_i1": in_float64(lambda x: _modified_bessel(1, x)),
-    "aten::special_i1e": in_float64(lambda x: _modified_bessel_scaled(1, x)),
-    "aten::special_modified_bessel_i0": in_float64(lambda x: _modified_bessel(0, x)),
-    "aten::special_modified_bessel_i1": in_float64(lambda x: _modified_bessel(1, x)),
-    "aten::special_modified_bessel_k0": in_float64(lambda x: _macdonald_scaled(0, x) * exp(-x)),
-    "aten::special_modified_bessel_k1": in_float64(lambda x: _macdonald_scaled(1, x) * exp(-x)),
-    "aten::special_scaled_modified_bessel_k0": in_float64(lambda x: _macdonald_scaled(0, x)),
-    "aten::special_scaled_modified_bessel_k1": in_float64(lambda x: _macdonald_scaled(1, x)),
+    "aten::i0": in_float64(lambda x: _modified_bessel_i(0, x)),
+    "aten::special_i0e": in_float64(lambda x: _modified_bessel_i_scaled(0, x)),
+    "aten::special_i1": in_float64(lambda x: _modified_bessel_i(1, x)),
+    "aten::special_i1e": in_float64(lambda x: _modified_bessel_i_scaled(1, x)),
+    "aten::special_modified_bessel_i0": in_float64(lambda x: _modified_bessel_i(0, x)),
+    "aten::special_modified_bessel_i1": in_float64(lambda x: _modified_bessel_i(1, x)),
+    "aten::special_modified_bessel_k0": in_float64(lambda x: _modified_bessel_k_scaled(0, x) * exp(-x)),
+    "aten::special_modified_bessel_k1": in_float64(lambda x: _modified_bessel_k_scaled(1, x) * exp(-x)),
+    "aten::special_scaled_modified_bessel_k0": in_float64(lambda x: _modified_bessel_k_scaled(0, x)),
+    "aten::special_scaled_modified_bessel_k1": in_float64(lambda x: _modified_bessel_k_scaled(1, x)),
     "aten::special_bessel_j0": in_float64(lambda x: _bessel_j(0, x)),
     "aten::special_bessel_j1": in_float64(lambda x: _bessel_j(1, x)),
     "aten::special_spherical_bessel_j0": in_float64(spherical_bessel_j0),

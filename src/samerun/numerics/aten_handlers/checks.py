@@ -56,7 +56,7 @@ class AcceptedShapesAndDtypes:
     def __init__(self) -> None:
         self._keys: set[tuple[Any, ...]] = set()
 
-    def raise_torch_error_unless_known(self, func: OpOverload, args: Any, kwargs: Any) -> None:
+    def ask_torch_if_new_and_raise_refusal(self, func: OpOverload, args: Any, kwargs: Any) -> None:
         """Raise torch's error if it refuses these arguments; ask it only for a signature that is new."""
         key = make_shape_and_dtype_key(args)
         if kwargs:
@@ -74,7 +74,7 @@ def with_meta_function_check(run: Runner) -> Runner:
     accepted = AcceptedShapesAndDtypes()
 
     def run_checked(mode: Any, func: OpOverload, args: Any, kwargs: Any) -> Any:
-        accepted.raise_torch_error_unless_known(func, args, kwargs)
+        accepted.ask_torch_if_new_and_raise_refusal(func, args, kwargs)
         return run(mode, func, args, kwargs)
 
     return run_checked
@@ -95,11 +95,11 @@ def raise_if_torch_refuses(func: OpOverload, args: Any, kwargs: Any) -> None:
             raise_torch_error_unless_accepted(func, args, kwargs, error)
     except Exception as error:
         raise_torch_error_unless_accepted(func, args, kwargs, error)
-    if _has_unusual_types(args, kwargs) and _torch_kernel_can_be_asked(func):
+    if _is_non_floating_or_mixed_dtype(args, kwargs) and _torch_kernel_can_be_asked(func):
         _run_torch_kernel_on_copies(func, args, kwargs)
 
 
-def _has_unusual_types(args: Any, kwargs: Any) -> bool:
+def _is_non_floating_or_mixed_dtype(args: Any, kwargs: Any) -> bool:
     """Whether the first tensor or a new tensor does not hold floating-point numbers, or two tensors hold different
     ones."""
     tensors = [leaf for leaf in _pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]

@@ -42,11 +42,11 @@ def _parts(x: Any, like: Tensor | None = None) -> Parts:
     return x, torch.zeros_like(x)
 
 
-def _join(parts: Parts) -> Tensor:
+def _complex_from_parts(parts: Parts) -> Tensor:
     return torch.complex(*(part.contiguous() for part in torch.broadcast_tensors(*parts)))  # type: ignore[no-untyped-call]
 
 
-def _pair_of_parts(a: Any, b: Any) -> tuple[Parts, Parts]:
+def _promoted_parts_of_both(a: Any, b: Any) -> tuple[Parts, Parts]:
     """Both in the type that torch promotes them to."""
     dtype = _REAL_OF[torch.result_type(a, b)]
     like = a if isinstance(a, Tensor) else b
@@ -69,36 +69,36 @@ def _divide(x: Parts, y: Parts) -> Parts:
 
 
 def mul(a: Any, b: Any) -> Tensor:
-    return _join(_multiply(*_pair_of_parts(a, b)))
+    return _complex_from_parts(_multiply(*_promoted_parts_of_both(a, b)))
 
 
 def div(a: Any, b: Any) -> Tensor:
-    return _join(_divide(*_pair_of_parts(a, b)))
+    return _complex_from_parts(_divide(*_promoted_parts_of_both(a, b)))
 
 
 def add(a: Any, b: Any, *, alpha: Any = 1) -> Tensor:
-    x, y = _pair_of_parts(a, b)
+    x, y = _promoted_parts_of_both(a, b)
     if alpha != 1:
         y = _multiply(_parts(alpha, y[0]), y)
-    return _join((torch.add(x[0], y[0]), torch.add(x[1], y[1])))
+    return _complex_from_parts((torch.add(x[0], y[0]), torch.add(x[1], y[1])))
 
 
 def sub(a: Any, b: Any, *, alpha: Any = 1) -> Tensor:
-    x, y = _pair_of_parts(a, b)
+    x, y = _promoted_parts_of_both(a, b)
     if alpha != 1:
         y = _multiply(_parts(alpha, y[0]), y)
-    return _join((torch.sub(x[0], y[0]), torch.sub(x[1], y[1])))
+    return _complex_from_parts((torch.sub(x[0], y[0]), torch.sub(x[1], y[1])))
 
 
 def _of_each_part(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def handler(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         re, im = _parts(x)
-        return _join((function(re, *args, **kwargs), function(im, *args, **kwargs)))
+        return _complex_from_parts((function(re, *args, **kwargs), function(im, *args, **kwargs)))
 
     return handler
 
 
-def _drop_dtype(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def _make_reduction_of_each_part(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def reduce(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
         if dtype is not None and dtype not in _REAL_OF:
             raise NoPortableKernel(f"dtype={dtype}.")
@@ -122,11 +122,11 @@ def exp(x: Tensor) -> Tensor:
     re, im = _parts(x)
     size = functions.exp(re)
     real = torch.mul(size, functions.cos(im))
-    return _join((real, torch.where(im == 0, im, torch.mul(size, functions.sin(im)))))
+    return _complex_from_parts((real, torch.where(im == 0, im, torch.mul(size, functions.sin(im)))))
 
 
 def log(x: Tensor) -> Tensor:
-    return _join((functions.log(absolute(x)), angle(x)))
+    return _complex_from_parts((functions.log(absolute(x)), angle(x)))
 
 
 def square_root(x: Tensor) -> Tensor:
@@ -134,7 +134,7 @@ def square_root(x: Tensor) -> Tensor:
     re, im = _parts(x)
     t = sqrt(torch.mul(torch.add(re.abs(), absolute(x)), 0.5))
     other = torch.where(t == 0, t, torch.div(im.abs(), torch.add(t, t)))
-    return _join((torch.where(re >= 0, t, other), torch.copysign(torch.where(re >= 0, other, t), im)))
+    return _complex_from_parts((torch.where(re >= 0, t, other), torch.copysign(torch.where(re >= 0, other, t), im)))
 
 
 def reciprocal(x: Tensor) -> Tensor:
@@ -166,21 +166,21 @@ def sign(x: Tensor) -> Tensor:
     re, im = _parts(x)
     size = absolute(x)
     size = torch.where(size == 0, torch.ones_like(size), size)
-    return _join((torch.div(re, size), torch.div(im, size)))
+    return _complex_from_parts((torch.div(re, size), torch.div(im, size)))
 
 
 def polar(size: Tensor, turned: Tensor) -> Tensor:
-    return _join((torch.mul(size, functions.cos(turned)), torch.mul(size, functions.sin(turned))))
+    return _complex_from_parts((torch.mul(size, functions.cos(turned)), torch.mul(size, functions.sin(turned))))
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
     if a.dtype is not b.dtype or a.shape[-1] != b.shape[-2] or a.dim() != b.dim():
         raise RuntimeError(f"expected matrices that can be multiplied, got {tuple(a.shape)} and {tuple(b.shape)}")
     (x, y), (u, v) = ((part.contiguous() for part in _parts(each)) for each in (a, b))
-    return _join((torch.sub(matmul(x, u), matmul(y, v)), torch.add(matmul(x, v), matmul(y, u))))
+    return _complex_from_parts((torch.sub(matmul(x, u), matmul(y, v)), torch.add(matmul(x, v), matmul(y, u))))
 
 
-def product_plus(x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+def complex_addmm(x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     found = product(a, b)
     found = found if alpha == 1 else mul(found, alpha)
     return found if beta == 0 else add(found, x if beta == 1 else mul(x, beta))
@@ -193,7 +193,7 @@ def dot(a: Tensor, b: Tensor) -> Tensor:
 
 
 # --- Fourier transforms, of parts in float64 along the last dimension
-def _turns(steps: Tensor, n: int) -> Parts:
+def _twiddle_factors(steps: Tensor, n: int) -> Parts:
     """cos and sin of -2 pi steps / n, of steps from 0 to n - 1."""
     angle = torch.mul(torch.remainder(steps, n).to(torch.float64), -2 * math.pi / n)
     return functions.cos(angle), functions.sin(angle)
@@ -202,14 +202,14 @@ def _turns(steps: Tensor, n: int) -> Parts:
 @lru_cache(64)
 def _fourier_matrix(n: int) -> Parts:
     k = torch.arange(n)
-    return _turns(k[:, None] * k, n)
+    return _twiddle_factors(k[:, None] * k, n)
 
 
 def _smallest_prime_factor(n: int) -> int:
     return next((p for p in range(2, math.isqrt(n) + 1) if n % p == 0), n)
 
 
-def _times_matrix(x: Parts, n: int) -> Parts:
+def _multiply_by_fourier_matrix(x: Parts, n: int) -> Parts:
     (a, b), (c, s) = x, _fourier_matrix(n)
     flat = [each.reshape(-1, n).contiguous() for each in (a, b)]
     real = torch.sub(matmul(flat[0], c), matmul(flat[1], s))
@@ -217,43 +217,45 @@ def _times_matrix(x: Parts, n: int) -> Parts:
     return real.reshape(a.shape), imaginary.reshape(a.shape)
 
 
-def _transform(x: Parts) -> Parts:
+def _fft_along_last_dim(x: Parts) -> Parts:
     n = x[0].shape[-1]
     p = _smallest_prime_factor(n)
     if n <= 64 or (p == n and n <= 1024):
-        return _times_matrix(x, n)
+        return _multiply_by_fourier_matrix(x, n)
     if p == n:
-        return _transform_by_convolution(x)
+        return _bluestein_fft_along_last_dim(x)
     m = n // p
     shape = x[0].shape[:-1]
     parts = tuple(each.reshape(*shape, m, p).mT.contiguous() for each in x)
-    turned = _multiply(_transform((parts[0], parts[1])), _turns(torch.arange(p)[:, None] * torch.arange(m), n))
-    across = _times_matrix((turned[0].mT.contiguous(), turned[1].mT.contiguous()), p)
+    turned = _multiply(
+        _fft_along_last_dim((parts[0], parts[1])), _twiddle_factors(torch.arange(p)[:, None] * torch.arange(m), n)
+    )
+    across = _multiply_by_fourier_matrix((turned[0].mT.contiguous(), turned[1].mT.contiguous()), p)
     return across[0].mT.reshape(*shape, n), across[1].mT.reshape(*shape, n)
 
 
-def _transform_by_convolution(x: Parts) -> Parts:
+def _bluestein_fft_along_last_dim(x: Parts) -> Parts:
     n = x[0].shape[-1]
     size = 1 << (2 * n - 1).bit_length()
     k = torch.arange(n)
-    chirp = _turns(k * k, 2 * n)
+    chirp = _twiddle_factors(k * k, 2 * n)
     a = _multiply(x, chirp)
     pad = [torch.cat([each, each.new_zeros(*each.shape[:-1], size - n)], -1) for each in a]
     back = chirp[0], torch.neg(chirp[1])
     kernel = [torch.cat([each, each.new_zeros(size - 2 * n + 1), each[1:].flip(0)]) for each in back]
-    both = _multiply(_transform((pad[0], pad[1])), _transform((kernel[0], kernel[1])))
-    real, imaginary = _transform((both[0], torch.neg(both[1])))  # the inverse: conjugated before and after
+    both = _multiply(_fft_along_last_dim((pad[0], pad[1])), _fft_along_last_dim((kernel[0], kernel[1])))
+    real, imaginary = _fft_along_last_dim((both[0], torch.neg(both[1])))  # the inverse: conjugated before and after
     found = torch.div(real, float(size))[..., :n], torch.neg(torch.div(imaginary, float(size)))[..., :n]
     return _multiply(found, chirp)
 
 
-def _transform_dims(x: Parts, dims: Sequence[int], forward: bool) -> Parts:
+def _unscaled_fft_in_float64(x: Parts, dims: Sequence[int], forward: bool) -> Parts:
     re, im = (part.to(torch.float64) for part in x)
     for dim in dims:
         if re.shape[dim] == 0:
             raise RuntimeError(f"Invalid number of data points ({re.shape[dim]}) specified")
         turned = re.movedim(dim, -1), im.movedim(dim, -1) if forward else torch.neg(im.movedim(dim, -1))
-        re, im = _transform(turned)
+        re, im = _fft_along_last_dim(turned)
         re, im = re.movedim(-1, dim), (im if forward else torch.neg(im)).movedim(-1, dim)
     return re, im
 
@@ -266,29 +268,33 @@ def _normalize(x: Parts, normalization: int, count: int) -> Parts:
     return torch.div(x[0], by), torch.div(x[1], by)
 
 
-def _count(x: Tensor, dims: Sequence[int]) -> int:
+def _num_values_along(x: Tensor, dims: Sequence[int]) -> int:
     return math.prod(x.shape[dim] for dim in dims)
 
 
 def fft_c2c(x: Tensor, dim: Sequence[int], normalization: int, forward: bool) -> Tensor:
-    found = _normalize(_transform_dims(_parts(x), list(reversed(dim)), forward), normalization, _count(x, dim))
-    return _join(found).to(x.dtype)
+    found = _normalize(
+        _unscaled_fft_in_float64(_parts(x), list(reversed(dim)), forward), normalization, _num_values_along(x, dim)
+    )
+    return _complex_from_parts(found).to(x.dtype)
 
 
 def fft_r2c(x: Tensor, dim: Sequence[int], normalization: int, onesided: bool) -> Tensor:
     if x.dtype not in (torch.float32, torch.float64):
         raise NoPortableKernel(f"{x.dtype}.", "It has one for float32 and float64.")
-    re, im = _normalize(_transform_dims(_parts(x), list(reversed(dim)), True), normalization, _count(x, dim))
+    re, im = _normalize(
+        _unscaled_fft_in_float64(_parts(x), list(reversed(dim)), True), normalization, _num_values_along(x, dim)
+    )
     if onesided:
         half = x.shape[dim[-1]] // 2 + 1
         re, im = re.narrow(dim[-1], 0, half), im.narrow(dim[-1], 0, half)
-    return _join((re, im)).to(torch.complex128 if x.dtype is torch.float64 else torch.complex64)
+    return _complex_from_parts((re, im)).to(torch.complex128 if x.dtype is torch.float64 else torch.complex64)
 
 
 def fft_c2r(x: Tensor, dim: Sequence[int], normalization: int, last_dim_size: int) -> Tensor:
     """Behind the middle lies the conjugate of what lies before it; imaginary parts that must be 0 are left out."""
     last, half = dim[-1], last_dim_size // 2 + 1
-    re, im = _transform_dims(_parts(x), dim[:-1], False)
+    re, im = _unscaled_fft_in_float64(_parts(x), dim[:-1], False)
     re, im = (part.movedim(last, -1)[..., :half].contiguous() for part in (re, im))
     im[..., 0] = 0
     if last_dim_size % 2 == 0:
@@ -296,8 +302,8 @@ def fft_c2r(x: Tensor, dim: Sequence[int], normalization: int, last_dim_size: in
     tail = slice(1, half - 1 if last_dim_size % 2 == 0 else half)
     re = torch.cat([re, re[..., tail].flip(-1)], -1)
     im = torch.cat([im, torch.neg(im[..., tail].flip(-1))], -1)
-    real = _transform((re, torch.neg(im)))[0].movedim(-1, last)
-    count = _count(real, dim)
+    real = _fft_along_last_dim((re, torch.neg(im)))[0].movedim(-1, last)
+    count = _num_values_along(real, dim)
     return _normalize((real, real), normalization, count)[0].to(_REAL_OF[x.dtype])
 
 
@@ -308,11 +314,11 @@ MEMBERS: Members = {
     "aten::sub": sub, "aten::rsub": lambda a, b, alpha=1: sub(b, a, alpha=alpha), "aten::abs": absolute,
     "aten::angle": angle, "aten::exp": exp, "aten::log": log, "aten::sqrt": square_root, "aten::square": square,
     "aten::reciprocal": reciprocal, "aten::pow": power, "aten::sgn": sign, "aten::mm": product, "aten::bmm": product,
-    "aten::addmm": product_plus, "aten::baddbmm": product_plus, "aten::dot": dot,
+    "aten::addmm": complex_addmm, "aten::baddbmm": complex_addmm, "aten::dot": dot,
     "aten::vdot": lambda a, b: dot(a.conj(), b),
     "aten::mv": lambda a, x: product(a, x[:, None])[:, 0],
-    "aten::sum": _of_each_part(sums.sum), "aten::sum.dim_IntList": _drop_dtype(sums.sum),
-    "aten::mean": _of_each_part(sums.mean), "aten::mean.dim": _drop_dtype(sums.mean),
+    "aten::sum": _of_each_part(sums.sum), "aten::sum.dim_IntList": _make_reduction_of_each_part(sums.sum),
+    "aten::mean": _of_each_part(sums.mean), "aten::mean.dim": _make_reduction_of_each_part(sums.mean),
     "aten::cumsum": _of_each_part(sums.cumsum), "aten::_fft_c2c": fft_c2c, "aten::_fft_c2r": fft_c2r,
     "aten::diagonal_backward": lambda grad, *rest: _of_each_part(torch.ops.aten.diagonal_backward.default)(grad, *rest),
 }  # fmt: skip

@@ -35,7 +35,7 @@ def _lengths_to_int64(lengths: Any, device: torch.device) -> Tensor:
     return torch.as_tensor(lengths, dtype=torch.int64, device=device)
 
 
-def _targets_fit_input(
+def _shapes_lengths_and_blank_fit(
     log_probs: Tensor, targets: Tensor, input_sizes: Tensor, target_sizes: Tensor, blank: int
 ) -> bool:
     if log_probs.dim() != 3 or targets.dim() not in (1, 2) or targets.dtype not in (torch.int32, torch.int64):
@@ -55,7 +55,7 @@ def _targets_fit_input(
     return bool(inside)
 
 
-def _build_lattice(
+def _check_labels_and_build_lattice(
     log_probs: Tensor, targets: Tensor, input_sizes: Tensor, target_sizes: Tensor, blank: int
 ) -> _StateLattice:
     n, device = log_probs.shape[1], log_probs.device
@@ -124,10 +124,10 @@ def ctc_loss(
     input_sizes, target_sizes = (
         _lengths_to_int64(lengths, log_probs.device) for lengths in (input_lengths, target_lengths)
     )
-    if not _targets_fit_input(log_probs, targets, input_sizes, target_sizes, blank):
+    if not _shapes_lengths_and_blank_fit(log_probs, targets, input_sizes, target_sizes, blank):
         torch._ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, zero_infinity)  # torch's own words
         raise RuntimeError("ctc_loss: lengths and targets do not fit the input")
-    lattice = _build_lattice(log_probs, targets, input_sizes, target_sizes, blank)
+    lattice = _check_labels_and_build_lattice(log_probs, targets, input_sizes, target_sizes, blank)
     log_zero = torch.full(lattice.states.shape, -torch.inf, dtype=log_probs.dtype, device=log_probs.device)
     first = torch.arange(lattice.states.shape[1], device=log_probs.device) < 2
     alpha, steps = log_zero, []
@@ -168,7 +168,7 @@ def ctc_loss_backward(
     input_sizes, target_sizes = (
         _lengths_to_int64(lengths, log_probs.device) for lengths in (input_lengths, target_lengths)
     )
-    lattice = _build_lattice(log_probs, targets, input_sizes, target_sizes, blank)
+    lattice = _check_labels_and_build_lattice(log_probs, targets, input_sizes, target_sizes, blank)
     if log_probs.shape[0] == 0:
         return torch.zeros_like(log_probs)
     log_zero = torch.full(lattice.states.shape, -torch.inf, dtype=log_probs.dtype, device=log_probs.device)
@@ -206,7 +206,10 @@ def _logsumexp_states_by_class(alpha_beta: Tensor, states: Tensor, log_probs: Te
     terms = exp(torch.sub(alpha_beta, m.gather(2, class_of_state)))
     total = torch.zeros(log_probs.numel(), dtype=log_probs.dtype, device=log_probs.device)
     total = ordered_scatter.index_add_(
-        total, 0, ordered_scatter.flat_scatter_indices(log_probs, 2, class_of_state).reshape(-1), terms.reshape(-1)
+        total,
+        0,
+        ordered_scatter.check_and_flatten_scatter_indices(log_probs, 2, class_of_state).reshape(-1),
+        terms.reshape(-1),
     )
     return torch.add(log(total.reshape(log_probs.shape)), m)
 

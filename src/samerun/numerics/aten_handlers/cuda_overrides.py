@@ -62,7 +62,7 @@ def scatter(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     source = source[tuple(slice(size) for size in index.shape)]
     out = x.contiguous().clone().reshape(-1)
     return ordered_scatter.put_last_value_on_cuda_(
-        out, ordered_scatter.flat_scatter_indices(x, dim, index).reshape(-1), source
+        out, ordered_scatter.check_and_flatten_scatter_indices(x, dim, index).reshape(-1), source
     ).reshape(x.shape)
 
 

@@ -38,7 +38,7 @@ class NoPortableKernel(Exception):
         self.hint = hint
 
 
-def only_portable_mode_sees_operators() -> bool:
+def may_fuse_operators_into_one_c_call() -> bool:
     """Whether `portable()` is the one mode of this thread, and the library computes.
 
     Then several operators may be one call of C. Others that look at operators must see each of them, with its result.
@@ -116,9 +116,9 @@ def in_float64(function: Function) -> Callable[..., Any]:
     return handler
 
 
-def horner(x: Tensor, terms: tuple[float, ...]) -> Tensor:
+def horner(x: Tensor, coefficients_highest_first: tuple[float, ...]) -> Tensor:
     total = torch.zeros_like(x)
-    for term in terms:
+    for term in coefficients_highest_first:
         total = total * x + term
     return total
 
@@ -162,7 +162,7 @@ def require_supported_dtype_and_device(kwargs: dict[str, Any]) -> torch.dtype:
     return dtype
 
 
-def require_floating_dtype(dtype: torch.dtype) -> None:
+def require_floating_or_complex_dtype(dtype: torch.dtype) -> None:
     """Raises NotImplementedError, in the place of which the program sees torch's error, for integers and booleans."""
     if not dtype.is_floating_point and not dtype.is_complex:
         raise NotImplementedError(f"not implemented for {dtype}")

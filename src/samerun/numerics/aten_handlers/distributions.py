@@ -16,7 +16,7 @@ from samerun.numerics.aten_handlers.declare import (
     advance_generator_for_draw,
     copy_reshaped_and_cast_,
     divide_correctly_rounded,
-    require_floating_dtype,
+    require_floating_or_complex_dtype,
     scale_normal,
     scale_uniform,
     widen_half_inputs,
@@ -36,7 +36,7 @@ def _require_same_floating_dtype(operator: str, *tensors: Tensor) -> None:
             raise RuntimeError(f"{operator}: expected one type, got {tensors[0].dtype} and {x.dtype}")
 
 
-def _to_float64(x: Tensor) -> Tensor:
+def _to_flat_float64(x: Tensor) -> Tensor:
     return x.detach().reshape(-1).to(torch.float64)
 
 
@@ -50,7 +50,7 @@ def poisson(rate: Tensor, generator: Generator = None) -> Tensor:
         raise RuntimeError("invalid Poisson rate, expected rate to be non-negative")
     return copy_reshaped_and_cast_(
         torch.empty_like(rate),
-        kernels.sample_poisson(_to_float64(rate), _take_next_random_draw(generator, rate)),
+        kernels.sample_poisson(_to_flat_float64(rate), _take_next_random_draw(generator, rate)),
     )
 
 
@@ -63,7 +63,7 @@ def binomial(count: Tensor, probability: Tensor, generator: Generator = None) ->
     n, p = torch.broadcast_tensors(count, probability)  # type: ignore[no-untyped-call]
     out = torch.empty(n.shape, dtype=count.dtype, device=count.device)
     return copy_reshaped_and_cast_(
-        out, kernels.sample_binomial(_to_float64(n), _to_float64(p), _take_next_random_draw(generator, count))
+        out, kernels.sample_binomial(_to_flat_float64(n), _to_flat_float64(p), _take_next_random_draw(generator, count))
     )
 
 
@@ -72,7 +72,7 @@ def standard_gamma(shape_parameter: Tensor, generator: Generator = None) -> Tens
     _require_same_floating_dtype("standard_gamma", shape_parameter)
     found = copy_reshaped_and_cast_(
         torch.empty_like(shape_parameter),
-        kernels.sample_gamma(_to_float64(shape_parameter), _take_next_random_draw(generator, shape_parameter)),
+        kernels.sample_gamma(_to_flat_float64(shape_parameter), _take_next_random_draw(generator, shape_parameter)),
     )
     return found.clamp_(min=torch.finfo(shape_parameter.dtype).tiny)
 
@@ -82,7 +82,7 @@ def dirichlet(concentration: Tensor, generator: Generator = None) -> Tensor:
     of the type to the largest below 1.
     """
     _require_same_floating_dtype("dirichlet", concentration)
-    g = kernels.sample_gamma(_to_float64(concentration), _take_next_random_draw(generator, concentration)).clamp_(
+    g = kernels.sample_gamma(_to_flat_float64(concentration), _take_next_random_draw(generator, concentration)).clamp_(
         min=2.0**-1022
     )
     rows = g.reshape(-1, concentration.shape[-1] if concentration.dim() else 1)
@@ -95,14 +95,14 @@ def standard_gamma_grad(shape_parameter: Tensor, sample: Tensor) -> Tensor:
     """In float64, rounded once; see `implicit`."""
     _require_same_floating_dtype("standard_gamma_grad", shape_parameter, sample)
     a, x = torch.broadcast_tensors(shape_parameter, sample)  # type: ignore[no-untyped-call]
-    return kernels.gamma_gradient(_to_float64(a), _to_float64(x)).reshape(a.shape).to(shape_parameter.dtype)
+    return kernels.gamma_gradient(_to_flat_float64(a), _to_flat_float64(x)).reshape(a.shape).to(shape_parameter.dtype)
 
 
 def dirichlet_grad(sample: Tensor, concentration: Tensor, total: Tensor) -> Tensor:
     """In float64, rounded once; see `implicit`."""
     _require_same_floating_dtype("dirichlet_grad", sample, concentration, total)
     given = torch.broadcast_tensors(sample, concentration, total)  # type: ignore[no-untyped-call]
-    return kernels.beta_gradient(*map(_to_float64, given)).reshape(given[0].shape).to(sample.dtype)
+    return kernels.beta_gradient(*map(_to_flat_float64, given)).reshape(given[0].shape).to(sample.dtype)
 
 
 def cauchy_(x: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Generator = None) -> Tensor:
@@ -155,7 +155,7 @@ def rrelu_with_noise(
     """
     if lower > upper:
         raise RuntimeError("Lower bound should be less than or equal to the upper bound")
-    require_floating_dtype(x.dtype)
+    require_floating_or_complex_dtype(x.dtype)
     if not training:
         return torch.nn.functional.leaky_relu(x, _mean_slope(lower, upper))
     u = draws.uniform((x.numel(),), *advance_generator_for_draw(generator, x.device))

@@ -27,7 +27,7 @@ MOST_SWEEPS = 40
 NEGLIGIBLE = 2.0**-53
 
 
-def _require_matrices(operator: str, a: Tensor, square: bool = True) -> Tensor:
+def _require_and_copy_matrices_as_float64(operator: str, a: Tensor, square: bool = True) -> Tensor:
     """[batch, m, n] in float64, in memory of its own. torch's own checks come before."""
     if a.dtype not in (torch.float32, torch.float64):
         raise NoPortableKernel(f"{a.dtype}.", "It has one for float32 and float64.")
@@ -36,12 +36,12 @@ def _require_matrices(operator: str, a: Tensor, square: bool = True) -> Tensor:
     return a.detach().to(torch.float64, copy=True).reshape(math.prod(a.shape[:-2]), *a.shape[-2:]).contiguous()
 
 
-def _restore(found: Tensor, like: Tensor, *tail: int) -> Tensor:
+def _restore_batch_shape_and_dtype(found: Tensor, like: Tensor, *matrix_shape: int) -> Tensor:
     """[batch, *tail] as the batches and type of `like`."""
-    return found.reshape((*like.shape[:-2], *tail)).to(like.dtype)
+    return found.reshape((*like.shape[:-2], *matrix_shape)).to(like.dtype)
 
 
-def _raise_if_asked(check_errors: bool, info: Tensor, a: Tensor, operator: str) -> None:
+def _raise_if_failed_and_asked(check_errors: bool, info: Tensor, a: Tensor, operator: str) -> None:
     """torch's own error for a matrix that has no factor or inverse."""
     if check_errors and bool(info.any()):
         torch.ops.aten._linalg_check_errors(info.reshape(a.shape[:-2]), operator, is_matrix=a.dim() == 2)
@@ -70,7 +70,7 @@ def _lu_in_place(a: Tensor, pivot: bool) -> tuple[Tensor, Tensor, Tensor]:
     return a, pivots, info
 
 
-def _permutation(pivots: Tensor, m: int) -> Tensor:
+def _row_order_from_pivots(pivots: Tensor, m: int) -> Tensor:
     """[batch, m]: which row of A each row of L U is."""
     order = torch.arange(m).expand(pivots.shape[0], m).clone()
     every = torch.arange(pivots.shape[0])
@@ -82,10 +82,14 @@ def _permutation(pivots: Tensor, m: int) -> Tensor:
 
 
 def lu_factor_ex(a: Tensor, *, pivot: bool = True, check_errors: bool = False) -> tuple[Tensor, Tensor, Tensor]:
-    lu, pivots, info = _lu_in_place(_require_matrices("torch.lu_factor_ex", a, square=False), pivot)
-    _raise_if_asked(check_errors, info, a, "torch.linalg.lu_factor_ex")
+    lu, pivots, info = _lu_in_place(_require_and_copy_matrices_as_float64("torch.lu_factor_ex", a, square=False), pivot)
+    _raise_if_failed_and_asked(check_errors, info, a, "torch.linalg.lu_factor_ex")
     k = min(a.shape[-2:])
-    return _restore(lu, a, *a.shape[-2:]), pivots.reshape(*a.shape[:-2], k), info.reshape(a.shape[:-2])
+    return (
+        _restore_batch_shape_and_dtype(lu, a, *a.shape[-2:]),
+        pivots.reshape(*a.shape[:-2], k),
+        info.reshape(a.shape[:-2]),
+    )
 
 
 def _unpack(lu: Tensor) -> tuple[Tensor, Tensor]:
@@ -102,7 +106,7 @@ def lu_unpack(
     if not unpack_pivots:
         return lu.new_empty(0), lower, upper
     m = lu.shape[-2]
-    order = _permutation(pivots.reshape(math.prod(pivots.shape[:-1]), pivots.shape[-1]), m)
+    order = _row_order_from_pivots(pivots.reshape(math.prod(pivots.shape[:-1]), pivots.shape[-1]), m)
     rows = torch.zeros(order.shape[0], m, m, dtype=lu.dtype).scatter_(1, order[:, None, :], 1.0)
     return rows.reshape(*lu.shape[:-2], m, m), lower, upper
 
@@ -115,7 +119,7 @@ def lu(a: Tensor, *, pivot: bool = True) -> tuple[Tensor, Tensor, Tensor]:
 
 def _solve_with_lu(lu: Tensor, pivots: Tensor, b: Tensor, transposed: bool = False) -> Tensor:
     """[batch, n, n], [batch, n], [batch, n, k]: rows exchanged, then L, then U."""
-    order = _permutation(pivots, lu.shape[1])[:, :, None].expand(-1, -1, b.shape[2])
+    order = _row_order_from_pivots(pivots, lu.shape[1])[:, :, None].expand(-1, -1, b.shape[2])
     if transposed:
         y = kernels.solve_triangular(lu.mT.contiguous(), b, False, False)
         z = kernels.solve_triangular(lu.mT.contiguous(), y, True, True)
@@ -128,9 +132,9 @@ def lu_solve(lu: Tensor, pivots: Tensor, b: Tensor, *, left: bool = True, adjoin
     given = b if left else b.mT
     shape: Any = torch.broadcast_shapes(lu.shape[:-2], given.shape[:-2])  # type: ignore[no-untyped-call]
     n, k = given.shape[-2:]
-    wide = _require_matrices("linalg.lu_solve", lu.expand(*shape, n, n))
+    wide = _require_and_copy_matrices_as_float64("linalg.lu_solve", lu.expand(*shape, n, n))
     rows = pivots.expand(*shape, n).reshape(math.prod(shape), n)
-    right = _require_matrices("linalg.lu_solve", given.expand(*shape, n, k), square=False)
+    right = _require_and_copy_matrices_as_float64("linalg.lu_solve", given.expand(*shape, n, k), square=False)
     found = _solve_with_lu(wide, rows, right, adjoint if left else not adjoint)
     found = found.reshape(*shape, n, k).to(b.dtype)
     return found if left else found.mT
@@ -139,7 +143,7 @@ def lu_solve(lu: Tensor, pivots: Tensor, b: Tensor, *, left: bool = True, adjoin
 def solve_ex(
     a: Tensor, b: Tensor, *, left: bool = True, check_errors: bool = False
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    wide, pivots, info = _lu_in_place(_require_matrices("linalg.solve", a), True)
+    wide, pivots, info = _lu_in_place(_require_and_copy_matrices_as_float64("linalg.solve", a), True)
     n = a.shape[-1]
     is_vector = b.dim() == 1 or (b.dim() == a.dim() - 1 and b.shape == a.shape[:-1])
     given = b[..., None] if is_vector else (b if left else b.mT)
@@ -149,16 +153,21 @@ def solve_ex(
     rows = pivots.reshape(*a.shape[:-2], n).expand(*shape, n).reshape(math.prod(shape), n)
     x = _solve_with_lu(every, rows, right, not is_vector and not left).reshape(*shape, *given.shape[-2:]).to(a.dtype)
     x = x[..., 0] if is_vector else (x if left else x.mT)
-    _raise_if_asked(check_errors, info, a, "torch.linalg.solve_ex")
-    return x, _restore(wide, a, n, n), pivots.reshape(*a.shape[:-2], n), info.reshape(a.shape[:-2])
+    _raise_if_failed_and_asked(check_errors, info, a, "torch.linalg.solve_ex")
+    return (
+        x,
+        _restore_batch_shape_and_dtype(wide, a, n, n),
+        pivots.reshape(*a.shape[:-2], n),
+        info.reshape(a.shape[:-2]),
+    )
 
 
 def inverse_ex(a: Tensor, *, check_errors: bool = False) -> tuple[Tensor, Tensor]:
-    wide, pivots, info = _lu_in_place(_require_matrices("linalg.inv", a), True)
-    _raise_if_asked(check_errors, info, a, "torch.linalg.inv_ex")
+    wide, pivots, info = _lu_in_place(_require_and_copy_matrices_as_float64("linalg.inv", a), True)
+    _raise_if_failed_and_asked(check_errors, info, a, "torch.linalg.inv_ex")
     n = a.shape[-1]
     identity = torch.eye(n, dtype=torch.float64).expand(wide.shape[0], n, n)
-    return _restore(_solve_with_lu(wide, pivots, identity), a, n, n), info.reshape(a.shape[:-2])
+    return _restore_batch_shape_and_dtype(_solve_with_lu(wide, pivots, identity), a, n, n), info.reshape(a.shape[:-2])
 
 
 def _sign_of_permutation(pivots: Tensor) -> Tensor:
@@ -166,31 +175,42 @@ def _sign_of_permutation(pivots: Tensor) -> Tensor:
     return torch.where(swaps % 2 == 0, 1.0, -1.0).to(torch.float64)
 
 
-def _factor_for_determinant(operator: str, a: Tensor) -> tuple[Tensor, Tensor]:
+def _lu_of_transpose_if_contiguous(operator: str, a: Tensor) -> tuple[Tensor, Tensor]:
     """LU and pivots of A, or of its transpose where A is contiguous: torch chooses so, and its gradients know."""
-    lu, pivots, _ = _lu_in_place(_require_matrices(operator, a.mT if a.is_contiguous() else a), True)
+    lu, pivots, _ = _lu_in_place(
+        _require_and_copy_matrices_as_float64(operator, a.mT if a.is_contiguous() else a), True
+    )
     return lu, pivots
 
 
 def det(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The class S product of U's diagonal, times the sign of the permutation."""
-    wide, pivots = _factor_for_determinant("linalg.det", a)
+    wide, pivots = _lu_of_transpose_if_contiguous("linalg.det", a)
     found = sums.prod(wide.diagonal(dim1=-2, dim2=-1).contiguous(), 1) * _sign_of_permutation(pivots)
-    return _restore(found, a), _restore(wide, a, *a.shape[-2:]), pivots.reshape(a.shape[:-1])
+    return (
+        _restore_batch_shape_and_dtype(found, a),
+        _restore_batch_shape_and_dtype(wide, a, *a.shape[-2:]),
+        pivots.reshape(a.shape[:-1]),
+    )
 
 
 def slogdet(a: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The class S sum of the logarithms of U's diagonal; the product of its signs."""
-    wide, pivots = _factor_for_determinant("linalg.slogdet", a)
+    wide, pivots = _lu_of_transpose_if_contiguous("linalg.slogdet", a)
     diagonal = wide.diagonal(dim1=-2, dim2=-1).contiguous()
     sign = sums.prod(torch.sign(diagonal), 1) * _sign_of_permutation(pivots)
     size = sums.sum(log(diagonal.abs()), 1)
-    return _restore(sign, a), _restore(size, a), _restore(wide, a, *a.shape[-2:]), pivots.reshape(a.shape[:-1])
+    return (
+        _restore_batch_shape_and_dtype(sign, a),
+        _restore_batch_shape_and_dtype(size, a),
+        _restore_batch_shape_and_dtype(wide, a, *a.shape[-2:]),
+        pivots.reshape(a.shape[:-1]),
+    )
 
 
 def cholesky_ex(a: Tensor, *, upper: bool = False, check_errors: bool = False) -> tuple[Tensor, Tensor]:
     """Column by column: l = sqrt(d), the column / l, and its products taken from what is left."""
-    rest = _require_matrices("linalg.cholesky", a.mT if upper else a)
+    rest = _require_and_copy_matrices_as_float64("linalg.cholesky", a.mT if upper else a)
     batch, n = rest.shape[:2]
     out, info = torch.zeros_like(rest), torch.zeros(batch, dtype=torch.int32)
     for j in range(n):
@@ -200,14 +220,14 @@ def cholesky_ex(a: Tensor, *, upper: bool = False, check_errors: bool = False) -
         column = torch.div(rest[:, j + 1 :, j], root[:, None])
         out[:, j, j], out[:, j + 1 :, j] = root, column
         rest[:, j + 1 :, j + 1 :] -= torch.mul(column[:, :, None], column[:, None, :])
-    _raise_if_asked(check_errors, info, a, "torch.linalg.cholesky_ex")
-    found = _restore(out, a, n, n)
+    _raise_if_failed_and_asked(check_errors, info, a, "torch.linalg.cholesky_ex")
+    found = _restore_batch_shape_and_dtype(out, a, n, n)
     return (found.mT if upper else found), info.reshape(a.shape[:-2])
 
 
 def cholesky(a: Tensor, upper: bool = False) -> Tensor:
     found, info = cholesky_ex(a, upper=upper)
-    _raise_if_asked(True, info, a, "cholesky")
+    _raise_if_failed_and_asked(True, info, a, "cholesky")
     return found
 
 
@@ -215,8 +235,10 @@ def cholesky_solve(b: Tensor, factor: Tensor, upper: bool = False) -> Tensor:
     """L y = b, L' x = y."""
     shape: Any = torch.broadcast_shapes(b.shape[:-2], factor.shape[:-2])  # type: ignore[no-untyped-call]
     n, k = b.shape[-2:]
-    lower = _require_matrices("cholesky_solve", (factor.mT if upper else factor).expand(*shape, n, n))
-    right = _require_matrices("cholesky_solve", b.expand(*shape, n, k), square=False)
+    lower = _require_and_copy_matrices_as_float64(
+        "cholesky_solve", (factor.mT if upper else factor).expand(*shape, n, n)
+    )
+    right = _require_and_copy_matrices_as_float64("cholesky_solve", b.expand(*shape, n, k), square=False)
     y = kernels.solve_triangular(lower, right, False, False)
     return kernels.solve_triangular(lower.mT.contiguous(), y, True, False).reshape(*shape, n, k).to(b.dtype)
 
@@ -226,7 +248,7 @@ def cholesky_inverse(factor: Tensor, upper: bool = False) -> Tensor:
 
 
 # --- Jacobi's rotations
-def _rounds(n: int) -> list[tuple[Tensor, Tensor]]:
+def _jacobi_rounds_of_disjoint_pairs(n: int) -> list[tuple[Tensor, Tensor]]:
     """Each pair p < q once, in rounds of pairs that have no index in common."""
     players = list(range(n + n % 2))
     found = []
@@ -240,7 +262,7 @@ def _rounds(n: int) -> list[tuple[Tensor, Tensor]]:
     return found
 
 
-def _rotation(app: Tensor, aqq: Tensor, apq: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+def _jacobi_rotation_or_identity(app: Tensor, aqq: Tensor, apq: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
     """Cosine and sine that make apq 0: t = sign / (|theta| + sqrt(theta^2 + 1)), theta = (aqq - app) / (2 apq)."""
     theta = torch.div(aqq - app, 2 * torch.where(wanted, apq, 1.0))
     size = theta.abs()
@@ -259,13 +281,13 @@ def _rotate_columns(x: Tensor, p: Tensor, q: Tensor, c: Tensor, s: Tensor) -> No
 
 def eigh(a: Tensor, uplo: str = "L", compute_v: bool = True) -> tuple[Tensor, Tensor]:
     """Eigenvalues, ascending, and their vectors, as columns."""
-    x = _require_matrices("linalg.eigh", a)
+    x = _require_and_copy_matrices_as_float64("linalg.eigh", a)
     n = x.shape[1]
     x = torch.tril(x) + torch.tril(x, -1).mT if uplo.upper() == "L" else torch.triu(x) + torch.triu(x, 1).mT
     if not bool(torch.isfinite(x).all()):
         torch.linalg.eigh(a, uplo)  # torch's own words
     v = torch.eye(n, dtype=torch.float64).expand(x.shape).clone()
-    rounds = _rounds(n)
+    rounds = _jacobi_rounds_of_disjoint_pairs(n)
     for _ in range(MOST_SWEEPS):
         rotated = False
         for p, q in rounds:
@@ -275,7 +297,7 @@ def eigh(a: Tensor, uplo: str = "L", compute_v: bool = True) -> tuple[Tensor, Te
             if not bool(wanted.any()):
                 continue
             rotated = True
-            c, s = _rotation(app, aqq, apq, wanted)
+            c, s = _jacobi_rotation_or_identity(app, aqq, apq, wanted)
             _rotate_columns(x, p, q, c, s)
             turned = x.mT.contiguous()
             _rotate_columns(turned, p, q, c, s)
@@ -287,7 +309,9 @@ def eigh(a: Tensor, uplo: str = "L", compute_v: bool = True) -> tuple[Tensor, Te
             break
     values, order = torch.sort(x.diagonal(dim1=-2, dim2=-1), stable=True)
     vectors = v.gather(2, order[:, None, :].expand(v.shape))
-    return _restore(values, a, n), _restore(vectors, a, n, n) if compute_v else a.new_empty(0)
+    return _restore_batch_shape_and_dtype(values, a, n), _restore_batch_shape_and_dtype(
+        vectors, a, n, n
+    ) if compute_v else a.new_empty(0)
 
 
 def _complete_basis(u: Tensor, present: Tensor, columns: int) -> Tensor:
@@ -303,14 +327,14 @@ def svd(
     a: Tensor, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Columns are turned until they are orthogonal (Hestenes, 1958): their lengths are the singular values."""
-    x = _require_matrices("linalg.svd", a, square=False)
+    x = _require_and_copy_matrices_as_float64("linalg.svd", a, square=False)
     if not bool(torch.isfinite(x).all()):
         torch.linalg.svd(a, full_matrices)  # torch's own words
     is_wide = x.shape[1] < x.shape[2]
     x = x.mT.contiguous() if is_wide else x
     batch, m, n = x.shape
     v = torch.eye(n, dtype=torch.float64).expand(batch, n, n).clone()
-    rounds = _rounds(n)
+    rounds = _jacobi_rounds_of_disjoint_pairs(n)
     for _ in range(MOST_SWEEPS):
         rotated = False
         for p, q in rounds:
@@ -320,20 +344,24 @@ def svd(
             if not bool(wanted.any()):
                 continue
             rotated = True
-            c, s = _rotation(app, aqq, apq, wanted)
+            c, s = _jacobi_rotation_or_identity(app, aqq, apq, wanted)
             _rotate_columns(x, p, q, c, s)
             _rotate_columns(v, p, q, c, s)
         if not rotated:
             break
     values, order = torch.sort(sqrt(sums.sum(x * x, 1)), descending=True, stable=True)
     if not compute_uv:
-        return a.new_empty(0), _restore(values, a, n), a.new_empty(0)
+        return a.new_empty(0), _restore_batch_shape_and_dtype(values, a, n), a.new_empty(0)
     x, v = (each.gather(2, order[:, None, :].expand(each.shape)) for each in (x, v))
     present = values > 2.0**-52 * values[:, :1]
     u = torch.where(present[:, None, :], torch.div(x, torch.where(present, values, 1.0)[:, None, :]), 0.0)
     u = _complete_basis(u, present, m if full_matrices else n)
     u, v = (v, u) if is_wide else (u, v)
-    return _restore(u, a, *u.shape[1:]), _restore(values, a, n), _restore(v.mT, a, v.shape[2], v.shape[1])
+    return (
+        _restore_batch_shape_and_dtype(u, a, *u.shape[1:]),
+        _restore_batch_shape_and_dtype(values, a, n),
+        _restore_batch_shape_and_dtype(v.mT, a, v.shape[2], v.shape[1]),
+    )
 
 
 def pinv(a: Tensor, *, atol: Tensor | None = None, rtol: Tensor | None = None, hermitian: bool = False) -> Tensor:
@@ -378,7 +406,7 @@ def lstsq(
     return (found[..., 0] if is_vector else found), residuals, rank, values
 
 
-def _on_cpu(handler: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_to_refuse_non_cpu_tensors(handler: Callable[..., Any]) -> Callable[..., Any]:
     """Tensors of a CUDA device are refused."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -396,4 +424,4 @@ _HANDLERS: Members = {
         "cholesky_inverse": cholesky_inverse, "_linalg_eigh": eigh, "_linalg_svd": svd,
         "linalg_pinv.atol_rtol_tensor": pinv, "linalg_lstsq": lstsq,
     }  # fmt: skip
-MEMBERS: Members = {f"aten::{name}": _on_cpu(handler) for name, handler in _HANDLERS.items()}
+MEMBERS: Members = {f"aten::{name}": _wrap_to_refuse_non_cpu_tensors(handler) for name, handler in _HANDLERS.items()}

@@ -30,7 +30,7 @@ class _Neighbour(NamedTuple):
     """How the weight grows with the coordinate. None: not at all."""
 
 
-def _unnormalize(x: Tensor, size: int, padding_mode: int, align_corners: bool) -> Tensor:
+def _unnormalize_and_replace_nan(x: Tensor, size: int, padding_mode: int, align_corners: bool) -> Tensor:
     """((x + 1) * 0.5) * (size - 1), or ((x + 1) * size - 1) * 0.5. A NaN is 0, or outside where outside is zero."""
     if align_corners:
         found = torch.mul(torch.mul(torch.add(x, 1), 0.5), size - 1)
@@ -78,7 +78,7 @@ def _neighbours_with_slope(
     x: Tensor, size: int, interpolation_mode: int, padding_mode: int, align_corners: bool
 ) -> tuple[list[_Neighbour], Tensor | None]:
     """The neighbours of normalised places [n, places], and the factor of the gradient of the coordinate."""
-    x = _unnormalize(x, size, padding_mode, align_corners)
+    x = _unnormalize_and_replace_nan(x, size, padding_mode, align_corners)
     if interpolation_mode == CUBIC:  # the border is where a neighbour is looked for
         first = torch.floor(x)
         t = torch.sub(x, first)
@@ -146,7 +146,7 @@ class _GridSampler:
                 index, inside = torch.add(torch.mul(index, size), tap.position), inside & tap.inside
             yield corner, torch.where(inside, index, self.volume)
 
-    def gather_values(self, index: Tensor) -> Tensor:
+    def gather_values_or_outside_zero(self, index: Tensor) -> Tensor:
         """x at such places: [n, channels, places]."""
         return self.x.gather(2, index[:, None].expand(*self.x.shape[:2], index.shape[1]))
 
@@ -178,7 +178,7 @@ def grid_sample(x: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: 
     _require_fitting_grid(x, grid, interpolation_mode, padding_mode, align_corners)
     sampling, out = _GridSampler(x, grid, interpolation_mode, padding_mode, align_corners), None
     for corner, index in sampling:
-        term, weight = sampling.gather_values(index), _product_or_none([tap.weight for tap in corner])
+        term, weight = sampling.gather_values_or_outside_zero(index), _product_or_none([tap.weight for tap in corner])
         term = term if weight is None else torch.mul(term, weight[:, None])
         out = term if out is None else torch.add(out, term)
     assert out is not None
@@ -214,7 +214,7 @@ def grid_sample_backward(
             ordered_scatter.index_add_(of_x, 0, torch.add(index[:, None], planes).reshape(-1), term.reshape(-1))
         if not output_mask[1] or interpolation_mode == NEAREST:
             continue
-        q = sums.sum(torch.mul(grad, sampling.gather_values(index)), [1])
+        q = sums.sum(torch.mul(grad, sampling.gather_values_or_outside_zero(index)), [1])
         for d, before in enumerate(slopes):
             weight = _product_or_none([tap.slope if d == at else tap.weight for at, tap in enumerate(corner)])
             assert weight is not None

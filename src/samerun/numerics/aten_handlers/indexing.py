@@ -71,7 +71,7 @@ def scatter_reduce(
     return torch.div(total, torch.clamp(count, min=1))
 
 
-def scatter_with_add_reduce(x: Tensor, dim: int, index: Tensor, source: Any, *, reduce: str) -> Tensor:
+def scatter_with_add_or_multiply(x: Tensor, dim: int, index: Tensor, source: Any, *, reduce: str) -> Tensor:
     given = source if isinstance(source, Tensor) else torch.full(index.shape, source, dtype=x.dtype, device=x.device)
     if reduce == "multiply":
         product: Tensor = _scatter_multiply(x, dim, index, given)
@@ -288,8 +288,8 @@ MEMBERS: Members = {
     "aten::index_add": index_add,
     "aten::scatter_add": scatter_add,
     "aten::scatter_reduce.two": scatter_reduce,
-    "aten::scatter.reduce": scatter_with_add_reduce,
-    "aten::scatter.value_reduce": scatter_with_add_reduce,
+    "aten::scatter.reduce": scatter_with_add_or_multiply,
+    "aten::scatter.value_reduce": scatter_with_add_or_multiply,
     "aten::index_put": index_put,
     "aten::_index_put_impl": index_put,
     "aten::_unsafe_index_put": index_put,

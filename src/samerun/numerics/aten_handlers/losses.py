@@ -22,7 +22,7 @@ def reduce_terms(terms: Tensor, reduction: int) -> Tensor:
     return sums.sum(terms) if reduction == SUM else terms
 
 
-def expand_gradient_to_terms(grad: Tensor, terms: Tensor, reduction: int) -> Tensor:
+def divide_gradient_for_mean(grad: Tensor, terms: Tensor, reduction: int) -> Tensor:
     """The gradient of each term: grad / n for the mean, else grad."""
     if reduction == MEAN:
         return torch.div(grad, torch.full((), float(terms.numel()), dtype=grad.dtype, device=grad.device))
@@ -118,7 +118,7 @@ def mse_loss(x: Tensor, target: Tensor, reduction: int = MEAN) -> Tensor:
 @widen_half_inputs
 def mse_loss_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int) -> Tensor:
     """(2 * (x - target)) * grad, grad / n for the mean."""
-    return torch.mul(torch.mul(torch.sub(x, target), 2), expand_gradient_to_terms(grad, x, reduction))
+    return torch.mul(torch.mul(torch.sub(x, target), 2), divide_gradient_for_mean(grad, x, reduction))
 
 
 def _make_smooth_l1_handlers(is_huber: bool) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
@@ -151,7 +151,7 @@ def _make_smooth_l1_handlers(is_huber: bool) -> tuple[Callable[..., Tensor], Cal
                 if beta_or_delta == 0
                 else torch.where(d.abs() >= beta_or_delta, torch.sign(d), divide_correctly_rounded(d, beta_or_delta))
             )
-        return torch.mul(slope, expand_gradient_to_terms(grad, x, reduction))
+        return torch.mul(slope, divide_gradient_for_mean(grad, x, reduction))
 
     return loss, backward
 
@@ -177,7 +177,7 @@ def binary_cross_entropy_backward(
     grad: Tensor, x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = MEAN
 ) -> Tensor:
     """(grad * (x - target)) / max(x * (1 - x), 1e-12), times weight."""
-    grad = expand_gradient_to_terms(grad, x, reduction)
+    grad = divide_gradient_for_mean(grad, x, reduction)
     below = torch.clamp(torch.mul(x, torch.rsub(x, 1)), min=1e-12)
     found = torch.div(torch.mul(grad, torch.sub(x, target)), below)
     return found if weight is None else torch.mul(found, weight)
@@ -209,7 +209,7 @@ def soft_margin_loss(x: Tensor, target: Tensor, reduction: int = MEAN) -> Tensor
 def soft_margin_loss_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int) -> Tensor:
     """(-target * sigmoid(-(target * x))) * grad, grad / n for the mean."""
     slope = torch.mul(torch.neg(target), sigmoid(torch.neg(torch.mul(target, x))))
-    return torch.mul(slope, expand_gradient_to_terms(grad, slope, reduction))
+    return torch.mul(slope, divide_gradient_for_mean(grad, slope, reduction))
 
 
 def _require_multi_margin_inputs_and_flatten(
@@ -259,7 +259,7 @@ def multi_margin_loss_backward(
     """
     rows, label = _require_multi_margin_inputs_and_flatten(x, target, p, margin, weight, reduction)
     z, counts = _margin_violations(rows, label, margin)
-    unit = divide_correctly_rounded(expand_gradient_to_terms(grad, label, reduction), rows.shape[1]).reshape(-1, 1)
+    unit = divide_correctly_rounded(divide_gradient_for_mean(grad, label, reduction), rows.shape[1]).reshape(-1, 1)
     unit = unit if weight is None else torch.mul(unit, weight.index_select(0, label)[:, None])
     terms = unit.expand(rows.shape) if p == 1 else torch.mul(torch.mul(z, 2), unit)
     terms = torch.where(counts, terms, torch.zeros_like(rows))
@@ -318,7 +318,7 @@ def multilabel_margin_loss_backward(
         times = torch.add(times, counts)
         times.scatter_add_(1, labels[:, k : k + 1], torch.neg(counts.sum(1, True)))
     each = torch.zeros(rows.shape[0], dtype=torch.bool, device=x.device)
-    unit = divide_correctly_rounded(expand_gradient_to_terms(grad, each, reduction), max(rows.shape[1], 1)).reshape(
+    unit = divide_correctly_rounded(divide_gradient_for_mean(grad, each, reduction), max(rows.shape[1], 1)).reshape(
         -1, 1
     )
     return torch.mul(times.to(rows.dtype), unit).reshape(x.shape)

@@ -23,7 +23,7 @@ from torch.autograd import forward_ad
 from torch.nn.functional import linear
 from torch.utils._mode_utils import no_dispatch
 
-from samerun.numerics.aten_handlers.declare import only_portable_mode_sees_operators
+from samerun.numerics.aten_handlers.declare import may_fuse_operators_into_one_c_call
 from samerun.numerics.kernels import recurrent
 from samerun.numerics.kernels.recurrent import LSTMGradients, LSTMStates, OutputGradients
 
@@ -36,7 +36,9 @@ ComposeLayer = Callable[[Tensor, Tensor, Tensor, Sequence[Tensor], Sequence[Tens
 """The layer in single operators, from input_gates, h0, c0, and w_hh and b_hh (or none) for each step in turn."""
 
 
-def can_be_one_node(input_gates: Tensor, h0: Tensor, c0: Tensor, w_hh: Tensor, b_hh: Tensor | None) -> bool:
+def lstm_layer_can_be_one_autograd_node(
+    input_gates: Tensor, h0: Tensor, c0: Tensor, w_hh: Tensor, b_hh: Tensor | None
+) -> bool:
     """Whether this is float32 of shapes that fit, not too long, and nobody but the backward pass differentiates it."""
     tensors = (input_gates, h0, c0, w_hh, *([] if b_hh is None else [b_hh]))
     if any(type(x) not in _PLAIN_TYPES or x.dtype is not torch.float32 for x in tensors):
@@ -61,7 +63,10 @@ def run_lstm_layer(
     b_hh: Tensor | None,
     is_reversed: bool,
 ) -> Layer:
-    """For what `can_be_one_node`. `compose` gives the same by single operators, for derivatives of derivatives."""
+    """For what `lstm_layer_can_be_one_autograd_node`.
+
+    `compose` gives the same by single operators, for derivatives of derivatives.
+    """
     times = input_gates.shape[0]
     weights = [w_hh] * times + ([] if b_hh is None else [b_hh] * times)
     found: Layer = _LSTMLayer.apply(compose, is_reversed, input_gates, h0, c0, *weights)  # type: ignore[no-untyped-call]
@@ -82,7 +87,7 @@ class _LSTMLayer(torch.autograd.Function):
         times = input_gates.shape[0]
         b_hh = weights[times] if len(weights) > times else None
         forward = (
-            recurrent.lstm_forward if input_gates.is_cpu and only_portable_mode_sees_operators() else _compose_forward
+            recurrent.lstm_forward if input_gates.is_cpu and may_fuse_operators_into_one_c_call() else _compose_forward
         )
         with no_dispatch() if forward is recurrent.lstm_forward else nullcontext():
             states = forward(input_gates, h0, c0, weights[0], b_hh, is_reversed)
@@ -103,7 +108,7 @@ class _LSTMLayer(torch.autograd.Function):
         if torch.is_grad_enabled():
             return None, None, *_differentiable_gradients(ctx.compose, inputs, grads, needed)
         _, h0, c0, w_hh = inputs[:4]
-        if h0.is_cpu and only_portable_mode_sees_operators():
+        if h0.is_cpu and may_fuse_operators_into_one_c_call():
             with no_dispatch():
                 found = recurrent.lstm_backward(states, c0, w_hh, (grads[0], grads[1], grads[2]), ctx.is_reversed)
         else:

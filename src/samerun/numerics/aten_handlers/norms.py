@@ -100,7 +100,7 @@ def batch_norm_backward(
 ) -> OptionalTensors:
     """m and r are what the forward pass used: of the batch in training, else of the running values."""
     if not training and running_mean is not None and running_var is not None:
-        mean, rstd = kernels.running_statistics(running_mean, running_var, eps)
+        mean, rstd = kernels.mean_and_rstd_from_running(running_mean, running_var, eps)
     return _none_for_unrequested_gradients(
         kernels.batch_norm_backward(grad, x, mean, rstd, weight, training), output_mask
     )
@@ -125,7 +125,7 @@ def batch_norm_with_update(
     return (*found, torch.empty(0, dtype=torch.uint8, device=x.device))
 
 
-def batch_norm_backward_of_any(
+def batch_norm_backward_with_reserve(
     grad: Tensor, x: Tensor, weight: Tensor, running_mean: Tensor | None, running_var: Tensor | None,
     mean: Tensor, rstd: Tensor, update: bool, eps: float, output_mask: Sequence[bool], reserve: Tensor,
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
@@ -196,7 +196,7 @@ MEMBERS: Members = {
     "aten::_native_batch_norm_legit.no_stats": batch_norm_without_running_stats,
     "aten::native_batch_norm_backward": batch_norm_backward,
     "aten::_batch_norm_with_update": batch_norm_with_update,
-    "aten::batch_norm_backward": batch_norm_backward_of_any,
+    "aten::batch_norm_backward": batch_norm_backward_with_reserve,
     "aten::_weight_norm_interface": weight_norm,
     "aten::_weight_norm_interface_backward": weight_norm_backward,
 }

@@ -14,7 +14,7 @@ from samerun.numerics.aten_handlers.declare import (
     advance_generator_for_draw,
     copy_reshaped_and_cast_,
     divide_correctly_rounded,
-    require_floating_dtype,
+    require_floating_or_complex_dtype,
     require_supported_dtype_and_device,
     scale_normal,
     scale_uniform,
@@ -26,7 +26,7 @@ from samerun.numerics.kernels.functions import log1p
 
 def uniform_(x: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Generator = None) -> Tensor:
     """low + u * (high - low)."""
-    require_floating_dtype(x.dtype)
+    require_floating_or_complex_dtype(x.dtype)
     if low > high:
         raise RuntimeError(f"uniform_ expects to return a [from, to) range, but found from={low:g} > to={high:g}")
     return copy_reshaped_and_cast_(
@@ -36,7 +36,7 @@ def uniform_(x: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Gener
 
 def rand(size: Sequence[int], *, generator: Generator = None, **kwargs: Any) -> Tensor:
     dtype = require_supported_dtype_and_device(kwargs)
-    require_floating_dtype(dtype)
+    require_floating_or_complex_dtype(dtype)
     u = draws.uniform(tuple(size), *advance_generator_for_draw(generator, kwargs.get("device")))
     return torch.empty(tuple(size), dtype=dtype, device=u.device).copy_(u)
 
@@ -52,7 +52,7 @@ def rand_like(x: Tensor, *, generator: Generator = None, **kwargs: Any) -> Tenso
 
 def normal_(x: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator = None) -> Tensor:
     """mean + z * std."""
-    require_floating_dtype(x.dtype)
+    require_floating_or_complex_dtype(x.dtype)
     if not std >= 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
     return copy_reshaped_and_cast_(
@@ -62,7 +62,7 @@ def normal_(x: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Genera
 
 def randn(size: Sequence[int], *, generator: Generator = None, **kwargs: Any) -> Tensor:
     dtype = require_supported_dtype_and_device(kwargs)
-    require_floating_dtype(dtype)
+    require_floating_or_complex_dtype(dtype)
     z = draws.normal(tuple(size), *advance_generator_for_draw(generator, kwargs.get("device")))
     return torch.empty(tuple(size), dtype=dtype, device=z.device).copy_(z)
 
@@ -78,7 +78,7 @@ def normal(mean: Any, std: Any = 1.0, *, generator: Generator = None) -> Tensor:
     if isinstance(std, Tensor) and not bool((std >= 0).all()):
         raise RuntimeError("normal expects all elements of std >= 0.0")
     like = next((each for each in (mean, std) if isinstance(each, Tensor)), torch.zeros(()))
-    require_floating_dtype(like.dtype)
+    require_floating_or_complex_dtype(like.dtype)
     sizes = (each.shape for each in (mean, std) if isinstance(each, Tensor))
     shape = torch.broadcast_shapes(*sizes)  # type: ignore[no-untyped-call]
     z = draws.normal(tuple(shape), *advance_generator_for_draw(generator, like.device))
@@ -153,7 +153,7 @@ def bernoulli_(x: Tensor, p: Any = 0.5, *, generator: Generator = None) -> Tenso
 
 def bernoulli(x: Tensor, p: Any = None, *, generator: Generator = None) -> Tensor:
     """Like x, with chances p; or with chances x."""
-    require_floating_dtype(torch.float32 if p is not None else x.dtype)
+    require_floating_or_complex_dtype(torch.float32 if p is not None else x.dtype)
     return bernoulli_(torch.empty_like(x), x if p is None else p, generator=generator)
 
 
@@ -198,7 +198,7 @@ def multinomial(p: Tensor, n: int, replacement: bool = False, *, generator: Gene
 
 def exponential_(x: Tensor, lambd: float = 1.0, *, generator: Generator = None) -> Tensor:
     """-log(1 - u) / lambda."""
-    require_floating_dtype(x.dtype)
+    require_floating_or_complex_dtype(x.dtype)
     if not lambd > 0:
         raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={lambd:g}")
     u = draws.uniform((x.numel(),), *advance_generator_for_draw(generator, x.device))

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from samerun.numerics.aten_handlers.declare import Handler, Members
-from samerun.numerics.aten_handlers.lstm_layer import can_be_one_node, run_lstm_layer
+from samerun.numerics.aten_handlers.lstm_layer import lstm_layer_can_be_one_autograd_node, run_lstm_layer
 
 State = tuple[Tensor, ...]
 """(h, c) of an LSTM, (h,) of the others; each [batch, hidden]. The first is what the step gives."""
@@ -126,7 +126,7 @@ def _run_layers(
             begin = tuple(kind[at] for kind in states)
             if step is _lstm_step and batch_sizes is None and len(direction_weights) == (4 if has_biases else 2):
                 h0, c0, w_hh, b_hh = *begin, direction_weights[1], direction_weights[3] if has_biases else None
-                if can_be_one_node(input_gates, h0, c0, w_hh, b_hh):
+                if lstm_layer_can_be_one_autograd_node(input_gates, h0, c0, w_hh, b_hh):
                     compose = partial(_compose_lstm_layer, direction == 1)
                     y, h, c = run_lstm_layer(compose, input_gates, h0, c0, w_hh, b_hh, direction == 1)
                     found.append(y)

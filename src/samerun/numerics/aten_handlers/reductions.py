@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.aten_handlers.declare import Members, require_floating_dtype, widen_half_inputs
+from samerun.numerics.aten_handlers.declare import Members, require_floating_or_complex_dtype, widen_half_inputs
 from samerun.numerics.kernels import ordered_scatter, sums
 
 CHUNK_VALUES = 1 << 18
@@ -58,7 +58,7 @@ def _make_correction_handler(compute: Callable[..., Any]) -> Callable[..., Any]:
 def vector_norm(
     x: Tensor, order: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Tensor:
-    require_floating_dtype(x.dtype)
+    require_floating_or_complex_dtype(x.dtype)
     dims = [dim] if isinstance(dim, int) else dim
     return sums.vector_norm(_to_dtype(x, dtype), 2 if order is None else float(order), dims or None, keepdim)
 

@@ -11,16 +11,16 @@ from samerun.numerics.aten_handlers.declare import Members, to_floating
 from samerun.numerics.kernels import softmax as kernels
 
 
-def _widen_input(x: Tensor, half_to_float: bool) -> Tensor:
+def _convert_input_to_floating(x: Tensor, half_to_float: bool) -> Tensor:
     return x.float() if half_to_float else to_floating(x)
 
 
 def softmax(x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
-    return kernels.softmax(_widen_input(x, half_to_float), dim)
+    return kernels.softmax(_convert_input_to_floating(x, half_to_float), dim)
 
 
 def log_softmax(x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
-    return kernels.log_softmax(_widen_input(x, half_to_float), dim)
+    return kernels.log_softmax(_convert_input_to_floating(x, half_to_float), dim)
 
 
 def _dtype_of_gradient(grad_output: Tensor, input_dtype: torch.dtype) -> torch.dtype:

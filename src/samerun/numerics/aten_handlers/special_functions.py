@@ -68,7 +68,7 @@ def _log_gamma_positive(x: Tensor) -> Tensor:
     return torch.where(torch.isinf(x), x, found)
 
 
-def _fraction_times_pi(x: Tensor) -> Tensor:
+def _pi_times_offset_from_nearest_int(x: Tensor) -> Tensor:
     """pi (x - the nearest whole number)."""
     return (x - torch.round(x)) * math.pi
 
@@ -77,7 +77,7 @@ def lgamma(x: Tensor) -> Tensor:
     """log|gamma(x)|; below 0.5 by log(pi / |sin(pi x)|) - lgamma(1 - x)."""
     low = x < 0.5
     positive = _log_gamma_positive(torch.where(low, 1 - x, x))
-    reflected = (LOG_PI - log(torch.abs(sin(_fraction_times_pi(x))))) - positive
+    reflected = (LOG_PI - log(torch.abs(sin(_pi_times_offset_from_nearest_int(x))))) - positive
     tiny = torch.abs(x) < 1e-17  # 1/|x|
     found = torch.where(low, torch.where(tiny, -log(torch.abs(x)), reflected), positive)
     pole = (x <= 0) & (x == torch.floor(x))
@@ -88,7 +88,7 @@ def digamma(x: Tensor) -> Tensor:
     """Below 0 digamma(1 - x) - pi / tan(pi x); infinite at 0, NaN at other poles."""
     low = x < 0
     positive = digamma_positive(torch.where(low, 1 - x, torch.where(x == 0, 1.0, x)))
-    found = torch.where(low, positive - math.pi / tan(_fraction_times_pi(x)), positive)
+    found = torch.where(low, positive - math.pi / tan(_pi_times_offset_from_nearest_int(x)), positive)
     found = torch.where(low & (x == torch.floor(x)), math.nan, found)
     return torch.where(x == 0, -torch.copysign(_full(x, math.inf), x), torch.where(x == math.inf, x, found))
 
@@ -125,7 +125,7 @@ def polygamma(n: int, x: Tensor) -> Tensor:
     order = _full(x, float(n + 1))
     if n == 1:
         low = x < 0.5
-        root = math.pi / sin(_fraction_times_pi(x))
+        root = math.pi / sin(_pi_times_offset_from_nearest_int(x))
         found = zeta(order, torch.where(low, 1 - x, x))
         return torch.where(low, root * root - found, found)
     return zeta(order, x) * float(math.factorial(n) * (-1) ** (n + 1))
@@ -205,7 +205,7 @@ def logaddexp2(a: Tensor, b: Tensor) -> Tensor:
     return torch.where(torch.isinf(a) & (a == b), a, both)
 
 
-def igamma_pair(a: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+def lower_and_upper_igamma(a: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     """The lower and the upper regularised incomplete gamma function: a series below a + 1, else Lentz's continued
     fraction (Press et al., Numerical Recipes, 6.2).
     """
@@ -252,7 +252,7 @@ def mvlgamma(x: Tensor, p: int) -> Tensor:
     return total + p * (p - 1) / 4 * LOG_PI
 
 
-def complex_angle(x: Tensor) -> Tensor:
+def angle_of_real(x: Tensor) -> Tensor:
     """pi below 0, 0 above; a NaN stays."""
     return torch.where(x < 0, math.pi, torch.where(torch.isnan(x), x, 0.0))
 
@@ -270,7 +270,7 @@ MEMBERS: Members = {
     "aten::special_entr": in_float64(entr),
     "aten::special_xlog1py": in_float64(xlog1py),
     "aten::logaddexp2": in_float64(logaddexp2),
-    "aten::igamma": in_float64(lambda a, x: igamma_pair(a, x)[0]),
-    "aten::igammac": in_float64(lambda a, x: igamma_pair(a, x)[1]),
-    "aten::angle": in_float64(complex_angle),
+    "aten::igamma": in_float64(lambda a, x: lower_and_upper_igamma(a, x)[0]),
+    "aten::igammac": in_float64(lambda a, x: lower_and_upper_igamma(a, x)[1]),
+    "aten::angle": in_float64(angle_of_real),
 }

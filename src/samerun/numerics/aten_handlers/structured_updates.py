@@ -139,7 +139,9 @@ def histogram(
     return _count_into_bins(x, edges.to(x.dtype), weight, density)
 
 
-def _segment_bounds(data: Tensor, lengths: Tensor | None, offsets: Tensor | None, axis: int) -> list[tuple[int, ...]]:
+def _list_segment_spans(
+    data: Tensor, lengths: Tensor | None, offsets: Tensor | None, axis: int
+) -> list[tuple[int, ...]]:
     """(line, first, end) of each segment; lines are the positions in the dimensions before axis."""
     if lengths is None and offsets is None:
         raise RuntimeError("segment_reduce: Either lengths or offsets must be defined.")
@@ -165,7 +167,7 @@ def segment_reduce(
     empty = {"sum": 0.0, "mean": math.nan, "prod": 1.0, "max": -math.inf, "min": math.inf}[reduce]
     start = {"sum": 0.0, "mean": 0.0, "prod": 1.0, "max": -math.inf, "min": math.inf}[reduce]
     out = []
-    for line, i, j in _segment_bounds(data, lengths, offsets, axis):
+    for line, i, j in _list_segment_spans(data, lengths, offsets, axis):
         part = rows[line, i:j]
         if i == j:
             out.append(torch.full_like(rows[0, 0], empty if initial is None else float(initial)))
@@ -197,7 +199,7 @@ def segment_reduce_backward(
         data.reshape(before, data.shape[axis], -1),
         data.new_zeros(before, data.shape[axis], math.prod(data.shape[axis + 1 :])),
     )
-    bounds = _segment_bounds(data, lengths, offsets, axis)
+    bounds = _list_segment_spans(data, lengths, offsets, axis)
     count = len(bounds) // max(before, 1)
     grads, outputs = (each.reshape(before * count, -1) for each in (grad, output))
     for number, (line, i, j) in enumerate(bounds):
@@ -211,15 +213,15 @@ def segment_reduce_backward(
             g = torch.where(chosen, torch.div(g, chosen.sum(0).clamp(min=1).to(g.dtype)), 0)
         elif reduce == "prod":
             first = 1.0 if initial is None else float(initial)
-            others = [reduce_product([part[k] for k in range(j - i) if k != at], first, g) for at in range(j - i)]
+            others = [multiply_in_sequence([part[k] for k in range(j - i) if k != at], first, g) for at in range(j - i)]
             g = torch.mul(g, torch.stack(others))
         out[line, i:j] = g
     return out.reshape(data.shape)
 
 
-def reduce_product(values: Sequence[Tensor], first: float, like: Tensor) -> Tensor:
+def multiply_in_sequence(values: Sequence[Tensor], initial_value: float, like: Tensor) -> Tensor:
     """first times the values, one after the other."""
-    return reduce(torch.mul, values, torch.full_like(like, first))
+    return reduce(torch.mul, values, torch.full_like(like, initial_value))
 
 
 MEMBERS: Members = {

@@ -109,7 +109,9 @@ def resolve_runner_unless_exact(func: OpOverload, on_cuda: bool = False, is_comp
         if name == "c10d::allreduce_":
             return _run_allreduce
         return (
-            None if name in collectives.MOVES or name.split("::")[0] == "profiler" else _make_decomposing_runner(func)
+            None
+            if name in collectives.MOVES or name.split("::")[0] == "profiler"
+            else _make_decomposing_or_refusing_runner(func)
         )
     composed = None if is_complex else COMPOSED.get(overload) or COMPOSED.get(name)
     if composed is not None:
@@ -134,10 +136,10 @@ def resolve_runner_unless_exact(func: OpOverload, on_cuda: bool = False, is_comp
             return _with_whole_numbers_by_torch(run) if {overload, name} & WHOLE_BY_TORCH else run
     if name.startswith("aten::_foreach_"):
         return with_meta_function_check(_make_foreach_runner(func, name.removeprefix("aten::_foreach_")))
-    return _make_decomposing_runner(func)
+    return _make_decomposing_or_refusing_runner(func)
 
 
-def _make_decomposing_runner(func: OpOverload) -> Runner:
+def _make_decomposing_or_refusing_runner(func: OpOverload) -> Runner:
     """Decompose an operator that torch itself writes in other operators, and look those up."""
     name = func.name()  # type: ignore[no-untyped-call]
     if not torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd"):

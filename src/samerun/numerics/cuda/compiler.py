@@ -114,9 +114,9 @@ def _compile_with_nvrtc(name: str, source: str, options: Sequence[str]) -> bytes
         call_nvrtc("nvrtcDestroyProgram", ctypes.byref(program))
 
 
-def _read_from_program(what: str, program: ctypes.c_void_p) -> bytes:
+def _read_from_program(nvrtc_getter_suffix: str, program: ctypes.c_void_p) -> bytes:
     size = ctypes.c_size_t()
-    call_nvrtc(f"nvrtcGet{what}Size", program, ctypes.byref(size))
+    call_nvrtc(f"nvrtcGet{nvrtc_getter_suffix}Size", program, ctypes.byref(size))
     found = ctypes.create_string_buffer(size.value)
-    call_nvrtc(f"nvrtcGet{what}", program, found)
+    call_nvrtc(f"nvrtcGet{nvrtc_getter_suffix}", program, found)
     return found.raw

@@ -130,7 +130,7 @@ class _ConvolutionGemm:
                 for o, s, r, i, p in zip(self.out, self.stride, reach, self.into, self.padding, strict=True)
             ]
 
-    def copy_padded_operand(self, image_address: Address, gradient_address: Address) -> int:
+    def copy_padded_operand_if_needed(self, image_address: Address, gradient_address: Address) -> int:
         """The address of a padded copy of the image (GRADIENT_OF_INPUT: of the gradient, spread by the stride)."""
         turned = self.direction == GRADIENT_OF_INPUT
         source, channels = (
@@ -213,7 +213,7 @@ def launch_convolution(
 ) -> int:  # fmt: skip
     dtype = torch.float64 if is_double else torch.float32
     shape = _ConvolutionGemm(device, direction, dtype, shape_by_reference._obj)
-    padded = shape.copy_padded_operand(image or 0, gradient or 0)
+    padded = shape.copy_padded_operand_if_needed(image or 0, gradient or 0)
     left = weight if direction in (FORWARD, GRADIENT_OF_INPUT) else gradient
     _launch_tiled_gemm(device, dtype, shape.build_implicit_gemm(left or 0, padded, result, bias))
     return DONE

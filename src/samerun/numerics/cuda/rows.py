@@ -47,18 +47,18 @@ def launch_normalize_rows(
     is_rms: bool,
     eps: float,
     x: Address,
-    weight: Address,
-    bias: Address,
+    weight_or_null: Address,
+    bias_or_null: Address,
     out: Address,
     mean: Address,
     rstd: Address,
     num_rows: int,
     row_length: int,
-    groups: int,
-    inner: int,
+    weight_row_period: int,
+    values_per_weight: int,
 ) -> None:
-    pointers = map(c_void_p, (x, weight, bias, out, mean, rstd))
-    sizes = map(c_int64, (row_length, groups, inner))
+    pointers = map(c_void_p, (x, weight_or_null, bias_or_null, out, mean, rstd))
+    sizes = map(c_int64, (row_length, weight_row_period, values_per_weight))
     launch_kernel(
         device,
         "norms",
@@ -77,17 +77,17 @@ def launch_normalize_rows_backward(
     is_rms: bool,
     x: Address,
     grad_output: Address,
-    weight: Address,
+    weight_or_null: Address,
     mean: Address,
     rstd: Address,
     grad_input: Address,
-    terms: Address,
+    weight_grad_terms: Address,
     num_rows: int,
     row_length: int,
     groups: int,
     inner: int,
 ) -> None:
-    pointers = map(c_void_p, (x, grad_output, weight, mean, rstd, grad_input, terms))
+    pointers = map(c_void_p, (x, grad_output, weight_or_null, mean, rstd, grad_input, weight_grad_terms))
     sizes = map(c_int64, (row_length, groups, inner))
     launch_kernel(
         device,
@@ -106,7 +106,7 @@ def launch_normalize_rows_backward_with_weight(
     is_rms: bool,
     x: Address,
     grad_output: Address,
-    weight: Address,
+    weight_or_null: Address,
     mean: Address,
     rstd: Address,
     grad_input: Address,
@@ -121,7 +121,19 @@ def launch_normalize_rows_backward_with_weight(
         return DONE
     terms = allocate_uninitialized(device, num_rows * row_length, torch.float32)
     launch_normalize_rows_backward(
-        device, is_rms, x, grad_output, weight, mean, rstd, grad_input, terms.data_ptr(), num_rows, row_length, 1, 1
+        device,
+        is_rms,
+        x,
+        grad_output,
+        weight_or_null,
+        mean,
+        rstd,
+        grad_input,
+        terms.data_ptr(),
+        num_rows,
+        row_length,
+        1,
+        1,
     )
     layout = array.array("q", (num_rows, row_length, row_length, 1))
     sizes = layout.buffer_info()[0]
@@ -133,8 +145,8 @@ def launch_normalize_rows_backward_with_weight(
 def launch_normalize_channels(
     device: Device,
     x: Address,
-    weight: Address,
-    bias: Address,
+    weight_or_null: Address,
+    bias_or_null: Address,
     mean: Address,
     rstd: Address,
     out: Address,
@@ -143,7 +155,7 @@ def launch_normalize_channels(
     inner: int,
 ) -> None:
     n = images * num_channels * inner
-    pointers = map(c_void_p, (x, weight, bias, mean, rstd, out))
+    pointers = map(c_void_p, (x, weight_or_null, bias_or_null, mean, rstd, out))
     launch_grid_stride(device, "norms", "normalize_channels", n, *pointers, *map(c_int64, (n, num_channels, inner)))
 
 
@@ -152,7 +164,7 @@ def launch_normalize_channels_backward(
     training: int,
     x: Address,
     grad_output: Address,
-    weight: Address,
+    weight_or_null: Address,
     mean: Address,
     rstd: Address,
     grad_input: Address,
@@ -167,7 +179,7 @@ def launch_normalize_channels_backward(
     parts, found = (
         allocate_uninitialized(device, n, torch.float32) for n in (4 * num_channels * blocks, 4 * num_channels)
     )
-    given = (c_int(training), *map(c_void_p, (x, grad_output, weight, mean, rstd)))
+    given = (c_int(training), *map(c_void_p, (x, grad_output, weight_or_null, mean, rstd)))
     sizes = tuple(map(c_int64, (images, num_channels, inner)))
     warps = -(-num_channels * blocks * sums.WARP // THREADS)
     launch_kernel(device, "norms", "channel_gradient_sums", warps, (THREADS,), *given, c_void_p(parts.data_ptr()),

@@ -25,7 +25,7 @@ _after_import = PostImportHooks()
 _has_warned = False
 
 
-def install_hooks(get_portable_mode: Callable[[], Any], find_source_location: Callable[[], str]) -> None:
+def install_torch_compile_hooks(get_portable_mode: Callable[[], Any], find_source_location: Callable[[], str]) -> None:
     """Once a process: change what torch's compiler does inside, now or when it is imported."""
 
     def hook_dynamo(module: ModuleType) -> None:

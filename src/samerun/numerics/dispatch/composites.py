@@ -79,7 +79,7 @@ def _make_portable_or_torch_kernel(
             # torch.func's tensors are wrapped, and torch cannot be asked what it thinks of them here. What a kernel is
             # written in comes back to the mode, which asks for each of those.
             return portable_kernel(*args, **kwargs)
-        accepted.raise_torch_error_unless_known(torch_operator, args, kwargs)
+        accepted.ask_torch_if_new_and_raise_refusal(torch_operator, args, kwargs)
         try:
             return portable_kernel(*args, **kwargs)
         except Exception as error:

@@ -38,14 +38,19 @@ _resolved_for_complex: dict[int, tuple[Any, Any]] = {}
 _complex_dtypes = frozenset((torch.complex64, torch.complex128))
 
 
-def _is_cuda_or_raise_unless_meta(tensor: Any) -> bool:
+def _is_cuda_or_raise_unless_meta(unusual_tensor: Any) -> bool:
     """True on a CUDA device, False for a meta tensor and a complex one of the CPU. Raises NoPortableKernel for any
     other unusual tensor.
     """
-    if tensor.is_cuda and tensor.dtype in _dtypes and tensor.layout is _strided and torch.version.cuda:
+    if (
+        unusual_tensor.is_cuda
+        and unusual_tensor.dtype in _dtypes
+        and unusual_tensor.layout is _strided
+        and torch.version.cuda
+    ):
         return True
-    if not (tensor.is_cpu and tensor.dtype in _complex_dtypes and tensor.layout is _strided):
-        raise_no_kernel_unless_meta(tensor)
+    if not (unusual_tensor.is_cpu and unusual_tensor.dtype in _complex_dtypes and unusual_tensor.layout is _strided):
+        raise_no_kernel_unless_meta(unusual_tensor)
     return False
 
 
@@ -78,7 +83,7 @@ class PortableMode(_python_dispatch.TorchDispatchMode):
     """One for each thread that is inside. `settings`: what each nested `portable()` says of the unsupported."""
 
     is_portable = True
-    """Tells the rooms below which mode this is (`declare.only_portable_mode_sees_operators`)."""
+    """Tells the rooms below which mode this is (`declare.may_fuse_operators_into_one_c_call`)."""
 
     def __init__(self, unsupported: Literal["error", "warn"]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -183,8 +188,8 @@ def _install_hooks_once() -> None:
     composites.install_composite_kernels(current_portable_mode)
     if not _hooks_installed:
         _hooks_installed = True
-        compiled_regions.install_hooks(current_portable_mode, find_user_source_location)
-        optimizer_loops.replace_loops()
+        compiled_regions.install_torch_compile_hooks(current_portable_mode, find_user_source_location)
+        optimizer_loops.replace_torch_optimizer_loops()
 
 
 @contextmanager

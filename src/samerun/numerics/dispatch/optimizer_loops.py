@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 from torch.utils._mode_utils import no_dispatch
 
-from samerun.numerics.aten_handlers.declare import only_portable_mode_sees_operators
+from samerun.numerics.aten_handlers.declare import may_fuse_operators_into_one_c_call
 from samerun.numerics.kernels.optimizer_steps import (
     AdamFactors,
     try_adam_steps,
-    try_count_as_written,
+    try_bump_autograd_versions,
     try_sgd_steps,
 )
 
@@ -46,7 +46,7 @@ def _next_step_counts_and_bump_versions(steps: Sequence[Tensor]) -> list[float] 
         if not (0 <= count < _LARGEST_EXACT_STEP and float(count).is_integer()):
             return None
         counts.append(float(count) + 1)
-    return counts if try_count_as_written(steps) else None
+    return counts if try_bump_autograd_versions(steps) else None
 
 
 def _try_adam(
@@ -123,7 +123,7 @@ def _try_sgd(
 
 
 @functools.wraps(_try_sgd)
-def _try_sgd_unless_gradients_change(*args: Any, **kwargs: Any) -> bool:
+def _try_sgd_unless_nesterov(*args: Any, **kwargs: Any) -> bool:
     """With foreach and nesterov, torch leaves another gradient behind."""
     return not kwargs.get("nesterov") and _try_sgd(*args, **kwargs)
 
@@ -132,7 +132,7 @@ _LOOPS: tuple[tuple[str, str, TryStep], ...] = (
     ("torch.optim.adam", "_single_tensor_adam", _try_adam),
     ("torch.optim.adam", "_multi_tensor_adam", _try_adam),
     ("torch.optim.sgd", "_single_tensor_sgd", _try_sgd),
-    ("torch.optim.sgd", "_multi_tensor_sgd", _try_sgd_unless_gradients_change),
+    ("torch.optim.sgd", "_multi_tensor_sgd", _try_sgd_unless_nesterov),
 )
 
 
@@ -140,19 +140,19 @@ def _parameter_names(function: Callable[..., Any]) -> list[str]:
     return [*inspect.signature(function).parameters]
 
 
-def replace_loops() -> None:
+def replace_torch_optimizer_loops() -> None:
     """Once a process. A loop whose parameters have other names than here (another torch) stays as it is."""
     for module_name, name, try_step in _LOOPS:
         module = sys.modules.get(module_name)
         loop = getattr(module, name, None)
         if loop is not None and _parameter_names(loop) == _parameter_names(try_step):
-            setattr(module, name, _make_loop_or_one_call(loop, try_step))
+            setattr(module, name, _make_native_step_or_torch_loop(loop, try_step))
 
 
-def _make_loop_or_one_call(loop: Callable[..., Any], try_step: TryStep) -> Callable[..., Any]:
+def _make_native_step_or_torch_loop(loop: Callable[..., Any], try_step: TryStep) -> Callable[..., Any]:
     @functools.wraps(loop)
     def run(*args: Any, **kwargs: Any) -> Any:
-        if not torch.compiler.is_compiling() and not torch.is_grad_enabled() and only_portable_mode_sees_operators():
+        if not torch.compiler.is_compiling() and not torch.is_grad_enabled() and may_fuse_operators_into_one_c_call():
             with no_dispatch():
                 if try_step(*args, **kwargs):
                     return None

@@ -290,9 +290,9 @@ def gamma_gradient(shape_parameter: Tensor, sample: Tensor) -> Tensor:
     return _compute_in_chunks(_gamma_gradient_of_chunk, shape_parameter, sample)
 
 
-def beta_gradient(sample: Tensor, alpha: Tensor, total: Tensor) -> Tensor:
+def beta_gradient(sample: Tensor, alpha: Tensor, alpha_plus_beta: Tensor) -> Tensor:
     """dx/da / (1 - x) of beta numbers x of parameters a and total - a."""
-    return _compute_in_chunks(_beta_gradient_of_chunk, sample, alpha, total)
+    return _compute_in_chunks(_beta_gradient_over_one_minus_sample, sample, alpha, alpha_plus_beta)
 
 
 def _gamma_gradient_of_chunk(shape_parameter: Tensor, sample: Tensor) -> Tensor:
@@ -320,7 +320,7 @@ def _gamma_gradient_of_chunk(shape_parameter: Tensor, sample: Tensor) -> Tensor:
     return torch.where(zero, 0.0, torch.where(inside, torch.mul(sample, total), _NAN))
 
 
-def _beta_gradient_of_chunk(sample: Tensor, alpha: Tensor, total: Tensor) -> Tensor:
+def _beta_gradient_over_one_minus_sample(sample: Tensor, alpha: Tensor, total: Tensor) -> Tensor:
     inside = (alpha > 0) & (alpha < total) & (total < _INF) & (sample > 0) & (sample <= 1)
     zero = sample == 0
     sample, alpha, total = (

@@ -16,10 +16,10 @@ from samerun.numerics.reference import float64_math as reference
 _FRACTION, _ONE = (1 << 52) - 1, 1023 << 52
 
 
-def polynomial(x: Tensor, terms: Sequence[float]) -> Tensor:
+def polynomial(x: Tensor, coefficients_highest_first: Sequence[float]) -> Tensor:
     """((t0 x + t1) x + t2) ...: two roundings a term."""
     total = torch.mul(x, 0.0)  # 0 x + t0 is t0; and NaN stays
-    for term in terms:
+    for term in coefficients_highest_first:
         total = total.mul_(x).add_(term)
     return total
 

@@ -37,7 +37,7 @@ def apply_correctly_rounded(function_name: str, x: torch.Tensor) -> torch.Tensor
     Raises SamerunError for types that are not floating.
     """
     if x.dtype is torch.float64:
-        return _apply_float64(function_name, x)
+        return _apply_correctly_rounded_float64(function_name, x)
     wide = detach_cast_contiguous(x, require_opmath_dtype(function_name, x, supported_dtypes=(torch.float32,)))
     if library.uses_native_kernels(x):
         out = torch.empty_like(wide)
@@ -53,7 +53,7 @@ def apply_correctly_rounded_binary(function_name: str, x: torch.Tensor, y: torch
     Raises SamerunError for types that are not floating, or two of them.
     """
     if x.dtype is torch.float64 and y.dtype is torch.float64:
-        return _apply_float64(function_name, *torch.broadcast_tensors(x, y))  # type: ignore[no-untyped-call]
+        return _apply_correctly_rounded_float64(function_name, *torch.broadcast_tensors(x, y))  # type: ignore[no-untyped-call]
     dtype = require_opmath_dtype(function_name, x, y, supported_dtypes=(torch.float32,))
     wide, other = (detach_cast_contiguous(each, dtype) for each in torch.broadcast_tensors(x, y))  # type: ignore[no-untyped-call]
     if library.uses_native_kernels(x):
@@ -67,7 +67,7 @@ def apply_correctly_rounded_binary(function_name: str, x: torch.Tensor, y: torch
     return out if x.dtype == out.dtype else out.to(x.dtype)
 
 
-def _apply_float64(function_name: str, *arguments: torch.Tensor) -> torch.Tensor:
+def _apply_correctly_rounded_float64(function_name: str, *arguments: torch.Tensor) -> torch.Tensor:
     given = [detach_cast_contiguous(each.cpu(), torch.float64) for each in arguments]
     if not library.is_available():
         out: torch.Tensor = call_numpy_reference(
@@ -81,7 +81,7 @@ def _apply_float64(function_name: str, *arguments: torch.Tensor) -> torch.Tensor
         else (_pair_function64, PAIR_NAMES.index(function_name))
     )
     addresses = [each.data_ptr() for each in (*given, out, in_doubt)]
-    function.cpu_function()(number, *addresses, out.numel())
+    function.cpu_function_after_setting_threads()(number, *addresses, out.numel())
     if bool(in_doubt.any()):
         where = in_doubt.to(torch.bool)
         out[where] = call_numpy_reference(

@@ -89,17 +89,17 @@ class NativeFunction:
         self._found: Any = None
 
     def __call__(self, *arguments: Any) -> Any:
-        return self.cpu_function()(*arguments)
+        return self.cpu_function_after_setting_threads()(*arguments)
 
     def for_device_of(self, x: Tensor) -> Callable[..., Any]:
         """The function for memory of x's device, to be called at once: it has as many threads as torch has now."""
         if not is_off_cpu(x):
-            return self.cpu_function()
+            return self.cpu_function_after_setting_threads()
         from samerun.numerics.cuda.entries import ENTRIES
 
         return partial(ENTRIES[self.name], x.device)
 
-    def cpu_function(self) -> Callable[..., Any]:
+    def cpu_function_after_setting_threads(self) -> Callable[..., Any]:
         """The function for memory of the CPU, to be called at once."""
         found = self._found
         if found is None:
@@ -110,7 +110,7 @@ class NativeFunction:
         # Most calls are small, so that every step of Python shows (decision 0038): once torch's team is borrowed, only
         # a changed number of threads is worth the call.
         if not _team_borrowed or _count_torch_threads() != _pool_threads:
-            set_thread_count_to_torchs()
+            use_torchs_threads_and_openmp_team()
         return found  # type: ignore[no-any-return]
 
 
@@ -133,7 +133,7 @@ def uses_native_kernels(x: Tensor) -> bool:
     return is_off_cpu(x) or is_available()
 
 
-def set_thread_count_to_torchs() -> None:
+def use_torchs_threads_and_openmp_team() -> None:
     """Give the pool as many threads as torch computes with, and in the main thread torch's own."""
     global _pool_threads, _team_borrowed, _count_torch_threads
     torch = sys.modules.get("torch")

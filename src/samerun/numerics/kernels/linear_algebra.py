@@ -192,9 +192,9 @@ def _convolve_by_reference(
     padding: Sequence[int],
     dilation: Sequence[int],
     groups: int,
-    shape: list[int],
+    result_shape: list[int],
 ) -> Tensor:
-    setting = (stride, padding, dilation, groups, shape[2:])
+    setting = (stride, padding, dilation, groups, result_shape[2:])
     if direction == FORWARD:
         plus = None if bias is None else bias.detach().numpy()
         stride, padding, dilation, groups, size = setting
@@ -204,10 +204,10 @@ def _convolve_by_reference(
     elif direction == GRADIENT_OF_INPUT:
         found = reference.convolution_input_gradient(gradient.detach().numpy(), weight.detach().numpy(), *setting)
         if bias is not None:
-            found = found + bias.detach().numpy().reshape(1, -1, *[1] * (len(shape) - 2))
+            found = found + bias.detach().numpy().reshape(1, -1, *[1] * (len(result_shape) - 2))
     else:
         found = reference.convolution_weight_gradient(gradient.detach().numpy(), image.detach().numpy(), *setting)
-    return torch.from_numpy(found).reshape(shape)
+    return torch.from_numpy(found).reshape(result_shape)
 
 
 def column_scale_exponents(a: Tensor) -> Tensor:

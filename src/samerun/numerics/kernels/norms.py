@@ -82,7 +82,7 @@ def _normalize_rows(
     return out, mean, r
 
 
-def _normalize_rows_backward(
+def _rows_backward_and_weight_grad_terms(
     grad: torch.Tensor, x: torch.Tensor, weight: OptionalTensor, mean: OptionalTensor, r: torch.Tensor, row_length: int,
     groups: int = 1, values_per_weight: int = 1,
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
@@ -117,7 +117,7 @@ def _require_and_cast_to_opmath(operator: str, x: torch.Tensor, *others: Optiona
     ]
 
 
-def _weight_of_bias(weight: OptionalTensor, bias: OptionalTensor) -> OptionalTensor:
+def _weight_or_ones_for_bias(weight: OptionalTensor, bias: OptionalTensor) -> OptionalTensor:
     """The rows' kernels take a bias with a weight alone: ones, which change nothing."""
     return torch.ones_like(bias) if weight is None and bias is not None else weight
 
@@ -144,7 +144,7 @@ def layer_norm(
 
     `normalized_shape`: the last dimensions of x, over which a row runs; weight and bias have it too.
     """
-    wide, w, b = _require_and_cast_to_opmath("layer_norm", x, _weight_of_bias(weight, bias), bias)
+    wide, w, b = _require_and_cast_to_opmath("layer_norm", x, _weight_or_ones_for_bias(weight, bias), bias)
     assert wide is not None
     y, mean, r = _normalize_rows(wide, w, b, eps, False, _stats_shape(x, normalized_shape), math.prod(normalized_shape))
     return y if y.dtype == x.dtype else y.to(x.dtype), mean, r
@@ -172,7 +172,7 @@ def _normalize_rows_backward_with_weight(
     require_numel("weight", weight, n)
     require_numel("mean", mean, rstd.numel())
     if x.dtype is torch.float64 or not library.uses_native_kernels(x):
-        out, terms = _normalize_rows_backward(grad, x, weight, mean, rstd, n)
+        out, terms = _rows_backward_and_weight_grad_terms(grad, x, weight, mean, rstd, n)
         return out.to(dtype), *_sum_weight_and_bias_gradients(terms, grad, normalized_shape, dtype)
     out = torch.empty_like(x)
     of_weight, of_bias = x.new_empty(tuple(normalized_shape)), x.new_empty(tuple(normalized_shape))
@@ -230,7 +230,7 @@ def group_norm(
     x: torch.Tensor, groups: int, weight: OptionalTensor = None, bias: OptionalTensor = None, eps: float = 1e-5
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """y of x [N, C, ...], and mean and 1/sqrt(v + eps) as float32 [N, groups]. C is a multiple of `groups`."""
-    wide, w, b = _require_and_cast_to_opmath("group_norm", x, _weight_of_bias(weight, bias), bias)
+    wide, w, b = _require_and_cast_to_opmath("group_norm", x, _weight_or_ones_for_bias(weight, bias), bias)
     assert wide is not None
     inner = math.prod(x.shape[2:])
     stats = (x.shape[0], groups)
@@ -250,7 +250,7 @@ def group_norm_backward(
     g, given, w = _require_and_cast_to_opmath("group_norm", grad, x, weight)
     assert g is not None and given is not None
     inner = math.prod(x.shape[2:])
-    out, terms = _normalize_rows_backward(
+    out, terms = _rows_backward_and_weight_grad_terms(
         g, given, w, _flatten_stats(mean), _flatten_stats(rstd), x.shape[1] // groups * inner, groups, inner
     )
     of_weight, of_bias = (sums.sum(each.reshape(*x.shape[:2], inner), (0, 2)).to(x.dtype) for each in (terms, g))
@@ -266,7 +266,7 @@ def _reciprocal_root(v: torch.Tensor, eps: float) -> torch.Tensor:
     return torch.ones_like(v) / sqrt(v + torch.full_like(v, eps))
 
 
-def running_statistics(
+def mean_and_rstd_from_running(
     running_mean: torch.Tensor, running_var: torch.Tensor, eps: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The mean and 1/sqrt(v + eps) that `batch_norm` uses outside training, float32 or float64 [C]."""

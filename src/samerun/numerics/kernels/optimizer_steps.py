@@ -16,8 +16,8 @@ from torch.autograd.graph import increment_version
 
 from samerun.numerics.kernels import library
 
-_adam_steps = library.declare_native_function("samerun_adam_steps", "ipl")
-_sgd_steps = library.declare_native_function("samerun_sgd_steps", "ipl")
+_adam_steps = library.declare_native_function("samerun_adam_steps_unless_overlapping", "ipl")
+_sgd_steps = library.declare_native_function("samerun_sgd_steps_unless_overlapping", "ipl")
 _PLAIN_TYPES = (torch.nn.Parameter, Tensor)
 
 
@@ -35,7 +35,7 @@ class AdamFactors(NamedTuple):
     minus_step_size: float
 
 
-def _are_plain(tensors: Sequence[Sequence[Tensor]]) -> bool:
+def _fit_native_optimizer_kernels(tensors: Sequence[Sequence[Tensor]]) -> bool:
     """Whether the kernels take these lists, which have one tensor for each parameter: dense float32 of the CPU."""
     if not library.is_available() or any(len(each) != len(tensors[0]) for each in tensors):
         return False
@@ -49,7 +49,7 @@ def _are_plain(tensors: Sequence[Sequence[Tensor]]) -> bool:
     return True
 
 
-def try_count_as_written(*tensors: Sequence[Tensor]) -> bool:
+def try_bump_autograd_versions(*tensors: Sequence[Tensor]) -> bool:
     """Tell autograd that these are overwritten; False where one is an inference tensor, which has no version."""
     try:
         for each in tensors:
@@ -75,7 +75,7 @@ def try_adam_steps(
     is_coupled: the weight decay is added to the gradient. max_exp_avg_sqs: None without amsgrad.
     """
     written = (params, exp_avgs, exp_avg_sqs, *([] if max_exp_avg_sqs is None else [max_exp_avg_sqs]))
-    if not _are_plain((*written, grads)):
+    if not _fit_native_optimizer_kernels((*written, grads)):
         return False
     largest = [0] * len(params) if max_exp_avg_sqs is None else [x.data_ptr() for x in max_exp_avg_sqs]
     try:
@@ -86,7 +86,7 @@ def try_adam_steps(
         )  # fmt: skip
     except OverflowError:  # a number beyond float32
         return False
-    return try_count_as_written(*written) and bool(_adam_steps(steps, len(params)))
+    return try_bump_autograd_versions(*written) and bool(_adam_steps(steps, len(params)))
 
 
 def try_sgd_steps(
@@ -106,7 +106,7 @@ def try_sgd_steps(
     momentum_buffers: None without momentum.
     """
     written = (params, *([] if momentum_buffers is None else [momentum_buffers]))
-    if not _are_plain((*written, grads)):
+    if not _fit_native_optimizer_kernels((*written, grads)):
         return False
     buffers = [0] * len(params) if momentum_buffers is None else [x.data_ptr() for x in momentum_buffers]
     try:
@@ -117,4 +117,4 @@ def try_sgd_steps(
         pack("=4q", p.data_ptr(), g.data_ptr(), buffer, p.numel()) + settings
         for p, g, buffer in zip(params, grads, buffers, strict=True)
     )
-    return try_count_as_written(*written) and bool(_sgd_steps(steps, len(params)))
+    return try_bump_autograd_versions(*written) and bool(_sgd_steps(steps, len(params)))

@@ -26,7 +26,7 @@ class SortedIndex(NamedTuple):
     """Where each stood."""
 
 
-def sort_index_and_raise_if_out_of_bounds(index: Tensor, num_destinations: int) -> SortedIndex:
+def sort_index_and_assert_in_bounds(index: Tensor, num_destinations: int) -> SortedIndex:
     """The indices sorted, and where each stood; int64. Raises (on CUDA: when the device comes to it) where one is
     below 0 or not below `num_destinations`.
     """
@@ -46,7 +46,7 @@ def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
         return torch.index_add(x.cpu(), dim, index.cpu(), source.cpu())  # torch's own words for what is wrong
     out = x.contiguous().clone()
     outer, places, inner = outer_dim_inner_sizes(x, dim % max(x.dim(), 1))
-    key, order = sort_index_and_raise_if_out_of_bounds(index, places)
+    key, order = sort_index_and_assert_in_bounds(index, places)
     given = source.contiguous().view(outer, key.numel(), inner)
     cuda_sums.launch_ordered_index_add(out.view(outer, places, inner), given, key, order)
     return out
@@ -70,7 +70,7 @@ def segment_sum(
         source = source if factors is None else torch.mul(source, factors[:, None])
     out = torch.zeros(num_rows, source.shape[1], dtype=source.dtype, device=source.device)
     if library.is_off_cpu(source):  # nothing is asked of the device, so that it can be captured in a graph
-        key, order = sort_index_and_raise_if_out_of_bounds(index, num_rows)
+        key, order = sort_index_and_assert_in_bounds(index, num_rows)
         cuda_sums.launch_segment_tree_sum(
             out, source.contiguous(), key, order, torch.searchsorted(key, key, right=True)
         )
@@ -96,12 +96,12 @@ def bincount_clamped_to_one(index: Tensor, num_bins: int) -> Tensor:
 
 def put_last_value_on_cuda_(x: Tensor, flat_index: Tensor, values: Tensor) -> Tensor:
     """x (1-D, contiguous) with values[i] at flat_index[i], in place; of several for one the last stays. CUDA alone."""
-    key, order = sort_index_and_raise_if_out_of_bounds(flat_index, x.numel())
+    key, order = sort_index_and_assert_in_bounds(flat_index, x.numel())
     cuda_sums.launch_write_last_of_segments(x, values.reshape(-1).to(x.dtype).contiguous(), key, order)
     return x
 
 
-def flat_scatter_indices(x: Tensor, dim: int, index: Tensor) -> Tensor:
+def check_and_flatten_scatter_indices(x: Tensor, dim: int, index: Tensor) -> Tensor:
     """Where x, contiguous and flat, has place (index along dim) of each line: as scatter and gather mean it."""
     shape, dim = index.shape, dim % x.dim()
     flat = torch.zeros(shape, dtype=torch.int64, device=x.device)
@@ -157,7 +157,7 @@ def _scatter_add_in_order(x: Tensor, dim: int, index: Tensor, source: Tensor) ->
     """One after the other: a flat index_add."""
     source = source[tuple(slice(size) for size in index.shape)]
     out = x.contiguous().clone().reshape(-1)
-    flat = flat_scatter_indices(x, dim, index).reshape(-1)
+    flat = check_and_flatten_scatter_indices(x, dim, index).reshape(-1)
     return index_add_(out, 0, flat, source.reshape(-1).to(x.dtype)).reshape(x.shape)
 
 
@@ -184,7 +184,7 @@ def scatter_multiply(x: Tensor, dim: int, index: Tensor, source: Tensor, include
         return x.clone()
     start = x if include_self else x.scatter(dim, index, 1)
     given = source[tuple(slice(size) for size in index.shape)].reshape(-1)
-    flat = flat_scatter_indices(x, dim, index).reshape(-1)
+    flat = check_and_flatten_scatter_indices(x, dim, index).reshape(-1)
     return multiply_in_order(start.contiguous().reshape(-1), flat, given).reshape(x.shape)
 
 

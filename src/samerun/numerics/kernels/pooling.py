@@ -43,7 +43,7 @@ def _pooled_size(size: int, kernel_size: int, stride: int, padding: int, ceil_mo
 
 def _divisor_per_window(
     x: torch.Tensor, kernel_size: Sizes, stride: Sizes, padding: Sizes, output_sizes: Sizes, count_include_pad: bool,
-    divisor: int | None,
+    divisor_override: int | None,
 ) -> torch.Tensor:  # fmt: skip
     found = torch.ones((), dtype=torch.int64, device=x.device)
     for dim, out in enumerate(output_sizes):
@@ -52,7 +52,7 @@ def _divisor_per_window(
             size, kernel_size[dim], stride[dim], padding[dim], out, count_include_pad, x.device
         )
         found = found[..., None] * counts
-    return torch.full_like(found, divisor) if divisor else found
+    return torch.full_like(found, divisor_override) if divisor_override else found
 
 
 def _slice_last_dims(x: torch.Tensor, slices: Sequence[slice]) -> torch.Tensor:

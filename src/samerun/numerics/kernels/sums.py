@@ -136,7 +136,7 @@ def _try_sum_all_contiguous(x: torch.Tensor) -> torch.Tensor | None:
         return None
     total, scalar = found
     out = torch.empty_like(scalar)  # in two thirds of the time that a shape takes
-    if total.cpu_function()(x.data_ptr(), out.data_ptr(), x.numel()) != DONE:
+    if total.cpu_function_after_setting_threads()(x.data_ptr(), out.data_ptr(), x.numel()) != DONE:
         raise MemoryError(f"no memory for the block sums of {x.numel()} values")
     return out
 

@@ -253,7 +253,7 @@ def gamma_shape_gradient(a: float, x: float) -> float:
     return x * total
 
 
-def beta_parameter_gradient(x: float, a: float, total: float) -> float:
+def beta_gradient_over_one_minus_x(x: float, a: float, total: float) -> float:
     """dx/da / (1 - x) of a beta number x of parameters a and total - a; 0 where x is 0."""
     if x == 0:
         return 0.0

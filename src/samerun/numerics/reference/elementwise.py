@@ -63,7 +63,7 @@ def apply_correctly_rounded_float64(function_name: str, *arguments: Array) -> Ar
     with fixed_point.fraction_bits(fixed_point.FLOAT64_BITS):
         for where in np.ndindex(out.shape):
             given = [float(x[where]) for x in arguments]
-            if not _is_at_bound(function_name, given, float(doubles[where])):
+            if not _double_is_surely_correct(function_name, given, float(doubles[where])):
                 exact = exact_function(*(fixed_point.to_fraction(x) for x in given))
                 out[where] = fixed_point.round_to_unbounded_float(exact, 53, -1074)
     return out
@@ -77,7 +77,7 @@ LARGEST_USEFUL = {
 STRAIGHT_AT_ZERO = frozenset(["expm1", "sinh", "tanh", "asin", "atan", "log1p", "asinh", "atanh", "sin", "tan"])
 
 
-def _is_at_bound(function_name: str, given: list[float], double: float) -> bool:
+def _double_is_surely_correct(function_name: str, given: list[float], double: float) -> bool:
     """Whether the double of an argument, or of two, is the correctly rounded result for sure."""
     if math.isnan(double) or not all(map(math.isfinite, given)):
         return True

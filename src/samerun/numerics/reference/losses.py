@@ -47,9 +47,9 @@ def reduce_terms(terms: Array, reduction: int) -> Array:
 
 
 @_ignore_float_errors
-def gradient_per_term(grad: Array, size: int, reduction: int) -> Array:
-    """The gradient of each of `size` terms."""
-    return grad / F(size) if reduction == MEAN else grad
+def gradient_per_term(grad: Array, num_terms: int, reduction: int) -> Array:
+    """The gradient of each of `num_terms` terms."""
+    return grad / F(num_terms) if reduction == MEAN else grad
 
 
 @_ignore_float_errors

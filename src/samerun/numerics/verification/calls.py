@@ -69,7 +69,7 @@ class CallRecorder(TorchDispatchMode):
             or not _can_be_rerun((args, kwargs))
         ):
             return func(*args, **kwargs)
-        key = f"{func} {_format_shapes_and_dtypes((args, kwargs))}"
+        key = f"{func} {_format_arguments_signature((args, kwargs))}"
         if key in self.calls:
             self.calls[key].times += 1
         else:
@@ -90,7 +90,7 @@ def _can_be_rerun(arguments: Any) -> bool:
     )
 
 
-def _format_shapes_and_dtypes(arguments: Any) -> str:
+def _format_arguments_signature(arguments: Any) -> str:
     return repr(
         [
             (tuple(leaf.shape), leaf.stride(), str(leaf.dtype)) if isinstance(leaf, torch.Tensor) else leaf
@@ -195,7 +195,7 @@ def record_operator_calls(run: Callable[[], object]) -> CallRecorder:
     return recorder
 
 
-def rerun_saved_calls(calls_path: str, results_path: str) -> None:
+def rerun_saved_calls_and_write_outcomes(calls_path: str, results_path: str) -> None:
     """Run the calls in one file again, and write their outcomes as JSON into the other."""
     calls = decode_calls(torch.load(calls_path, weights_only=True))
     outcomes = [[rerun_and_digest_or_error(call, False), rerun_and_digest_or_error(call, True)] for call in calls]
@@ -204,4 +204,4 @@ def rerun_saved_calls(calls_path: str, results_path: str) -> None:
 
 
 if __name__ == "__main__":
-    rerun_saved_calls(*sys.argv[1:])
+    rerun_saved_calls_and_write_outcomes(*sys.argv[1:])

@@ -75,7 +75,7 @@ def digest_tensor(x: torch.Tensor) -> str:
     return hashlib.sha256(values.astype(values.dtype.newbyteorder("<")).tobytes()).hexdigest()
 
 
-def uniform_inputs(draw_number: int, count: int) -> torch.Tensor:
+def uniform_float32_minus_8_to_8(draw_number: int, count: int) -> torch.Tensor:
     """float32 from -8 to 8."""
     steps = (philox_words(SEED, draw_number, count) >> np.uint32(8)).astype(np.float32)
     return torch.from_numpy((steps * np.float32(2.0**-24) - np.float32(0.5)) * np.float32(16))
@@ -91,8 +91,8 @@ def compute_operator_results(size: int, device: str = "cpu") -> Iterator[tuple[s
     x, y, any_bits = (
         each.to(device)
         for each in (
-            uniform_inputs(0, size * COLUMNS),
-            uniform_inputs(1, size * COLUMNS),
+            uniform_float32_minus_8_to_8(0, size * COLUMNS),
+            uniform_float32_minus_8_to_8(1, size * COLUMNS),
             random_float32_bit_patterns(size),
         )
     )
@@ -172,7 +172,7 @@ def _factorization_results(size: int, x: torch.Tensor, y: torch.Tensor) -> Itera
     packed, tau = linear_algebra.householder_qr(x[: ROWS * size].reshape(1, size, ROWS))
     yield "reflections", packed
     yield "orthogonal", linear_algebra.multiply_reflectors(packed, tau, min(size, ROWS))
-    system = uniform_inputs(3, COLUMNS * COLUMNS).to(x.device).double().reshape(1, COLUMNS, COLUMNS)
+    system = uniform_float32_minus_8_to_8(3, COLUMNS * COLUMNS).to(x.device).double().reshape(1, COLUMNS, COLUMNS)
     yield (
         "triangular_system",
         linear_algebra.solve_triangular(system, y.double().reshape(1, COLUMNS, size), True, False),
@@ -184,8 +184,8 @@ def _product_results(
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """Class M with n as k, and with n as the number of rows."""
     small, plus = (
-        uniform_inputs(3, COLUMNS * ROWS).reshape(COLUMNS, ROWS).to(x.device),
-        uniform_inputs(4, ROWS).to(x.device),
+        uniform_float32_minus_8_to_8(3, COLUMNS * ROWS).reshape(COLUMNS, ROWS).to(x.device),
+        uniform_float32_minus_8_to_8(4, ROWS).to(x.device),
     )
     yield "product", linear_algebra.matmul(x[: ROWS * size].reshape(ROWS, size), y.reshape(size, COLUMNS))
     yield (
@@ -208,13 +208,14 @@ def _convolution_results(size: int, x: torch.Tensor) -> Iterator[tuple[str, torc
     pixels, w, g = (
         each.reshape(shape).to(x.device)
         for each, shape in (
-            (x[: 6 * size], image), (uniform_inputs(3, 72), weight), (uniform_inputs(4, 12 * gradient[-1]), gradient),
+            (x[: 6 * size], image), (uniform_float32_minus_8_to_8(3, 72), weight),
+            (uniform_float32_minus_8_to_8(4, 12 * gradient[-1]), gradient),
         )
     )  # fmt: skip
     how = ((1, 2), (1, 1), (1, 1), 1)
     yield (
         "convolution",
-        convolve(FORWARD, pixels, w, gradient, uniform_inputs(5, 4).to(x.device), *how),
+        convolve(FORWARD, pixels, w, gradient, uniform_float32_minus_8_to_8(5, 4).to(x.device), *how),
     )
     yield (
         "convolution_gradient_of_input",
@@ -239,7 +240,7 @@ def read_expected_vectors_text() -> str:
 
 
 def find_differing_rows(
-    expected_vectors: str,
+    expected_vectors_text: str,
     sizes: tuple[int, ...] = SIZES,
     on_row: Callable[[ConformanceRow], None] | None = None,
     device: str = "cpu",
@@ -248,7 +249,7 @@ def find_differing_rows(
 
     `on_row` is called with every row that was computed.
     """
-    wanted = dict(line.rsplit(" ", 1) for line in expected_vectors.splitlines() if line)
+    wanted = dict(line.rsplit(" ", 1) for line in expected_vectors_text.splitlines() if line)
     differing = []
     for row in compute_conformance_rows(sizes, device):
         key = f"{row.operator} {row.type} {row.n}"
@@ -263,7 +264,7 @@ SPECIFICATION = 1
 """The version of the specification."""
 
 
-def survey_conformance(on_progress: Callable[[int, int], None]) -> dict[str, Any]:
+def survey_conformance(on_rows_done_and_total: Callable[[int, int], None]) -> dict[str, Any]:
     """Compute every row of the conformance vectors at the level in force, and on each CUDA device.
     `progress(rows done, rows in all)`.
 
@@ -277,7 +278,7 @@ def survey_conformance(on_progress: Callable[[int, int], None]) -> dict[str, Any
     def on_row(row: ConformanceRow) -> None:
         nonlocal done
         done += 1
-        on_progress(done, total)
+        on_rows_done_and_total(done, total)
 
     differences = find_differing_rows(expected, on_row=on_row)
     rows = done

@@ -72,9 +72,9 @@ class Equality:
             (one.operator.removeprefix(
                 "aten."
             ), one.line, str(one.times), *(_format_cell(one, what) for what in CIRCUMSTANCES),
-             _worst_outcome(one.portable))
+             _worst_outcome_ignoring_untried(one.portable))
             for one in self.operators
-            if CHANGES in one.plain.values() or one.known or _worst_outcome(one.portable) != SAME
+            if CHANGES in one.plain.values() or one.known or _worst_outcome_ignoring_untried(one.portable) != SAME
         ]  # fmt: skip
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         table = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
@@ -92,7 +92,7 @@ def _format_cell(operator: OperatorEquality, circumstance: str) -> str:
     return operator.plain[circumstance]
 
 
-def _worst_outcome(outcomes: dict[str, str]) -> str:
+def _worst_outcome_ignoring_untried(outcomes: dict[str, str]) -> str:
     for outcome in (CHANGES, NO_KERNEL):
         if outcome in outcomes.values():
             return outcome
@@ -100,7 +100,10 @@ def _worst_outcome(outcomes: dict[str, str]) -> str:
 
 
 def examine_bit_equality(
-    model: Callable[..., Any], inputs: Any, loss: Callable[[Any], torch.Tensor] | None, smaller_batch_size: int | None
+    model: Callable[..., Any],
+    inputs: Any,
+    loss: Callable[[Any], torch.Tensor] | None,
+    smaller_batch_size_or_half: int | None,
 ) -> Equality:
     """What `samerun.portable_equal` returns and raises."""
     arguments = inputs if isinstance(inputs, tuple) else (inputs,)
@@ -114,10 +117,10 @@ def examine_bit_equality(
             )
     sizes = {tensor.shape[0] for tensor in tensors if tensor.ndim}
     whole = max(sizes, default=0)
-    small = max(whole // 2, 1) if smaller_batch_size is None else smaller_batch_size
-    if smaller_batch_size is not None and not 0 < smaller_batch_size < whole:
+    small = max(whole // 2, 1) if smaller_batch_size_or_half is None else smaller_batch_size_or_half
+    if smaller_batch_size_or_half is not None and not 0 < smaller_batch_size_or_half < whole:
         raise SamerunError(
-            f"portable_equal(batch={smaller_batch_size}): the inputs have {whole} in a batch.",
+            f"portable_equal(batch={smaller_batch_size_or_half}): the inputs have {whole} in a batch.",
             f"Give a whole number from 1 to {whole - 1}." if whole > 1 else "Give inputs with a larger batch.",
         )
     state = torch.get_rng_state()
@@ -127,7 +130,7 @@ def examine_bit_equality(
         notes: list[str] = []
         outcomes = {
             "threads": _compare_thread_counts(recorded),
-            "capability": _compare_cpu_capabilities(recorded, notes),
+            "capability": _compare_with_oldest_cpu_capability(recorded, notes),
         }
         run_smaller = partial(_run_model_copy_and_backward, model, _take_smaller_batch(arguments, whole, small), loss)
         outcomes["batch"] = _compare_batch_sizes(recorded, recorder, run_smaller, small, notes)
@@ -178,16 +181,18 @@ def _take_smaller_batch(arguments: Any, batch_size: int, smaller_size: int) -> A
     return _pytree.tree_map(shorten, arguments)
 
 
-def _compare_rerun_outcomes(first: Sequence[str], second: Sequence[str]) -> OutcomePair:
-    if first[0].startswith(ERROR):
+def _compare_rerun_outcomes(
+    first_plain_and_portable: Sequence[str], second_plain_and_portable: Sequence[str]
+) -> OutcomePair:
+    if first_plain_and_portable[0].startswith(ERROR):
         return OutcomePair(NOT_TRIED, NOT_TRIED)  # it cannot be run again by itself
-    plain = SAME if first[0] == second[0] else CHANGES
-    if first[1].startswith((NO_KERNEL, ERROR)):
+    plain = SAME if first_plain_and_portable[0] == second_plain_and_portable[0] else CHANGES
+    if first_plain_and_portable[1].startswith((NO_KERNEL, ERROR)):
         return OutcomePair(plain, NO_KERNEL)
-    return OutcomePair(plain, SAME if first[1] == second[1] else CHANGES)
+    return OutcomePair(plain, SAME if first_plain_and_portable[1] == second_plain_and_portable[1] else CHANGES)
 
 
-def _rerun_plain_and_portable(recorded: list[RecordedCall]) -> list[list[str]]:
+def _digest_plain_and_portable_reruns(recorded: list[RecordedCall]) -> list[list[str]]:
     return [
         [calls.rerun_and_digest_or_error(call, False), calls.rerun_and_digest_or_error(call, True)] for call in recorded
     ]
@@ -195,13 +200,13 @@ def _rerun_plain_and_portable(recorded: list[RecordedCall]) -> list[list[str]]:
 
 def _compare_thread_counts(recorded: list[RecordedCall]) -> OutcomePairs:
     with calls.temporary_torch_num_threads(1):
-        single = _rerun_plain_and_portable(recorded)
+        single = _digest_plain_and_portable_reruns(recorded)
     with calls.temporary_torch_num_threads(max(2, torch.get_num_threads())):
-        several = _rerun_plain_and_portable(recorded)
+        several = _digest_plain_and_portable_reruns(recorded)
     return [_compare_rerun_outcomes(*pair) for pair in zip(single, several, strict=True)]
 
 
-def _compare_cpu_capabilities(recorded: list[RecordedCall], notes: list[str]) -> OutcomePairs:
+def _compare_with_oldest_cpu_capability(recorded: list[RecordedCall], notes: list[str]) -> OutcomePairs:
     with tempfile.TemporaryDirectory(prefix="samerun-") as folder:
         saved, answer = Path(folder) / "calls.pt", Path(folder) / "answer.json"
         torch.save(calls.encode_calls(recorded), saved)
@@ -219,7 +224,7 @@ def _compare_cpu_capabilities(recorded: list[RecordedCall], notes: list[str]) ->
         notes.append(f"capability: torch has no other instructions than {here} here, so they were not tried.")
         return [OutcomePair(NOT_TRIED, NOT_TRIED)] * len(recorded)
     with calls.temporary_torch_num_threads(torch.get_num_threads()):
-        mine = _rerun_plain_and_portable(recorded)
+        mine = _digest_plain_and_portable_reruns(recorded)
     return [_compare_rerun_outcomes(*pair) for pair in zip(mine, answer_record["outcomes"], strict=True)]
 
 
@@ -239,7 +244,7 @@ def _compare_batch_sizes(
     for call in recorded:
         narrow = smaller_recorder.calls[smaller_recorder.shapes[call.number][1]]
         plain, portable = (
-            compare_full_and_smaller_batch(call, narrow, inside_portable) for inside_portable in (False, True)
+            rerun_and_compare_smaller_batch(call, narrow, inside_portable) for inside_portable in (False, True)
         )
         # A row of a portable kernel depends on nothing but its own inputs, unless the operator says otherwise.
         pairs.append(OutcomePair(WHOLE_BATCH, WHOLE_BATCH) if portable == CHANGES else OutcomePair(plain, portable))
@@ -262,7 +267,7 @@ def find_only_shorter_dim(full: torch.Tensor, smaller: torch.Tensor) -> int | No
     return differing[0] if len(differing) == 1 and full.shape[differing[0]] > smaller.shape[differing[0]] else None
 
 
-def _narrow_to_smaller_batch(full: Any, smaller: Any) -> Any:
+def _narrow_full_or_take_smaller(full: Any, smaller: Any) -> Any:
     """As much of `full` as `smaller` has; the very number or tensor that belongs to the smaller batch otherwise."""
     if not isinstance(full, torch.Tensor) or not isinstance(smaller, torch.Tensor):
         return smaller
@@ -272,7 +277,7 @@ def _narrow_to_smaller_batch(full: Any, smaller: Any) -> Any:
     return full.narrow(dim, 0, smaller.shape[dim])
 
 
-def compare_full_and_smaller_batch(call: RecordedCall, smaller_call: RecordedCall, inside_portable: bool) -> str:
+def rerun_and_compare_smaller_batch(call: RecordedCall, smaller_call: RecordedCall, inside_portable: bool) -> str:
     """ "same" or "changes"; "not tried" where the results have no part for the smaller batch, as sums over it have
     not; "no portable kernel".
     """
@@ -282,7 +287,7 @@ def compare_full_and_smaller_batch(call: RecordedCall, smaller_call: RecordedCal
     if len(leaves) != len(others):
         return NOT_TRIED
     args, kwargs = _pytree.tree_unflatten(
-        [_narrow_to_smaller_batch(*pair) for pair in zip(leaves, others, strict=True)], spec
+        [_narrow_full_or_take_smaller(*pair) for pair in zip(leaves, others, strict=True)], spec
     )
     try:
         whole = calls.rerun_call_from_seed_0(call, inside_portable)

@@ -94,7 +94,7 @@ def try_load_piece_digest_function() -> Any:
     """The C function that digests pieces; None if it was not built."""
     library = try_load_built_library(__file__, "_digest")
     try:
-        if library is None or not library.samerun_digest_try_initialize():
+        if library is None or not library.samerun_digest_init_if_little_endian():
             return None
         function: Any = library.samerun_digest_pieces
         function.numbered = library.samerun_digest_set_omp_get_thread_num

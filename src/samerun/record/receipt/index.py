@@ -82,14 +82,14 @@ def _scan_file_states_in_c(folder: Path, progress: Progress | None) -> set[str]:
     found = set[str]()
     fd, names, used = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_size_t()
     results = ctypes.byref(fd), ctypes.byref(names), ctypes.byref(used)
-    _raise_if_errno(library.samerun_folder_open_and_list(os.fsencode(folder), *results))
+    _raise_if_errno(library.samerun_folder_open_and_list_receipts(os.fsencode(folder), *results))
     try:
         at, wrote, room = ctypes.c_size_t(), ctypes.c_size_t(), ctypes.create_string_buffer(BUFFER_BYTES)
         arguments = ctypes.byref(at), FILES_PER_CALL, room, ctypes.c_size_t(BUFFER_BYTES), ctypes.byref(wrote)
         count = ctypes.string_at(names, used.value).count(0) if used.value else 0
         done = 0
         while at.value < used.value:
-            _raise_if_errno(library.samerun_folder_stat_files(fd, names, used, *arguments))
+            _raise_if_errno(library.samerun_folder_stat_files_as_text(fd, names, used, *arguments))
             found.update(os.fsdecode(ctypes.string_at(room, wrote.value)).split("\0")[:-1])
             done = min(done + FILES_PER_CALL, count)
             if progress is not None:
@@ -107,7 +107,7 @@ def _raise_if_errno(error_number: int) -> None:
 @lru_cache(maxsize=1)
 def _load_folder_library() -> ctypes.CDLL | None:
     library = try_load_built_library(__file__, "_folder")
-    return library if hasattr(library, "samerun_folder_stat_files") else None
+    return library if hasattr(library, "samerun_folder_stat_files_as_text") else None
 
 
 class ScannedFile(NamedTuple):

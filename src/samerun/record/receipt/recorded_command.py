@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from samerun.base.errors import SamerunError
-from samerun.base.target import Target, find_user_package_folder, require_script_compiles
+from samerun.base.target import Target, find_user_package_folder_or_raise, require_script_compiles
 from samerun.base.text import escape_as_one_line
 from samerun.record.receipt.redact import REDACTED
 
@@ -69,7 +69,7 @@ def resolve_recorded_command(command: dict[str, Any]) -> Target:
             raise SamerunError(
                 f"The receipt names a module that is none: {escape_as_one_line(words[0], 80)}.", hint=HINT
             )
-        return Target((sys.executable, "-m", *words), ("-m", *words), find_user_package_folder(words[0]))
+        return Target((sys.executable, "-m", *words), ("-m", *words), find_user_package_folder_or_raise(words[0]))
     if form == "command":
         if os.sep in words[0]:
             _require_path_inside_working_folder(words[0])
