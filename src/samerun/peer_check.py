@@ -189,7 +189,7 @@ class PeerCheck:
         attempt: Attempt,
         digests_inputs: bool,
     ) -> tuple[StepDigests, StepDifference | None]:
-        """Compute the step of the rank `rank_distance` before this one, from what that one sends; compare, and go back."""
+        """Compute the step of the rank `rank_distance` before this, from what that one sends; compare, and go back."""
         from samerun.record.watching.collective_results import CollectiveResults
 
         whose = self._before(rank_distance)

@@ -12,7 +12,7 @@ from watched_program import run
 from samerun.check.attribution.confirmation import compute_required_pinned_reruns
 from samerun.check.evidence.situation import Suspect
 from samerun.check.execution.runner import Runner
-from samerun.check.search.run_status import with_time_limit_if_experiment
+from samerun.check.search.run_status import limit_time_if_experiment
 from samerun.record import pins
 from samerun.report.progress import RunProgress
 
@@ -189,7 +189,7 @@ def test_an_experiment_has_a_limit(
     labels: tuple[str, ...], asked: float | None, limit: float | None, tmp_path: Path
 ) -> None:
     runner = Runner(tmp_path, asked, RunProgress(quiet=True))
-    assert with_time_limit_if_experiment(runner, 10.0, labels).time_limit == limit
+    assert limit_time_if_experiment(runner, 10.0, labels).time_limit == limit
     assert runner.time_limit == asked
 
 

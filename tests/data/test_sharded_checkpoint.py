@@ -144,7 +144,7 @@ def test_an_interrupted_save_leaves_the_predecessor_whole(
     def fail(*unused: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    for function in ("write_manifest_and_delete_old_files", "write_archive"):
+    for function in ("replace_manifest", "write_archive"):
         with monkeypatch.context() as patch:
             patch.setattr(sharded_files, function, fail)
             with pytest.raises(OSError, match="No space left"):

@@ -24,7 +24,7 @@ class ProgramCommand(click.Command):
         return super().parse_args(ctx, own)
 
 
-def raise_keyboard_interrupt_on_term_or_hup() -> None:
+def raise_interrupt_on_term_or_hup() -> None:
     """SIGTERM, and SIGHUP unless it is ignored, end a command as Ctrl-C does: with its program, leaving nothing."""
 
     def interrupt(number: int, frame: Any) -> NoReturn:

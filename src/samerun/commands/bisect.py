@@ -17,7 +17,7 @@ import click
 from samerun import __version__
 from samerun.base.errors import SamerunError
 from samerun.base.files import require_output_safe_to_replace
-from samerun.base.program_command import raise_keyboard_interrupt_on_term_or_hup
+from samerun.base.program_command import raise_interrupt_on_term_or_hup
 from samerun.base.target import TargetForm, resolve_target
 from samerun.base.text import echo_escaped
 from samerun.base.user_code import format_source_location
@@ -72,7 +72,7 @@ def command(
     """
     from samerun.report.output import write_json_and_show_unless_to_stdout
 
-    raise_keyboard_interrupt_on_term_or_hup()
+    raise_interrupt_on_term_or_hup()
     try:
         require_output_safe_to_replace("--json", json_to)
         form, words = _split_program_words(program_words)

@@ -16,7 +16,7 @@ from samerun.base.errors import SamerunError
 from samerun.base.files import require_output_safe_to_replace, write_to_file_or_stdout
 from samerun.base.guard import kill_marked_processes_on_death
 from samerun.base.native import MISSING_IN_ONE_LINE, find_missing_libraries
-from samerun.base.program_command import FORM, WORDS, ProgramCommand, raise_keyboard_interrupt_on_term_or_hup
+from samerun.base.program_command import FORM, WORDS, ProgramCommand, raise_interrupt_on_term_or_hup
 from samerun.base.target import Target, TargetForm, resolve_target
 from samerun.base.text import echo_escaped
 from samerun.base.work_folder import temporary_work_folder
@@ -108,7 +108,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     Switches of --neutral: compile, recompute, attention, optimizer-implementation, memory-format,
       inference-mode, autocast, precision, world-size, python=PATH, all
     """
-    raise_keyboard_interrupt_on_term_or_hup()
+    raise_interrupt_on_term_or_hup()
     try:
         if options["double"]:
             _raise_if_options_conflict(ctx, options, "--double", "it is one run, with nothing varied")

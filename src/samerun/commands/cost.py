@@ -14,7 +14,7 @@ from samerun.base.files import require_output_safe_to_replace, write_to_file_or_
 from samerun.base.guard import kill_marked_processes_on_death
 from samerun.base.program_command import (
     ProgramCommand,
-    raise_keyboard_interrupt_on_term_or_hup,
+    raise_interrupt_on_term_or_hup,
     resolve_target_of_context,
 )
 from samerun.base.text import echo_escaped
@@ -50,7 +50,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
       samerun cost --max-steps 20 train.py --epochs 1
       samerun cost --repeat 5 --json cost.json --html cost.html -m package.train
     """
-    raise_keyboard_interrupt_on_term_or_hup()
+    raise_interrupt_on_term_or_hup()
     try:
         code = measure_and_report_cost(ctx, **options)
     except SamerunError as error:

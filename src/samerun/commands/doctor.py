@@ -24,7 +24,7 @@ from samerun.base.native import find_missing_libraries
 from samerun.base.program_command import (
     FORM,
     ProgramCommand,
-    raise_keyboard_interrupt_on_term_or_hup,
+    raise_interrupt_on_term_or_hup,
     resolve_target_of_context,
 )
 from samerun.base.text import echo_escaped
@@ -70,7 +70,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     if options.pop("snippet"):
         echo_escaped(SNIPPET, nl=False)
         return
-    raise_keyboard_interrupt_on_term_or_hup()
+    raise_interrupt_on_term_or_hup()
     try:
         numerics = options.pop("numerics")
         code = (

@@ -17,7 +17,7 @@ import click
 from samerun import __version__
 from samerun.base.errors import SamerunError
 from samerun.base.files import require_output_safe_to_replace, write_to_file_or_stdout
-from samerun.base.program_command import raise_keyboard_interrupt_on_term_or_hup
+from samerun.base.program_command import raise_interrupt_on_term_or_hup
 from samerun.base.records import CheckReport, FoundCause, Hazard, LintFinding, LintProblem, LintReport
 from samerun.base.text import echo_escaped, escape_as_one_line
 
@@ -71,13 +71,11 @@ def command(
     """
     from samerun.lint.file_linting import read_lint_settings, select_rules
 
-    raise_keyboard_interrupt_on_term_or_hup()
+    raise_interrupt_on_term_or_hup()
     try:
         require_output_safe_to_replace("--json", json_to)
         settings = read_lint_settings(Path.cwd())
-        rules = select_rules(
-            _split_comma_separated(select) or settings.select, [*settings.ignore, *_split_comma_separated(ignore)]
-        )
+        rules = select_rules(_split_at_commas(select) or settings.select, [*settings.ignore, *_split_at_commas(ignore)])
         words = _split_script(confirm)
         report = _lint_paths(paths or tuple(words[:1]), [*settings.exclude, *exclude], rules, fix, stdin_filename)
         if words:
@@ -94,7 +92,7 @@ def command(
     sys.exit(report.exit_code)
 
 
-def _split_comma_separated(options: Sequence[str]) -> tuple[str, ...]:
+def _split_at_commas(options: Sequence[str]) -> tuple[str, ...]:
     return tuple(word.strip() for option in options for word in option.split(",") if word.strip())
 
 
@@ -273,11 +271,11 @@ def run_checks_and_confirm_findings(report: LintReport, words: list[str], quiet:
     if not report.findings:
         return report
     tried = {name for one in report.findings for name in SHOWN_BY.get(one.cause, ("rerun",))}
-    checked = _run_check_with_fix_on(words, sorted({"rerun", *tried} - {"resume"}), quiet)
+    checked = _run_check(words, sorted({"rerun", *tried} - {"resume"}), quiet)
     resumed, reason = checked, ""
     if "resume" in tried:
         try:
-            resumed = _run_check_with_fix_on(words, ["resume"], quiet)
+            resumed = _run_check(words, ["resume"], quiet)
             outcomes = (one for one in resumed.variations if one.name == "resume" and one.outcome == "skipped")
             reason = next((one.detail for one in outcomes), "")
         except SamerunError as error:  # it may resume in a way of its own; the other findings were tried
@@ -302,7 +300,7 @@ def judge_finding(finding: LintFinding, checked: CheckReport) -> Literal["proven
             one.certain
             and one.kind == finding.cause
             and here
-            and any(one.line in lines for lines in _list_lines_with_called_definitions(finding))
+            and any(one.line in lines for lines in _list_called_lines(finding))
         ):
             return "proven"
     outcomes = {one.name: one.outcome for one in checked.variations}
@@ -310,7 +308,7 @@ def judge_finding(finding: LintFinding, checked: CheckReport) -> Literal["proven
     return "dropped" if all(one == "same" for one in shown) else "untested"
 
 
-def _list_lines_with_called_definitions(finding: LintFinding) -> list[range]:
+def _list_called_lines(finding: LintFinding) -> list[range]:
     """The lines of a finding, and of the class or function of its file that it calls: a model draws in its class."""
     import ast
 
@@ -330,7 +328,7 @@ def _list_lines_with_called_definitions(finding: LintFinding) -> list[range]:
     return lines
 
 
-def _run_check_with_fix_on(words: list[str], variations: list[str], quiet: bool) -> CheckReport:
+def _run_check(words: list[str], variations: list[str], quiet: bool) -> CheckReport:
     """What `samerun check --fix on` reports of a script. Raises SamerunError where it does not run."""
     from samerun.base.guard import kill_marked_processes_on_death
     from samerun.base.target import resolve_target

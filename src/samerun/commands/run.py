@@ -23,7 +23,7 @@ from samerun.base.files import (
 from samerun.base.program_command import (
     FORM,
     ProgramCommand,
-    raise_keyboard_interrupt_on_term_or_hup,
+    raise_interrupt_on_term_or_hup,
     resolve_target_of_context,
 )
 from samerun.base.target import Target, TargetForm
@@ -156,7 +156,7 @@ def run_program_with_receipt_and_exit(
 
     sys.stdout.flush()
     sys.stderr.flush()
-    raise_keyboard_interrupt_on_term_or_hup()  # while the program runs, it gets the signal instead
+    raise_interrupt_on_term_or_hup()  # while the program runs, it gets the signal instead
     request = RunRequest(
         target, form, __version__, held_settings, environment, collect_facts_outside_program(), trace, redact
     )

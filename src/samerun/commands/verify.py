@@ -13,7 +13,7 @@ import click
 from samerun import __version__
 from samerun.base.errors import SamerunError
 from samerun.base.files import require_output_safe_to_replace
-from samerun.base.program_command import FORM, WORDS, ProgramCommand, raise_keyboard_interrupt_on_term_or_hup
+from samerun.base.program_command import FORM, WORDS, ProgramCommand, raise_interrupt_on_term_or_hup
 from samerun.base.records import EXIT_CODES
 from samerun.base.target import Target, resolve_target
 from samerun.base.text import echo_escaped, escape_as_one_line
@@ -57,7 +57,7 @@ def command(ctx: click.Context, /, json_to: str | None, quiet: bool, **options: 
     from samerun.report.output import write_json_and_show_unless_to_stdout
     from samerun.report.receipts import show_step_verification, show_verification
 
-    raise_keyboard_interrupt_on_term_or_hup()
+    raise_interrupt_on_term_or_hup()
     step, other = options.pop("step"), options.pop("on")
     try:
         if step is not None:

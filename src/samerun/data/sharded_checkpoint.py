@@ -18,13 +18,7 @@ from samerun.base.errors import CheckpointError, SamerunError, UnfitStateError
 from samerun.control.random_source import derive_seed
 from samerun.control.rng.seeding import available_random_sources, seed_random_sources
 from samerun.control.rng.state import VERSION as RNG_VERSION
-from samerun.control.rng.state import (
-    get_rng_states_and_warn_of_missing,
-    load_state_dict,
-    restore_snapshot,
-    state_dict,
-    take_snapshot,
-)
+from samerun.control.rng.state import get_rng_states_of, load_state_dict, restore_snapshot, state_dict, take_snapshot
 from samerun.control.streams.process_seed import find_rank
 from samerun.data import checkpoint_file, sharded_files
 from samerun.data.sharded_files import Chunk, Manifest, RankFile, ShardedTensorEntry
@@ -37,9 +31,9 @@ from samerun.data.sharded_tensors import (
     iterate_local_chunks,
     list_optimizers,
     load_model_and_optimizer_state,
-    split_state_into_tensors_and_plain,
+    split_tensors_and_plain,
 )
-from samerun.data.training_checkpoint import collect_state_dicts_or_raise, load_state_into
+from samerun.data.training_checkpoint import collect_state_dicts, load_state_into
 
 
 class SavedState(NamedTuple):
@@ -93,28 +87,22 @@ def save_sharded(
     target = Path(folder)
     _require_process_group("save_sharded")
     _wait_for_pending_save()
-    group = _get_or_make_checkpoint_group()
-    state = _run_on_all_ranks(group, lambda: _collect_rank_state_or_raise(parts, extra))
-    generation = _run_on_all_ranks(
-        group,
-        lambda: _make_folder_and_choose_generation(target) if dist.get_rank() == 0 else 0,
-        return_result_of_rank_0=True,
-    )
+    group = _get_or_make_group()
+    state = _on_all_ranks(group, lambda: _collect_rank_state(parts, extra))
+    generation = _on_all_ranks(group, lambda: _prepare_folder(target) if dist.get_rank() == 0 else 0, from_rank_0=True)
     if wait:
-        _write_rank_file_and_manifest(target, generation, state, group)
+        _write_files(target, generation, state, group)
         return None
     staged = SavedState({name: detached_copy(value) for name, value in state.tensors.items()}, state.own)
-    _pending = PendingSave(lambda: _write_rank_file_and_manifest(target, generation, staged, group))
+    _pending = PendingSave(lambda: _write_files(target, generation, staged, group))
     return _pending
 
 
-def _collect_rank_state_or_raise(parts: Mapping[str, Any], extra: Any) -> SavedState:
+def _collect_rank_state(parts: Mapping[str, Any], extra: Any) -> SavedState:
     """The state of a rank. Tensors that each rank has for itself (statistics of BatchNorm) are values of its own."""
-    tensors, plain = split_state_into_tensors_and_plain(parts)
+    tensors, plain = split_tensors_and_plain(parts)
     own: dict[str, Any] = {"plain": plain, "extra": extra}
-    own.update(
-        {name: collect_state_dicts_or_raise(part, name) for name, part in parts.items() if name not in SHARDED_PARTS}
-    )
+    own.update({name: collect_state_dicts(part, name) for name, part in parts.items() if name not in SHARDED_PARTS})
     own.update(_split_rng_state_by_generator(state_dict()))
     for name, value in own.items():
         checkpoint_file.require_loadable_with_weights_only(value, name)
@@ -122,13 +110,13 @@ def _collect_rank_state_or_raise(parts: Mapping[str, Any], extra: Any) -> SavedS
     return SavedState(tensors, own)
 
 
-def _write_rank_file_and_manifest(folder: Path, generation: int, state: SavedState, group: Any) -> None:
+def _write_files(folder: Path, generation: int, state: SavedState, group: Any) -> None:
     """Write this rank's file, and on rank 0, when all have theirs, the manifest."""
     tensors, own = dict(state.tensors), dict(state.own)
     whole = {
         name: checkpoint_file.digest_plain_value(value) for name, value in tensors.items() if not is_sharded(value)
     }
-    for name in _find_unequal(_gather_on_every_rank(group, whole)):
+    for name in _find_unequal(_all_gather(group, whole)):
         own[f"tensor {name}"] = tensors.pop(name, None)
 
     def write_own_file() -> dict[str, Any]:
@@ -142,12 +130,9 @@ def _write_rank_file_and_manifest(folder: Path, generation: int, state: SavedSta
         sharded_files.write_archive(path, {"chunks": chunks, "own": own})
         return {"table": table, "own": digests}
 
-    written = _gather_on_every_rank(group, _run_on_all_ranks(group, write_own_file))
+    written = _all_gather(group, _on_all_ranks(group, write_own_file))
     manifest = _make_manifest(generation, written)
-    _run_on_all_ranks(
-        group,
-        lambda: sharded_files.write_manifest_and_delete_old_files(folder, manifest) if dist.get_rank() == 0 else None,
-    )
+    _on_all_ranks(group, lambda: sharded_files.replace_manifest(folder, manifest) if dist.get_rank() == 0 else None)
 
 
 def _make_manifest(generation: int, written_by_rank: list[dict[str, Any]]) -> Manifest:
@@ -167,11 +152,11 @@ def load_sharded(
     _require_process_group("load_sharded")
     _wait_for_pending_save()
     target = Path(folder)
-    group = _get_or_make_checkpoint_group()
+    group = _get_or_make_group()
     optimizers = list_optimizers(parts.get("optimizer"))
     were_empty = [not optimizer.state for optimizer in optimizers]
     try:
-        loaded = _run_on_all_ranks(group, lambda: _read_and_validate_rank_state(target, parts, rng, previous))
+        loaded = _on_all_ranks(group, lambda: _read(target, parts, rng, previous))
     except BaseException:
         for optimizer, was_empty in zip(optimizers, were_empty, strict=True):
             if was_empty:
@@ -187,9 +172,7 @@ def load_sharded(
     return loaded.own["extra"]
 
 
-def _read_and_validate_rank_state(
-    folder: Path, parts: Mapping[str, Any], rng: bool | Literal["reseed"], previous: bool
-) -> SavedState:
+def _read(folder: Path, parts: Mapping[str, Any], rng: bool | Literal["reseed"], previous: bool) -> SavedState:
     """What is to be loaded on this rank, whole and checked. Changes nothing but the memory of an empty optimizer."""
     path = folder / sharded_files.MANIFEST
     manifest = sharded_files.read_manifest(checkpoint_file.previous_checkpoint_path(path) if previous else path)
@@ -200,7 +183,7 @@ def _read_and_validate_rank_state(
             files[rank] = sharded_files.map_rank_file_unverified(folder, manifest, rank)
         return files[rank]
 
-    tensors, plain = split_state_into_tensors_and_plain(parts)
+    tensors, plain = split_tensors_and_plain(parts)
     own_tensors = {name for names in manifest.own for name in names if name.startswith("tensor ")}
     _require_tensors_fit(folder, manifest, tensors, own_tensors)
     wanted = ["extra", "plain", *(name for name in parts if name not in SHARDED_PARTS)]
@@ -210,7 +193,7 @@ def _read_and_validate_rank_state(
     rank, is_same_layout = dist.get_rank(), manifest.world_size == dist.get_world_size()
     source = rank if is_same_layout else 0
     own: dict[str, Any] = {}
-    unequal = [] if is_same_layout else [name for name in _find_unshareable_value_names(manifest) if name in wanted]
+    unequal = [] if is_same_layout else [name for name in _find_unshareable_names(manifest) if name in wanted]
     if rng == "reseed":
         unequal = [name for name in unequal if not name.startswith(_RNG) or name in _NEVER_ANEW]
     _require_layout_can_change(folder, manifest, unequal)
@@ -288,14 +271,14 @@ _NEVER_ANEW = (f"{_RNG}seed", f"{_RNG}of streams")
 
 def _mark_unequal_generators_for_reseed(own: dict[str, Any], manifest: Manifest) -> None:
     """Have the generators that each rank had for itself seeded; those streams of each rank start again."""
-    unequal = [name for name in _find_unshareable_value_names(manifest) if name.startswith(_RNG) and name in own]
+    unequal = [name for name in _find_unshareable_names(manifest) if name.startswith(_RNG) and name in own]
     for name in unequal:
         del own[name]
     own[_ANEW] = [name.removeprefix(f"{_RNG}of ") for name in unequal if name != _DISTINCT]
     own[_PLACE] = f"{manifest.generation} {checkpoint_file.digest_plain_value(manifest.own)}"
 
 
-def _find_unshareable_value_names(manifest: Manifest) -> list[str]:
+def _find_unshareable_names(manifest: Manifest) -> list[str]:
     """What ranks of another number cannot have: values that ranks had differently, and generators of a single rank."""
     if manifest.world_size > 1:
         return _find_unequal(manifest.own)
@@ -345,7 +328,7 @@ def _set_generators(own: Mapping[str, Any], folder: Path) -> None:
                 int(state["seed"] or 0), f"{own[_PLACE]} rank {state['rank']} of {dist.get_world_size()}"
             )
             seed_random_sources(seed, sources)
-            state["rng"].update(get_rng_states_and_warn_of_missing(sources))
+            state["rng"].update(get_rng_states_of(sources))
         load_state_dict(state)
     except Exception as error:
         reason = error.message if isinstance(error, SamerunError) else str(error)
@@ -368,7 +351,7 @@ _group: tuple[Any, Any] | None = None
 """The program's process group, and that of checkpoints made beside it."""
 
 
-def _get_or_make_checkpoint_group() -> Any:
+def _get_or_make_group() -> Any:
     """A process group on the CPU, which the program's own collectives do not meet; also in another thread."""
     global _group
     if _group is None or _group[0] is not dist.group.WORLD:
@@ -376,30 +359,30 @@ def _get_or_make_checkpoint_group() -> Any:
     return _group[1]
 
 
-def _gather_on_every_rank(group: Any, value: Any) -> list[Any]:
+def _all_gather(group: Any, value: Any) -> list[Any]:
     values: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(values, value, group=group)
     return values
 
 
-def _run_on_all_ranks(group: Any, call: Callable[[], Any], return_result_of_rank_0: bool = False) -> Any:
-    """Call on every rank, and raise on all if it failed on one. `return_result_of_rank_0`: return what rank 0 has."""
+def _on_all_ranks(group: Any, call: Callable[[], Any], from_rank_0: bool = False) -> Any:
+    """Call on every rank, and raise on all if it failed on one. `from_rank_0`: return what rank 0 has."""
     result, failed = None, None
     try:
         result = call()
     except Exception as error:
         failed = error
     told = None if failed is None else (getattr(failed, "message", repr(failed)), getattr(failed, "hint", None))
-    ranks = _gather_on_every_rank(group, (told, result if return_result_of_rank_0 else None))
+    ranks = _all_gather(group, (told, result if from_rank_0 else None))
     if failed is not None:
         raise failed
     for rank, (error_of_rank, _) in enumerate(ranks):
         if error_of_rank is not None:
             raise CheckpointError(f"Rank {rank}: {error_of_rank[0]}", error_of_rank[1])
-    return ranks[0][1] if return_result_of_rank_0 else result
+    return ranks[0][1] if from_rank_0 else result
 
 
-def _make_folder_and_choose_generation(folder: Path) -> int:
+def _prepare_folder(folder: Path) -> int:
     """The number of the new checkpoint, in a folder that is there."""
     try:
         folder.mkdir(parents=True, exist_ok=True)

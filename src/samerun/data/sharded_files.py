@@ -85,7 +85,7 @@ def write_archive(path: Path, content: dict[str, Any], backup_path: Path | None 
         raise CheckpointError(f"checkpoint.save_sharded({str(path.parent)!r}): {error.message}", error.hint) from error
 
 
-def write_manifest_and_delete_old_files(folder: Path, manifest: Manifest) -> None:
+def replace_manifest(folder: Path, manifest: Manifest) -> None:
     """Make the rank files of a generation the checkpoint; then delete those of generations before its predecessor."""
     body = {
         "generation": manifest.generation,
@@ -210,7 +210,7 @@ def _tuples_to_lists(value: Any) -> Any:
 
 
 def _parse_manifest(body: Any) -> Manifest:
-    """Raises _Damaged, and what looking up raises, for anything that `write_manifest_and_delete_old_files` would not
+    """Raises _Damaged, and what looking up raises, for anything that `replace_manifest` would not
     have written.
     """
     generation, world = (

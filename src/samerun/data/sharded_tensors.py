@@ -31,7 +31,7 @@ class ModelState(NamedTuple):
     plain: dict[str, Any]
 
 
-def split_state_into_tensors_and_plain(parts: Mapping[str, Any]) -> ModelState:
+def split_tensors_and_plain(parts: Mapping[str, Any]) -> ModelState:
     """The state of `model` and `optimizer`. Raises CheckpointError if there is no model."""
     from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict
 
@@ -52,7 +52,7 @@ def split_state_into_tensors_and_plain(parts: Mapping[str, Any]) -> ModelState:
 
 
 def load_model_and_optimizer_state(parts: Mapping[str, Any], loaded: ModelState) -> None:
-    """Load what has the names of `split_state_into_tensors_and_plain`."""
+    """Load what has the names of `split_tensors_and_plain`."""
     from torch.distributed.checkpoint import state_dict as torch_state
 
     model, optimizers = parts["model"], list_optimizers(parts.get("optimizer"))

@@ -31,7 +31,7 @@ def save_checkpoint(path: str | os.PathLike[str], parts: Mapping[str, Any], extr
 
 
 def _write_checkpoint(target: Path, parts: Mapping[str, Any], extra: Any, rng_of_ranks: list[Any]) -> None:
-    states = {name: collect_state_dicts_or_raise(part, name) for name, part in parts.items()}
+    states = {name: collect_state_dicts(part, name) for name, part in parts.items()}
     saved = {**states, "extra": extra, "rng": rng_of_ranks}
     for name, value in saved.items():
         checkpoint_file.require_loadable_with_weights_only(value, name)
@@ -138,14 +138,14 @@ def _previous_checkpoint_hint_or_empty(target: Path) -> str:
     return f"The previous one is intact: samerun.checkpoint.load({str(previous)!r}, ...)."
 
 
-def collect_state_dicts_or_raise(part: Any, name: str) -> Any:
+def collect_state_dicts(part: Any, name: str) -> Any:
     """Return the state of a part, or those of a dict or list of parts."""
     if hasattr(part, "state_dict"):
         return part.state_dict()
     if isinstance(part, Mapping):
-        return {str(key): collect_state_dicts_or_raise(inner, f"{name}[{key!r}]") for key, inner in part.items()}
+        return {str(key): collect_state_dicts(inner, f"{name}[{key!r}]") for key, inner in part.items()}
     if isinstance(part, (list, tuple)):
-        return [collect_state_dicts_or_raise(inner, f"{name}[{at}]") for at, inner in enumerate(part)]
+        return [collect_state_dicts(inner, f"{name}[{at}]") for at, inner in enumerate(part)]
     raise CheckpointError(
         f"checkpoint.save(): {name} is a {type(part).__name__}, which has no state_dict().",
         "Pass the object itself, or put plain values into extra=.",
@@ -179,7 +179,7 @@ def _require_loadable_generator_states(states_by_rank: Any, target: Path, reseed
             f"checkpoint.load({str(target)!r}): it holds no states of random generators.", "Load it with rng=False."
         )
     saved, here = len(states_by_rank), max(_get_world_size(), (find_rank() or 0) + 1)
-    if here > saved and not reseed and not _several_ranks_have_equal_states(states_by_rank):
+    if here > saved and not reseed and not _ranks_have_equal_states(states_by_rank):
         raise CheckpointError(  # on all ranks: those with a state of their own would wait for the others
             f"checkpoint.load({str(target)!r}): it holds the random generators of {saved} rank{'s' * (saved > 1)}, and"
             f" here are {here}. Those of one rank cannot be given to others: they would draw alike.",
@@ -192,7 +192,7 @@ def _require_loadable_generator_states(states_by_rank: Any, target: Path, reseed
         restore_snapshot(before)
 
 
-def _several_ranks_have_equal_states(states_by_rank: list[Any]) -> bool:
+def _ranks_have_equal_states(states_by_rank: list[Any]) -> bool:
     """Whether ranks, of which there were several, had every generator at the same position."""
     own = [{**state, "rank": 0} if isinstance(state, dict) else state for state in states_by_rank]
     return len(own) > 1 and len({checkpoint_file.digest_plain_value(state) for state in own}) == 1
@@ -207,9 +207,7 @@ def _restore_or_seed_generators_of_rank(states_by_rank: list[Any], target: Path)
             load_state_dict(states_by_rank[rank])
             return
         load_state_dict(states_by_rank[0], strict=False)
-        if not _several_ranks_have_equal_states(
-            states_by_rank
-        ):  # of this checkpoint and rank: another one gives other numbers
+        if not _ranks_have_equal_states(states_by_rank):  # of this checkpoint and rank: another one gives other numbers
             seed = derive_seed(int(checkpoint_file.digest_plain_value(states_by_rank)[:16], 16), f"rank {rank}")
             seed_random_sources(seed, [source for source in available_random_sources() if source.name != "streams"])
     except Exception as error:

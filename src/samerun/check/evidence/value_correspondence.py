@@ -75,7 +75,7 @@ def are_sums_of_same_value(rows_of_sums: Any, sums: Any, magnitude: float) -> An
     return near | both_odd
 
 
-def is_constant_whole_or_boolean(dtype: str, sums: Any) -> bool:
+def is_trivial(dtype: str, sums: Any) -> bool:
     """A value that says nothing: empty, all zeros, one number over and over, a whole number, or truth values."""
     count, total, magnitude, squares = sums[0], sums[1], sums[2], sums[3]
     constant = abs(total) == magnitude and abs(squares * count - total * total) <= CLOSE * abs(squares * count)
@@ -83,15 +83,12 @@ def is_constant_whole_or_boolean(dtype: str, sums: Any) -> bool:
     return bool(count == 0 or magnitude == 0 or plain or dtype == "bool")
 
 
-def mark_corresponding(operators: list[OperatorSummary], operators_of_other_run: list[OperatorSummary]) -> list[bool]:
+def mark_corresponding(operators: list[OperatorSummary], others: list[OperatorSummary]) -> list[bool]:
     """For each operator whether all of its results correspond to values of the other run."""
-    index = ValueIndex(operators_of_other_run)
-    groups, other_groups = (
-        sum_first_results_by_call_and_size(operators),
-        sum_first_results_by_call_and_size(operators_of_other_run),
-    )
+    index = ValueIndex(others)
+    groups, other_groups = sum_first_results(operators), sum_first_results(others)
     marks = [all(index.contains(sums) for _, _, sums in operator.results) for operator in operators]
-    marks_in_turn = mark_calls_split_over_batch_parts(operators, operators_of_other_run)
+    marks_in_turn = mark_batch_parts(operators, others)
     for at, operator in enumerate(operators):
         counts = {int(sums[0]) for _, _, sums in operator.results[:1]}
         if not marks[at] and counts:
@@ -106,15 +103,13 @@ def call_key(operator: OperatorSummary) -> tuple[Any, ...]:
     return operator.name, operator.phase, operator.location
 
 
-def mark_calls_split_over_batch_parts(
-    operators: list[OperatorSummary], operators_of_other_run: list[OperatorSummary]
-) -> list[bool]:
+def mark_batch_parts(operators: list[OperatorSummary], others: list[OperatorSummary]) -> list[bool]:
     """Marks operators of a line that the other run calls a whole number of times less, or more, often.
 
     Every part of a batch goes through the same calls in the same order: call n is a part of call n modulo their number.
     """
     marks = [False] * len(operators)
-    calls, other_calls = list_call_indices_by_operator(operators), list_call_indices_by_operator(operators_of_other_run)
+    calls, other_calls = list_call_indices(operators), list_call_indices(others)
     for key, numbers in calls.items():
         other_numbers = other_calls.get(key, [])
         fewer = min(len(numbers), len(other_numbers))
@@ -123,7 +118,7 @@ def mark_calls_split_over_batch_parts(
         for turn in range(fewer):
             one, other = (
                 GroupSums(len(each[turn::fewer]), sum((run[at].results[0][2] for at in each[turn::fewer]), np.zeros(5)))
-                for run, each in ((operators, numbers), (operators_of_other_run, other_numbers))
+                for run, each in ((operators, numbers), (others, other_numbers))
             )
             are_addends = one.calls * other.total[0] == other.calls * one.total[0]
             if add_up(one, other, are_addends) and (are_addends or one.total[0] == other.total[0]):
@@ -132,7 +127,7 @@ def mark_calls_split_over_batch_parts(
     return marks
 
 
-def list_call_indices_by_operator(operators: list[OperatorSummary]) -> dict[tuple[Any, ...], list[int]]:
+def list_call_indices(operators: list[OperatorSummary]) -> dict[tuple[Any, ...], list[int]]:
     """The numbers of the calls of each operator at each line."""
     calls: dict[tuple[Any, ...], list[int]] = defaultdict(list)
     for at, operator in enumerate(operators):
@@ -153,7 +148,7 @@ SizedGroups = dict[int, GroupSums]
 """The calls of one operator at one line, by the number of elements of their result."""
 
 
-def sum_first_results_by_call_and_size(operators: list[OperatorSummary]) -> dict[Any, SizedGroups]:
+def sum_first_results(operators: list[OperatorSummary]) -> dict[Any, SizedGroups]:
     groups: dict[Any, SizedGroups] = defaultdict(dict)
     for operator in operators:
         for _, _, sums in operator.results[:1]:
@@ -163,26 +158,18 @@ def sum_first_results_by_call_and_size(operators: list[OperatorSummary]) -> dict
     return groups
 
 
-def adds_up_in_another_split(count: int, groups: SizedGroups, groups_of_other_run: SizedGroups) -> bool:
+def adds_up_in_another_split(count: int, groups: SizedGroups, others: SizedGroups) -> bool:
     """Whether calls with results of `count` elements are the parts of what the other run computes in other calls.
 
     The parts are addends (gradients of a weight: as many elements each), or rows shared out (as many in all, in equal
     parts or in whatever parts the line has).
     """
     own = groups[count]
-    if (
-        count in groups_of_other_run
-        and own.calls != groups_of_other_run[count].calls
-        and add_up(own, groups_of_other_run[count], True)
-    ):
+    if count in others and own.calls != others[count].calls and add_up(own, others[count], True):
         return True
-    rest = [
-        group
-        for size, group in groups.items()
-        if not (size in groups_of_other_run and add_up(group, groups_of_other_run[size], True))
-    ]
+    rest = [group for size, group in groups.items() if not (size in others and add_up(group, others[size], True))]
     both = GroupSums(sum(g.calls for g in rest), sum((g.total for g in rest), np.zeros(5)))
-    for other in groups_of_other_run.values():
+    for other in others.values():
         for one in (own, both):
             if one.calls != other.calls and one.total[0] == other.total[0] and add_up(one, other, False):
                 return True
@@ -199,15 +186,13 @@ def add_up(one: GroupSums, other: GroupSums, are_addends: bool) -> bool:
     return bool(apart[1] <= CLOSE * size and apart[2] <= CLOSE * size and apart[3] <= CLOSE * squares)
 
 
-def find_first_odd_operator(
-    operators: list[OperatorSummary], operators_of_other_run: list[OperatorSummary]
-) -> OddOperator | None:
+def find_odd_operator(operators: list[OperatorSummary], others: list[OperatorSummary]) -> OddOperator | None:
     """The first operator whose results correspond to nothing, and from which nothing that corresponds is computed.
 
     What is computed in another way inside (another attention) does not correspond, but its result does again.
     """
-    marks = mark_corresponding(operators, operators_of_other_run)
-    rejoins = mark_operators_leading_to_same_values(operators, operators_of_other_run, marks)
+    marks = mark_corresponding(operators, others)
+    rejoins = mark_rejoining(operators, others, marks)
     odd = [at for at in range(len(operators)) if not marks[at] and not rejoins[at]]
     odd = [at for at in odd if operators[at].location.line] or odd
     # Indices and lengths are how a library keeps its books; what is computed tells more.
@@ -218,20 +203,16 @@ def find_first_odd_operator(
     return OddOperator(operators[first], sum(marks[:first])) if first is not None else None
 
 
-def mark_operators_leading_to_same_values(
-    operators: list[OperatorSummary], operators_of_other_run: list[OperatorSummary], marks: list[bool]
-) -> list[bool]:
+def mark_rejoining(operators: list[OperatorSummary], others: list[OperatorSummary], marks: list[bool]) -> list[bool]:
     """For each operator that does not correspond, whether every result that is used does, or leads to what does."""
-    index = ValueIndex(operators_of_other_run)
+    index = ValueIndex(others)
     fine = [[index.contains(sums) for _, _, sums in operator.results] for operator in operators]
     used: list[set[int]] = [set() for _ in operators]
     rejoins = [False] * len(operators)
     for at in range(len(operators) - 1, -1, -1):
         operator = operators[at]
         rejoins[at] = not marks[at] and any(fine[at]) and all(fine[at][number] for number in used[at])
-        telling = marks[at] and any(
-            not is_constant_whole_or_boolean(dtype, sums) for dtype, _, sums in operator.results
-        )
+        telling = marks[at] and any(not is_trivial(dtype, sums) for dtype, _, sums in operator.results)
         for source, number in operator.sources:
             # The backward of a loss takes the forward's result and may use its shape alone: that proves nothing.
             saved = operator.phase == f.BACKWARD and source >= 0 and operators[source].phase != f.BACKWARD
@@ -241,17 +222,13 @@ def mark_operators_leading_to_same_values(
     return rejoins
 
 
-def find_first_operator_with_new_value(
-    operators: list[OperatorSummary], operators_of_other_run: list[OperatorSummary]
+def find_operator_with_new_value(
+    operators: list[OperatorSummary], others: list[OperatorSummary]
 ) -> OperatorSummary | None:
     """The first operator at a line of the program with a result that the other run does not compute, bit by bit."""
-    known = {sums.tobytes() for other in operators_of_other_run for _, _, sums in other.results}
+    known = {sums.tobytes() for other in others for _, _, sums in other.results}
     computed = [o for o in operators if o.location.line and not o.name.startswith(INPUT_OF)]
-    computed = [
-        o
-        for o in computed
-        if any("float" in dtype and not is_constant_whole_or_boolean(dtype, s) for dtype, _, s in o.results)
-    ]
+    computed = [o for o in computed if any("float" in dtype and not is_trivial(dtype, s) for dtype, _, s in o.results)]
     return next((o for o in computed if any(sums.tobytes() not in known for _, _, sums in o.results)), None)
 
 
@@ -276,15 +253,13 @@ def explain_difference(
     culprits = [
         (odd.moment, side, these, odd.operator)
         for side, these, those in (("B", all_b, all_a), ("A", all_a, all_b))
-        if (odd := find_first_odd_operator(these, those)) is not None
+        if (odd := find_odd_operator(these, those)) is not None
     ]
     if culprits:  # an operator that one side lacks shows on the other side, and earlier there
         _, side, these, culprit = min(culprits, key=lambda each: each[0])
-        line = find_operator_scaling_loss_or_grads(these) if ratio else None
+        line = find_loss_scaling(these) if ratio else None
         if ratio and line is None and culprit.phase == f.BACKWARD and not culprit.name.startswith("aten."):
-            line = find_last_loss_operator(
-                these
-            )  # a collective of data parallelism averages: what it averages is another sum
+            line = find_last_loss(these)  # a collective of data parallelism averages: what it averages is another sum
         named = line if line is not None else culprit
         what = f"{named.name} gives another result on side {side}, though what it is given corresponds"
         return Culprit(
@@ -398,7 +373,7 @@ def describe_common_gradient_ratio(a: NumberRecord, b: NumberRecord) -> str:
     return f"every gradient of side B is {ratios[0]:.6g} times that of side A: another denominator or factor"
 
 
-def find_operator_scaling_loss_or_grads(operators: list[OperatorSummary]) -> OperatorSummary | None:
+def find_loss_scaling(operators: list[OperatorSummary]) -> OperatorSummary | None:
     """The line that divides or scales a loss (one number, in the forward pass), or else the gradients after it."""
     last = max((at for at, o in enumerate(operators) if o.phase == f.BACKWARD), default=-1)
     scaling = [(at, o) for at, o in enumerate(operators) if o.location.line and SCALING.match(o.name)]
@@ -409,7 +384,7 @@ def find_operator_scaling_loss_or_grads(operators: list[OperatorSummary]) -> Ope
     return next(iter([*of_loss[-1:], *of_gradients[-1:]]), None)
 
 
-def find_last_loss_operator(operators: list[OperatorSummary]) -> OperatorSummary | None:
+def find_last_loss(operators: list[OperatorSummary]) -> OperatorSummary | None:
     """The last operator of the forward pass that gives one number, before the backward pass."""
     first = next((at for at, o in enumerate(operators) if o.phase == f.BACKWARD), 0)
     forward = [o for o in operators[:first] if o.location.line and o.phase == f.FORWARD]

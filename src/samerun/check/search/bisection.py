@@ -43,7 +43,7 @@ class VariationRunner(Protocol):
     def record_outcome(self, variation: Variation, outcome: VariationOutcome, detail: str = "") -> None: ...
 
 
-def retry_failed_without_may_fail_variations(
+def retry_without_may_fail_variations(
     search: VariationRunner, control: Run, pinned: Sequence[Variation], varied_run: VariedRun
 ) -> tuple[VariedRun | None, list[Variation]]:
     """Repeat a failed run without the variations that may fail for reasons of their own.

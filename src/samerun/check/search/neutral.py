@@ -28,7 +28,7 @@ from samerun.check.evidence import neutrality
 from samerun.check.evidence.lost_bits import LossySide, find_losing_operator, find_lossy_side
 from samerun.check.evidence.neutrality import DistancePoint, RunJudgement
 from samerun.check.evidence.run_numbers import OperatorSummary, RunNumbers, read_run_numbers
-from samerun.check.evidence.value_correspondence import Culprit, explain_difference, find_first_operator_with_new_value
+from samerun.check.evidence.value_correspondence import Culprit, explain_difference, find_operator_with_new_value
 from samerun.check.execution.runner import RunFailed
 from samerun.check.plan import RunPlan
 from samerun.check.search.neutral_compilation import explain_compiled_difference
@@ -191,9 +191,7 @@ class SwitchJudge:
                 if in_regions
                 else self._rerun_and_name_losing_operator(base, lossy)
             )
-        new = find_first_operator_with_new_value(
-            *(side.numbers.operators.get(self.changed.step, []) for side in (b, a))
-        )
+        new = find_operator_with_new_value(*(side.numbers.operators.get(self.changed.step, []) for side in (b, a)))
         if new is not None:
             file = relative_path_if_below_working_directory(new.location.file)
             base = replace(base, operator=new.name, file=file, line=new.location.line)

@@ -120,7 +120,7 @@ def describe_failure(run: Run, prefix: str = "") -> str:
     return f"{prefix}this run ended with exit code {run.exit_code}" if run.exit_code else ""
 
 
-def with_time_limit_if_experiment(runner: Runner, baseline_seconds: float, labels: tuple[str, ...]) -> Runner:
+def limit_time_if_experiment(runner: Runner, baseline_seconds: float, labels: tuple[str, ...]) -> Runner:
     """The runner for a run: an experiment on a program that took so many seconds gets a time limit.
 
     A pinned source may keep a program from ever ending (a loop that waits for another random number): the experiment

@@ -30,7 +30,7 @@ from samerun.check.search.bisection import (
     VariedRun,
     bisect_and_record_outcomes,
     prefer_address_layout_run,
-    retry_failed_without_may_fail_variations,
+    retry_without_may_fail_variations,
 )
 from samerun.check.search.report_records import (
     describe_order_difference,
@@ -43,11 +43,11 @@ from samerun.check.search.resume_experiments import ResumeExperiments
 from samerun.check.search.run_status import (
     describe_failure,
     find_first_difference_of_runs,
+    limit_time_if_experiment,
     require_comparable,
     require_success,
     require_within_time_limit,
     timed_out_before_difference,
-    with_time_limit_if_experiment,
 )
 from samerun.record.comparison.compare import Difference
 
@@ -94,7 +94,7 @@ class Search:
     def run_and_record(self, plan: RunPlan, name: str, labels: tuple[str, ...] = ()) -> Run:
         name = self.prefix + name
         taken = sum(run.name == name or run.name.startswith(f"{name}~") for run in self.runs)
-        runner = with_time_limit_if_experiment(self.runner, self.runs[0].seconds, labels) if self.runs else self.runner
+        runner = limit_time_if_experiment(self.runner, self.runs[0].seconds, labels) if self.runs else self.runner
         run = runner.run(plan, f"{name}~{taken + 1}" if taken else name, labels)
         self.runs.append(run)
         return run
@@ -127,7 +127,7 @@ class Search:
             by_address = not any(v.cause == "object-id" for v in plain)  # varied on purpose if among them
             if plain and self.repeat == 2 and has_no_sign_of_race(first.traces, by_address):
                 # A run with everything varied is a rerun as well: the same result settles both.
-                varied_run, plain = retry_failed_without_may_fail_variations(
+                varied_run, plain = retry_without_may_fail_variations(
                     self, first, pinned, self.run_varied(first, pinned, plain)
                 )
             if varied_run is not None and varied_run.difference is None:
@@ -197,7 +197,7 @@ class Search:
         if situation is None:
             self.outcomes["rerun"] = Outcome("rerun", SAME, f"{most} runs of the same command")
             return None
-        return self.rerun_by_operator_if_only_steps_known(situation)
+        return self.rerun_to_find_operator(situation)
 
     def run_varied(self, control: Run, pinned: Sequence[Variation], varied: Sequence[Variation]) -> VariedRun:
         """One run with a group of variations applied and the others pinned, compared with the control."""
@@ -207,11 +207,7 @@ class Search:
         return VariedRun(tuple(varied), run, self.compare_results(control, run))
 
     def search_varied_runs(
-        self,
-        control: Run,
-        pinned: Sequence[Variation],
-        varying: Sequence[Variation],
-        run_with_all_varied: VariedRun | None = None,
+        self, control: Run, pinned: Sequence[Variation], varying: Sequence[Variation], combined: VariedRun | None = None
     ) -> tuple[Situation, attribution.AttributedCause | None] | None:
         """Vary everything at once; if that differs, bisect. Returns the first difference and its cause.
 
@@ -220,14 +216,14 @@ class Search:
         plain = [v for v in varying if not self.narrows_comparison(v)]
         singles: list[VariedRun] = []
         scoped = [v for v in varying if v not in plain]
-        if run_with_all_varied is not None:  # what fails when varied was left out already
-            plain = list(run_with_all_varied.variations)
+        if combined is not None:  # what fails when varied was left out already
+            plain = list(combined.variations)
         elif plain:
-            run_with_all_varied, plain = retry_failed_without_may_fail_variations(
+            combined, plain = retry_without_may_fail_variations(
                 self, control, pinned, self.run_varied(control, pinned, plain)
             )
-        if run_with_all_varied is not None:
-            singles = bisect_and_record_outcomes(self, control, pinned, run_with_all_varied)
+        if combined is not None:
+            singles = bisect_and_record_outcomes(self, control, pinned, combined)
         for variation in scoped:
             singles += bisect_and_record_outcomes(self, control, pinned, self.run_varied(control, pinned, [variation]))
         found: Situation | None = None
@@ -236,21 +232,19 @@ class Search:
             hit = prefer_address_layout_run(singles)
             culprit = hit.variations[0]
             assert hit.difference is not None
-            found = self.rerun_by_operator_if_only_steps_known(
-                Situation(culprit.name, control, hit.run, hit.difference)
-            )
-        elif run_with_all_varied is not None and run_with_all_varied.difference is not None:
+            found = self.rerun_to_find_operator(Situation(culprit.name, control, hit.run, hit.difference))
+        elif combined is not None and combined.difference is not None:
             well = [v for v in plain if self.outcomes[v.name].outcome != TROUBLE]
             if len(well) < len(plain):  # one variation makes the run fail: all the others at once
-                run_with_all_varied = self.run_varied(control, pinned, well) if well else None
+                combined = self.run_varied(control, pinned, well) if well else None
             if (
-                run_with_all_varied is not None
-                and run_with_all_varied.difference is not None
-                and not timed_out_before_difference(run_with_all_varied.run, run_with_all_varied.difference)
+                combined is not None
+                and combined.difference is not None
+                and not timed_out_before_difference(combined.run, combined.difference)
             ):
                 self.notes.append("No single variation makes the difference: only together do they.")
-                names = "+".join(v.name for v in run_with_all_varied.variations)
-                found = Situation(names, control, run_with_all_varied.run, run_with_all_varied.difference)
+                names = "+".join(v.name for v in combined.variations)
+                found = Situation(names, control, combined.run, combined.difference)
         if found is None:
             return None
         chance = self.rerun_control_once_and_compare(control)
@@ -264,11 +258,7 @@ class Search:
         """The difference between two control runs, if the program is flaky; else None."""
         again = self.run_and_record(control.plan, "control-again")
         difference = self.compare_and_count_rerun(control, again)
-        return (
-            self.rerun_by_operator_if_only_steps_known(Situation("rerun", control, again, difference))
-            if difference
-            else None
-        )
+        return self.rerun_to_find_operator(Situation("rerun", control, again, difference)) if difference else None
 
     def compare_and_count_rerun(self, control: Run, again: Run) -> Difference | None:
         """The difference between two control runs. Raises RunFailed if the second did not end in time."""
@@ -319,7 +309,7 @@ class Search:
         for variation in [v for v in rest for _ in range(3 if v.name == addresses else 1)]:
             varied_run = self.run_varied(base, pinned, [variation])
             if varied_run.difference is not None:
-                varied = self.rerun_by_operator_if_only_steps_known(
+                varied = self.rerun_to_find_operator(
                     Situation(variation.name, base, varied_run.run, varied_run.difference)
                 )
                 found = attribution.attribute_variation_difference(self, varied, variation)
@@ -353,7 +343,7 @@ class Search:
         if not self.saved:
             run.delete_traces()
 
-    def rerun_by_operator_if_only_steps_known(self, situation: Situation) -> Situation:
+    def rerun_to_find_operator(self, situation: Situation) -> Situation:
         """If only steps were recorded at the difference, run both again with the operators of that step recorded."""
         difference, plan = situation.difference, situation.a.plan
         if difference.what != "leaf" or plan.watch.depth == "ops":

@@ -35,10 +35,10 @@ def get_rng_state() -> RNGState:
     but gives no state (OpenCV, Polars, SentencePiece, CuPy, TensorFlow) is left out; a warning in the log
     "samerun" says so once.
     """
-    return get_rng_states_and_warn_of_missing(available_random_sources())
+    return get_rng_states_of(available_random_sources())
 
 
-def get_rng_states_and_warn_of_missing(sources: Iterable[RandomSource]) -> RNGState:
+def get_rng_states_of(sources: Iterable[RandomSource]) -> RNGState:
     """Return the state of each source, by name; a source that gives none is left out, with a warning."""
     state: RNGState = {}
     for source in sources:
@@ -112,9 +112,7 @@ class RNGSnapshot:
 def take_snapshot(start_devices: bool = True) -> RNGSnapshot:
     """Take a snapshot of all generators; without `start_devices`, not of devices that nobody has used."""
     sources = available_random_sources()
-    state = get_rng_states_and_warn_of_missing(
-        source for source in sources if start_devices or not source.starts_device()
-    )
+    state = get_rng_states_of(source for source in sources if start_devices or not source.starts_device())
     return RNGSnapshot(state, frozenset(source.name for source in sources), seed_in_force())
 
 
@@ -155,7 +153,7 @@ def state_dict() -> dict[str, Any]:
         "samerun_state": VERSION,
         "seed": seed_in_force(),
         "rank": find_rank() or 0,
-        "rng": get_rng_states_and_warn_of_missing(available_random_sources()),
+        "rng": get_rng_states_of(available_random_sources()),
     }
 
 

@@ -27,7 +27,7 @@ MOST_SWEEPS = 40
 NEGLIGIBLE = 2.0**-53
 
 
-def _require_and_copy_matrices_as_float64(operator: str, a: Tensor, square: bool = True) -> Tensor:
+def _float64_matrices(operator: str, a: Tensor, square: bool = True) -> Tensor:
     """[batch, m, n] in float64, in memory of its own. torch's own checks come before."""
     if a.dtype not in (torch.float32, torch.float64):
         raise NoPortableKernel(f"{a.dtype}.", "It has one for float32 and float64.")
@@ -36,12 +36,12 @@ def _require_and_copy_matrices_as_float64(operator: str, a: Tensor, square: bool
     return a.detach().to(torch.float64, copy=True).reshape(math.prod(a.shape[:-2]), *a.shape[-2:]).contiguous()
 
 
-def _restore_batch_shape_and_dtype(found: Tensor, like: Tensor, *matrix_shape: int) -> Tensor:
+def _restore(found: Tensor, like: Tensor, *matrix_shape: int) -> Tensor:
     """[batch, *tail] as the batches and type of `like`."""
     return found.reshape((*like.shape[:-2], *matrix_shape)).to(like.dtype)
 
 
-def _raise_if_failed_and_asked(check_errors: bool, info: Tensor, a: Tensor, operator: str) -> None:
+def _raise_if_asked(check_errors: bool, info: Tensor, a: Tensor, operator: str) -> None:
     """torch's own error for a matrix that has no factor or inverse."""
     if check_errors and bool(info.any()):
         torch.ops.aten._linalg_check_errors(info.reshape(a.shape[:-2]), operator, is_matrix=a.dim() == 2)
@@ -82,14 +82,10 @@ def _row_order_from_pivots(pivots: Tensor, m: int) -> Tensor:
 
 
 def lu_factor_ex(a: Tensor, *, pivot: bool = True, check_errors: bool = False) -> tuple[Tensor, Tensor, Tensor]:
-    lu, pivots, info = _lu_in_place(_require_and_copy_matrices_as_float64("torch.lu_factor_ex", a, square=False), pivot)
-    _raise_if_failed_and_asked(check_errors, info, a, "torch.linalg.lu_factor_ex")
+    lu, pivots, info = _lu_in_place(_float64_matrices("torch.lu_factor_ex", a, square=False), pivot)
+    _raise_if_asked(check_errors, info, a, "torch.linalg.lu_factor_ex")
     k = min(a.shape[-2:])
-    return (
-        _restore_batch_shape_and_dtype(lu, a, *a.shape[-2:]),
-        pivots.reshape(*a.shape[:-2], k),
-        info.reshape(a.shape[:-2]),
-    )
+    return (_restore(lu, a, *a.shape[-2:]), pivots.reshape(*a.shape[:-2], k), info.reshape(a.shape[:-2]))
 
 
 def _unpack(lu: Tensor) -> tuple[Tensor, Tensor]:
@@ -132,9 +128,9 @@ def lu_solve(lu: Tensor, pivots: Tensor, b: Tensor, *, left: bool = True, adjoin
     given = b if left else b.mT
     shape: Any = torch.broadcast_shapes(lu.shape[:-2], given.shape[:-2])  # type: ignore[no-untyped-call]
     n, k = given.shape[-2:]
-    wide = _require_and_copy_matrices_as_float64("linalg.lu_solve", lu.expand(*shape, n, n))
+    wide = _float64_matrices("linalg.lu_solve", lu.expand(*shape, n, n))
     rows = pivots.expand(*shape, n).reshape(math.prod(shape), n)
-    right = _require_and_copy_matrices_as_float64("linalg.lu_solve", given.expand(*shape, n, k), square=False)
+    right = _float64_matrices("linalg.lu_solve", given.expand(*shape, n, k), square=False)
     found = _solve_with_lu(wide, rows, right, adjoint if left else not adjoint)
     found = found.reshape(*shape, n, k).to(b.dtype)
     return found if left else found.mT
@@ -143,7 +139,7 @@ def lu_solve(lu: Tensor, pivots: Tensor, b: Tensor, *, left: bool = True, adjoin
 def solve_ex(
     a: Tensor, b: Tensor, *, left: bool = True, check_errors: bool = False
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    wide, pivots, info = _lu_in_place(_require_and_copy_matrices_as_float64("linalg.solve", a), True)
+    wide, pivots, info = _lu_in_place(_float64_matrices("linalg.solve", a), True)
     n = a.shape[-1]
     is_vector = b.dim() == 1 or (b.dim() == a.dim() - 1 and b.shape == a.shape[:-1])
     given = b[..., None] if is_vector else (b if left else b.mT)
@@ -153,21 +149,16 @@ def solve_ex(
     rows = pivots.reshape(*a.shape[:-2], n).expand(*shape, n).reshape(math.prod(shape), n)
     x = _solve_with_lu(every, rows, right, not is_vector and not left).reshape(*shape, *given.shape[-2:]).to(a.dtype)
     x = x[..., 0] if is_vector else (x if left else x.mT)
-    _raise_if_failed_and_asked(check_errors, info, a, "torch.linalg.solve_ex")
-    return (
-        x,
-        _restore_batch_shape_and_dtype(wide, a, n, n),
-        pivots.reshape(*a.shape[:-2], n),
-        info.reshape(a.shape[:-2]),
-    )
+    _raise_if_asked(check_errors, info, a, "torch.linalg.solve_ex")
+    return (x, _restore(wide, a, n, n), pivots.reshape(*a.shape[:-2], n), info.reshape(a.shape[:-2]))
 
 
 def inverse_ex(a: Tensor, *, check_errors: bool = False) -> tuple[Tensor, Tensor]:
-    wide, pivots, info = _lu_in_place(_require_and_copy_matrices_as_float64("linalg.inv", a), True)
-    _raise_if_failed_and_asked(check_errors, info, a, "torch.linalg.inv_ex")
+    wide, pivots, info = _lu_in_place(_float64_matrices("linalg.inv", a), True)
+    _raise_if_asked(check_errors, info, a, "torch.linalg.inv_ex")
     n = a.shape[-1]
     identity = torch.eye(n, dtype=torch.float64).expand(wide.shape[0], n, n)
-    return _restore_batch_shape_and_dtype(_solve_with_lu(wide, pivots, identity), a, n, n), info.reshape(a.shape[:-2])
+    return _restore(_solve_with_lu(wide, pivots, identity), a, n, n), info.reshape(a.shape[:-2])
 
 
 def _sign_of_permutation(pivots: Tensor) -> Tensor:
@@ -175,42 +166,31 @@ def _sign_of_permutation(pivots: Tensor) -> Tensor:
     return torch.where(swaps % 2 == 0, 1.0, -1.0).to(torch.float64)
 
 
-def _lu_of_transpose_if_contiguous(operator: str, a: Tensor) -> tuple[Tensor, Tensor]:
+def _lu_or_lu_of_transpose(operator: str, a: Tensor) -> tuple[Tensor, Tensor]:
     """LU and pivots of A, or of its transpose where A is contiguous: torch chooses so, and its gradients know."""
-    lu, pivots, _ = _lu_in_place(
-        _require_and_copy_matrices_as_float64(operator, a.mT if a.is_contiguous() else a), True
-    )
+    lu, pivots, _ = _lu_in_place(_float64_matrices(operator, a.mT if a.is_contiguous() else a), True)
     return lu, pivots
 
 
 def det(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The class S product of U's diagonal, times the sign of the permutation."""
-    wide, pivots = _lu_of_transpose_if_contiguous("linalg.det", a)
+    wide, pivots = _lu_or_lu_of_transpose("linalg.det", a)
     found = sums.prod(wide.diagonal(dim1=-2, dim2=-1).contiguous(), 1) * _sign_of_permutation(pivots)
-    return (
-        _restore_batch_shape_and_dtype(found, a),
-        _restore_batch_shape_and_dtype(wide, a, *a.shape[-2:]),
-        pivots.reshape(a.shape[:-1]),
-    )
+    return (_restore(found, a), _restore(wide, a, *a.shape[-2:]), pivots.reshape(a.shape[:-1]))
 
 
 def slogdet(a: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The class S sum of the logarithms of U's diagonal; the product of its signs."""
-    wide, pivots = _lu_of_transpose_if_contiguous("linalg.slogdet", a)
+    wide, pivots = _lu_or_lu_of_transpose("linalg.slogdet", a)
     diagonal = wide.diagonal(dim1=-2, dim2=-1).contiguous()
     sign = sums.prod(torch.sign(diagonal), 1) * _sign_of_permutation(pivots)
     size = sums.sum(log(diagonal.abs()), 1)
-    return (
-        _restore_batch_shape_and_dtype(sign, a),
-        _restore_batch_shape_and_dtype(size, a),
-        _restore_batch_shape_and_dtype(wide, a, *a.shape[-2:]),
-        pivots.reshape(a.shape[:-1]),
-    )
+    return (_restore(sign, a), _restore(size, a), _restore(wide, a, *a.shape[-2:]), pivots.reshape(a.shape[:-1]))
 
 
 def cholesky_ex(a: Tensor, *, upper: bool = False, check_errors: bool = False) -> tuple[Tensor, Tensor]:
     """Column by column: l = sqrt(d), the column / l, and its products taken from what is left."""
-    rest = _require_and_copy_matrices_as_float64("linalg.cholesky", a.mT if upper else a)
+    rest = _float64_matrices("linalg.cholesky", a.mT if upper else a)
     batch, n = rest.shape[:2]
     out, info = torch.zeros_like(rest), torch.zeros(batch, dtype=torch.int32)
     for j in range(n):
@@ -220,14 +200,14 @@ def cholesky_ex(a: Tensor, *, upper: bool = False, check_errors: bool = False) -
         column = torch.div(rest[:, j + 1 :, j], root[:, None])
         out[:, j, j], out[:, j + 1 :, j] = root, column
         rest[:, j + 1 :, j + 1 :] -= torch.mul(column[:, :, None], column[:, None, :])
-    _raise_if_failed_and_asked(check_errors, info, a, "torch.linalg.cholesky_ex")
-    found = _restore_batch_shape_and_dtype(out, a, n, n)
+    _raise_if_asked(check_errors, info, a, "torch.linalg.cholesky_ex")
+    found = _restore(out, a, n, n)
     return (found.mT if upper else found), info.reshape(a.shape[:-2])
 
 
 def cholesky(a: Tensor, upper: bool = False) -> Tensor:
     found, info = cholesky_ex(a, upper=upper)
-    _raise_if_failed_and_asked(True, info, a, "cholesky")
+    _raise_if_asked(True, info, a, "cholesky")
     return found
 
 
@@ -235,10 +215,8 @@ def cholesky_solve(b: Tensor, factor: Tensor, upper: bool = False) -> Tensor:
     """L y = b, L' x = y."""
     shape: Any = torch.broadcast_shapes(b.shape[:-2], factor.shape[:-2])  # type: ignore[no-untyped-call]
     n, k = b.shape[-2:]
-    lower = _require_and_copy_matrices_as_float64(
-        "cholesky_solve", (factor.mT if upper else factor).expand(*shape, n, n)
-    )
-    right = _require_and_copy_matrices_as_float64("cholesky_solve", b.expand(*shape, n, k), square=False)
+    lower = _float64_matrices("cholesky_solve", (factor.mT if upper else factor).expand(*shape, n, n))
+    right = _float64_matrices("cholesky_solve", b.expand(*shape, n, k), square=False)
     y = kernels.solve_triangular(lower, right, False, False)
     return kernels.solve_triangular(lower.mT.contiguous(), y, True, False).reshape(*shape, n, k).to(b.dtype)
 
@@ -248,7 +226,7 @@ def cholesky_inverse(factor: Tensor, upper: bool = False) -> Tensor:
 
 
 # --- Jacobi's rotations
-def _jacobi_rounds_of_disjoint_pairs(n: int) -> list[tuple[Tensor, Tensor]]:
+def _jacobi_rounds(n: int) -> list[tuple[Tensor, Tensor]]:
     """Each pair p < q once, in rounds of pairs that have no index in common."""
     players = list(range(n + n % 2))
     found = []
@@ -262,7 +240,7 @@ def _jacobi_rounds_of_disjoint_pairs(n: int) -> list[tuple[Tensor, Tensor]]:
     return found
 
 
-def _jacobi_rotation_or_identity(app: Tensor, aqq: Tensor, apq: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+def _jacobi_rotation(app: Tensor, aqq: Tensor, apq: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
     """Cosine and sine that make apq 0: t = sign / (|theta| + sqrt(theta^2 + 1)), theta = (aqq - app) / (2 apq)."""
     theta = torch.div(aqq - app, 2 * torch.where(wanted, apq, 1.0))
     size = theta.abs()
@@ -281,13 +259,13 @@ def _rotate_columns(x: Tensor, p: Tensor, q: Tensor, c: Tensor, s: Tensor) -> No
 
 def eigh(a: Tensor, uplo: str = "L", compute_v: bool = True) -> tuple[Tensor, Tensor]:
     """Eigenvalues, ascending, and their vectors, as columns."""
-    x = _require_and_copy_matrices_as_float64("linalg.eigh", a)
+    x = _float64_matrices("linalg.eigh", a)
     n = x.shape[1]
     x = torch.tril(x) + torch.tril(x, -1).mT if uplo.upper() == "L" else torch.triu(x) + torch.triu(x, 1).mT
     if not bool(torch.isfinite(x).all()):
         torch.linalg.eigh(a, uplo)  # torch's own words
     v = torch.eye(n, dtype=torch.float64).expand(x.shape).clone()
-    rounds = _jacobi_rounds_of_disjoint_pairs(n)
+    rounds = _jacobi_rounds(n)
     for _ in range(MOST_SWEEPS):
         rotated = False
         for p, q in rounds:
@@ -297,7 +275,7 @@ def eigh(a: Tensor, uplo: str = "L", compute_v: bool = True) -> tuple[Tensor, Te
             if not bool(wanted.any()):
                 continue
             rotated = True
-            c, s = _jacobi_rotation_or_identity(app, aqq, apq, wanted)
+            c, s = _jacobi_rotation(app, aqq, apq, wanted)
             _rotate_columns(x, p, q, c, s)
             turned = x.mT.contiguous()
             _rotate_columns(turned, p, q, c, s)
@@ -309,9 +287,7 @@ def eigh(a: Tensor, uplo: str = "L", compute_v: bool = True) -> tuple[Tensor, Te
             break
     values, order = torch.sort(x.diagonal(dim1=-2, dim2=-1), stable=True)
     vectors = v.gather(2, order[:, None, :].expand(v.shape))
-    return _restore_batch_shape_and_dtype(values, a, n), _restore_batch_shape_and_dtype(
-        vectors, a, n, n
-    ) if compute_v else a.new_empty(0)
+    return _restore(values, a, n), _restore(vectors, a, n, n) if compute_v else a.new_empty(0)
 
 
 def _complete_basis(u: Tensor, present: Tensor, columns: int) -> Tensor:
@@ -327,14 +303,14 @@ def svd(
     a: Tensor, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Columns are turned until they are orthogonal (Hestenes, 1958): their lengths are the singular values."""
-    x = _require_and_copy_matrices_as_float64("linalg.svd", a, square=False)
+    x = _float64_matrices("linalg.svd", a, square=False)
     if not bool(torch.isfinite(x).all()):
         torch.linalg.svd(a, full_matrices)  # torch's own words
     is_wide = x.shape[1] < x.shape[2]
     x = x.mT.contiguous() if is_wide else x
     batch, m, n = x.shape
     v = torch.eye(n, dtype=torch.float64).expand(batch, n, n).clone()
-    rounds = _jacobi_rounds_of_disjoint_pairs(n)
+    rounds = _jacobi_rounds(n)
     for _ in range(MOST_SWEEPS):
         rotated = False
         for p, q in rounds:
@@ -344,24 +320,20 @@ def svd(
             if not bool(wanted.any()):
                 continue
             rotated = True
-            c, s = _jacobi_rotation_or_identity(app, aqq, apq, wanted)
+            c, s = _jacobi_rotation(app, aqq, apq, wanted)
             _rotate_columns(x, p, q, c, s)
             _rotate_columns(v, p, q, c, s)
         if not rotated:
             break
     values, order = torch.sort(sqrt(sums.sum(x * x, 1)), descending=True, stable=True)
     if not compute_uv:
-        return a.new_empty(0), _restore_batch_shape_and_dtype(values, a, n), a.new_empty(0)
+        return a.new_empty(0), _restore(values, a, n), a.new_empty(0)
     x, v = (each.gather(2, order[:, None, :].expand(each.shape)) for each in (x, v))
     present = values > 2.0**-52 * values[:, :1]
     u = torch.where(present[:, None, :], torch.div(x, torch.where(present, values, 1.0)[:, None, :]), 0.0)
     u = _complete_basis(u, present, m if full_matrices else n)
     u, v = (v, u) if is_wide else (u, v)
-    return (
-        _restore_batch_shape_and_dtype(u, a, *u.shape[1:]),
-        _restore_batch_shape_and_dtype(values, a, n),
-        _restore_batch_shape_and_dtype(v.mT, a, v.shape[2], v.shape[1]),
-    )
+    return (_restore(u, a, *u.shape[1:]), _restore(values, a, n), _restore(v.mT, a, v.shape[2], v.shape[1]))
 
 
 def pinv(a: Tensor, *, atol: Tensor | None = None, rtol: Tensor | None = None, hermitian: bool = False) -> Tensor:
@@ -406,7 +378,7 @@ def lstsq(
     return (found[..., 0] if is_vector else found), residuals, rank, values
 
 
-def _wrap_to_refuse_non_cpu_tensors(handler: Callable[..., Any]) -> Callable[..., Any]:
+def _refuse_non_cpu(handler: Callable[..., Any]) -> Callable[..., Any]:
     """Tensors of a CUDA device are refused."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -424,4 +396,4 @@ _HANDLERS: Members = {
         "cholesky_inverse": cholesky_inverse, "_linalg_eigh": eigh, "_linalg_svd": svd,
         "linalg_pinv.atol_rtol_tensor": pinv, "linalg_lstsq": lstsq,
     }  # fmt: skip
-MEMBERS: Members = {f"aten::{name}": _wrap_to_refuse_non_cpu_tensors(handler) for name, handler in _HANDLERS.items()}
+MEMBERS: Members = {f"aten::{name}": _refuse_non_cpu(handler) for name, handler in _HANDLERS.items()}
