@@ -50,7 +50,7 @@ static PyObject *intern_location_id(watcher_t *watcher, PyObject *code, PyObject
 }
 
 static watch_status location_id_of_frame(watcher_t *watcher, PyFrameObject *frame, PyObject *code, long *location_id) {
-    PyObject *module = slot_value(watcher->state, state_at.module), *found = NULL, *key = NULL;
+    PyObject *module = borrow_slot_value(watcher->state, state_at.module), *found = NULL, *key = NULL;
     PyObject *id = PyLong_FromVoidPtr(code), *line = PyLong_FromLong(PyFrame_GetLineNumber(frame));
     if (id && line && (key = PyTuple_Pack(3, id, line, module))) {
         if ((found = PyDict_GetItemWithError(watcher->location_ids, key))) {
@@ -89,7 +89,8 @@ static watch_status find_user_location_id(watcher_t *watcher, long *location_id)
 
 /* Remember which line made the autograd nodes that are new: their backward belongs to it. */
 static watch_status record_new_node_locations(watcher_t *watcher, long next_sequence_nr, long location_id) {
-    PyObject *nodes = slot_value(watcher->state, state_at.node_location_ids), *value = PyLong_FromLong(location_id);
+    PyObject *nodes = borrow_slot_value(watcher->state, state_at.node_location_ids),
+             *value = PyLong_FromLong(location_id);
     long from = slot_number(watcher->state, state_at.last_sequence);
     if (!value) return STATUS_ERROR;
     for (long at = from > next_sequence_nr - 64 ? from : next_sequence_nr - 64; at < next_sequence_nr; at++) {
@@ -105,7 +106,7 @@ static watch_status record_new_node_locations(watcher_t *watcher, long next_sequ
     return set_slot_number(watcher->state, state_at.last_sequence, next_sequence_nr);
 }
 
-watch_status record_new_node_locations_at_user_line(watcher_t *watcher) {
+watch_status record_new_forward_nodes_at_user_line(watcher_t *watcher) {
     long now, task, location_id;
     if (call_returning_long(host.next_sequence, &now) < 0) return STATUS_ERROR;
     if (now == slot_number(watcher->state, state_at.last_sequence)) return STATUS_DONE;
@@ -122,7 +123,7 @@ static watch_status location_id_of_running_node(watcher_t *watcher, long *locati
     if (!node) return STATUS_ERROR;
     if (node != Py_None && (count = PyObject_CallMethodNoArgs(node, names.sequence_nr)) &&
         (key = PyLong_FromLong((long)(PyLong_AsUnsignedLongLongMask(count) & (unsigned long long)host.node_ring))) &&
-        (found = PyDict_GetItemWithError(slot_value(watcher->state, state_at.node_location_ids), key)))
+        (found = PyDict_GetItemWithError(borrow_slot_value(watcher->state, state_at.node_location_ids), key)))
         *location_id = PyLong_AsLong(found);
     Py_XDECREF(key);
     Py_XDECREF(count);
@@ -137,8 +138,8 @@ static watch_status is_grad_enabled(void) {
     return found == Py_True ? STATUS_YES : STATUS_NO;
 }
 
-watch_status determine_phase_and_location_id(watcher_t *watcher, PyObject **tensors, Py_ssize_t count, long *phase,
-                                             long *location_id) {
+watch_status find_phase_and_location_noting_new_nodes(watcher_t *watcher, PyObject **tensors, Py_ssize_t count,
+                                                      long *phase, long *location_id) {
     long task, now, known_phase = slot_number(watcher->state, state_at.phase);
     if (call_returning_long(host.graph_task, &task) < 0) return STATUS_ERROR;
     if (task != -1) { /* autograd runs: the operator belongs to the line that made the node */
@@ -161,7 +162,7 @@ watch_status determine_phase_and_location_id(watcher_t *watcher, PyObject **tens
     *phase = known_phase;
     if (known_phase >= 0) return STATUS_DONE;
     *phase = host.phase_between;
-    if (PyList_GET_SIZE(slot_value(watcher->state, state_at.outer_modules))) {
+    if (PyList_GET_SIZE(borrow_slot_value(watcher->state, state_at.outer_modules))) {
         *phase = host.phase_forward;
         return STATUS_DONE;
     }

@@ -3,7 +3,7 @@
 #include "watch.h"
 
 /* Make the record of memory that has none yet. */
-static PyObject *add_storage_record(watcher_t *watcher, PyObject *storage, PyObject *storage_key) {
+static PyObject *add_trusted_cpu_storage_record(watcher_t *watcher, PyObject *storage, PyObject *storage_key) {
     PyObject *record = NULL, *limit = NULL, *known = PyDict_New(), *weak = storage_weak_ref(storage);
     if (!known || !weak) goto failed;
     PyTypeObject *type = (PyTypeObject *)host.StorageRecord;
@@ -46,7 +46,8 @@ PyObject *find_or_add_record(watcher_t *watcher, PyObject *tensor) {
 
 /* The digest of a view that is not contiguous: of `content_digest`, its memory's, and the view's geometry, without a
  * copy. */
-static PyObject *digest_strided_view_cached(PyObject *tensor, PyObject *content_digest, PyObject *digest_cache) {
+static PyObject *digest_view_from_content_and_geometry(PyObject *tensor, PyObject *content_digest,
+                                                       PyObject *digest_cache) {
     PyObject *view_key = strided_view_key(tensor), *text = NULL, *bytes = NULL, *found = NULL;
     if (!view_key) return NULL;
     if ((found = PyDict_GetItemWithError(digest_cache, view_key))) {
@@ -82,14 +83,14 @@ static PyObject *digest_contiguous_view_cached(PyObject *tensor, PyObject *diges
 
 PyObject *digest_input(watcher_t *watcher, PyObject *tensor, PyObject *record) {
     if (slot_is_true(record, storage_at.trusted) && slot_is_true(record, storage_at.on_cpu)) {
-        PyObject *known = slot_value(record, storage_at.view_digests);
-        PyObject *content = slot_value(record, storage_at.content_digest);
+        PyObject *known = borrow_slot_value(record, storage_at.view_digests);
+        PyObject *content = borrow_slot_value(record, storage_at.content_digest);
         watch_status contiguous = is_contiguous_and_not_lazy(tensor),
                      lazy = contiguous ? STATUS_NO : is_lazy_conj_or_neg(tensor);
         if (contiguous < 0 || lazy < 0) return NULL;
         if (contiguous) return digest_contiguous_view_cached(tensor, known);
         if (!lazy && content != Py_None && !slot_is_true(record, storage_at.uninitialised))
-            return digest_strided_view_cached(tensor, content, known);
+            return digest_view_from_content_and_geometry(tensor, content, known);
     }
     if (!slot_is_true(record, storage_at.trusted) && slot_is_true(record, storage_at.on_cpu)) {
         /* It may change behind torch's back: read at every use while it is small (an optimizer's counters, mostly). */
@@ -104,14 +105,14 @@ PyObject *digest_input(watcher_t *watcher, PyObject *tensor, PyObject *record) {
 /* Digest an operator's output in memory that is new, and keep the digest in its record. */
 static PyObject *digest_new_memory(watcher_t *watcher, PyObject *tensor, PyObject *record) {
     watch_status contiguous = is_contiguous_and_not_lazy(tensor);
-    PyObject *thread = slot_value(watcher->state, state_at.number);
+    PyObject *thread = borrow_slot_value(watcher->state, state_at.number);
     if (contiguous < 0) return NULL;
     if (!contiguous) {
         PyObject *arguments[] = {watcher->storages, tensor, record, thread};
         return PyObject_VectorcallMethod(names.digest_new_memory, arguments, 4, NULL);
     }
     PyObject *key = contiguous_view_key(tensor);
-    PyObject *known = slot_value(record, storage_at.view_digests);
+    PyObject *known = borrow_slot_value(record, storage_at.view_digests);
     PyObject *found = key ? digest_contiguous(tensor, key, known) : NULL;
     if (found && PyDict_SetItem(known, key, found)) Py_CLEAR(found);
     Py_XDECREF(key);
@@ -128,7 +129,7 @@ PyObject *digest_output(watcher_t *watcher, PyObject *tensor) {
         if ((record = PyDict_GetItemWithError(watcher->records, key))) {
             Py_INCREF(record);
             found = digest_input(watcher, tensor, record);
-        } else if (!PyErr_Occurred() && (record = add_storage_record(watcher, storage, key))) {
+        } else if (!PyErr_Occurred() && (record = add_trusted_cpu_storage_record(watcher, storage, key))) {
             found = digest_new_memory(watcher, tensor, record);
         }
     }
@@ -139,9 +140,9 @@ PyObject *digest_output(watcher_t *watcher, PyObject *tensor) {
 }
 
 PyObject *digest_written(watcher_t *watcher, PyObject *tensor, PyObject *record) {
-    PyObject *thread = slot_value(watcher->state, state_at.number);
+    PyObject *thread = borrow_slot_value(watcher->state, state_at.number);
     PyObject *storage = untyped_storage_of(tensor);
-    watch_status usual = storage ? covers_storage(tensor, storage) : STATUS_ERROR;
+    watch_status usual = storage ? has_same_nbytes_as_storage(tensor, storage) : STATUS_ERROR;
     Py_XDECREF(storage);
     if (usual > 0 && slot_is_true(record, storage_at.on_cpu)) usual = is_contiguous_and_not_lazy(tensor);
     if (usual < 0) return NULL;
@@ -149,7 +150,7 @@ PyObject *digest_written(watcher_t *watcher, PyObject *tensor, PyObject *record)
         PyObject *arguments[] = {watcher->storages, tensor, record, thread};
         return PyObject_VectorcallMethod(names.digest_written, arguments, 4, NULL);
     }
-    PyObject *known = slot_value(record, storage_at.view_digests), *key = contiguous_view_key(tensor);
+    PyObject *known = borrow_slot_value(record, storage_at.view_digests), *key = contiguous_view_key(tensor);
     PyDict_Clear(known);
     PyObject *found = key ? digest_contiguous(tensor, key, known) : NULL;
     if (found && PyDict_SetItem(known, key, found)) Py_CLEAR(found);

@@ -139,7 +139,7 @@ static PyObject *skip_dispatch_rule_lookup_for(PyObject *module, PyObject *args)
 
 static PyObject *stop_borrowing_threads_after_fork(PyObject *module, PyObject *none) {
     (void)module, (void)none;
-    stop_borrowing_threads();
+    stop_borrowing_openmp_threads();
     Py_RETURN_NONE;
 }
 

@@ -31,7 +31,7 @@ static watch_status collect_operand(event_t *event, PyObject *item) {
         return STATUS_DONE;
     }
     if (item == Py_None || PyBool_Check(item) || PyLong_CheckExact(item) || PyFloat_CheckExact(item))
-        return append_scalar(&event->others, item);
+        return append_scalar_repr_hiding_paths(&event->others, item);
     if (PyList_CheckExact(item) || PyTuple_CheckExact(item)) {
         Py_ssize_t length = PySequence_Fast_GET_SIZE(item);
         watch_status status = append_scalar_number(&event->others, (long)length);
@@ -46,7 +46,7 @@ static watch_status collect_operand(event_t *event, PyObject *item) {
     if (flattened) /* tensors here are of a subclass, or lie in a dict */
         status = PyList_GET_SIZE(tensors) ? STATUS_LEFT_TO_PYTHON : STATUS_DONE;
     for (Py_ssize_t i = 0; status > 0 && i < PyList_GET_SIZE(others); i++)
-        status = append_scalar(&event->others, PyList_GET_ITEM(others, i));
+        status = append_scalar_repr_hiding_paths(&event->others, PyList_GET_ITEM(others, i));
     Py_XDECREF(flattened);
     Py_XDECREF(tensors);
     Py_XDECREF(others);
@@ -55,7 +55,7 @@ static watch_status collect_operand(event_t *event, PyObject *item) {
 }
 
 /* Find tensors, scalars and records. It records nothing yet, so that the slow way can still do all of it. */
-static watch_status collect_operands(watcher_t *watcher, event_t *event, PyObject *args, PyObject *kwargs) {
+static watch_status collect_operands_and_records(watcher_t *watcher, event_t *event, PyObject *args, PyObject *kwargs) {
     watch_status status = STATUS_DONE;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args) && status > 0; i++)
         status = collect_operand(event, PyTuple_GET_ITEM(args, i));
@@ -88,9 +88,11 @@ static PyObject *utf8_repr(PyObject *object) {
 
 /* What the event says of the operator's inputs: phase and location_id, their digests, the scalars. Runs before the
  * operator, because an operator that writes in location_id changes what its inputs hold. */
-static watch_status digest_operands(watcher_t *watcher, PyObject *operator, event_t *event, PyObject *args) {
+static watch_status fill_event_phase_and_input_digests(watcher_t *watcher, PyObject *operator, event_t *event,
+                                                       PyObject *args) {
     long phase, thread = slot_number(watcher->state, state_at.number);
-    if (determine_phase_and_location_id(watcher, event->tensors, event->count, &phase, &event->location_id) < 0)
+    if (find_phase_and_location_noting_new_nodes(watcher, event->tensors, event->count, &phase, &event->location_id) <
+        0)
         return STATUS_ERROR;
     event->flags = phase;
     bool overwrites = slot_is_true(operator, operator_at.overwrites);
@@ -123,7 +125,7 @@ static watch_status digest_operands(watcher_t *watcher, PyObject *operator, even
     Py_DECREF(joined);
     if (status < 0) return status;
     uint64_t scalars = 0;
-    PyObject *text = finish_scalars_text(&event->others);
+    PyObject *text = finish_scalars_bytes_or_none(&event->others);
     if (!text) return STATUS_ERROR;
     if (text != Py_None) status = xxh3_64(text, &scalars);
     event->scalars = (uint32_t)scalars;
@@ -131,8 +133,8 @@ static watch_status digest_operands(watcher_t *watcher, PyObject *operator, even
     return status;
 }
 
-static void store_little_endian(unsigned char *out, uint64_t value, int bytes) {
-    for (int i = 0; i < bytes; i++) out[i] = (unsigned char)(value >> (8 * i));
+static void store_little_endian(unsigned char *out, uint64_t value, int byte_count) {
+    for (int i = 0; i < byte_count; i++) out[i] = (unsigned char)(value >> (8 * i));
 }
 
 /* `TraceWriter.append`, which is called only where it will write: the others go straight to its deque. */
@@ -165,7 +167,7 @@ static watch_status append_operator_event(watcher_t *watcher, PyObject *writer, 
     if (thread < 0 || thread > 0xFFFF)
         return PyErr_SetString(PyExc_ValueError, "a thread without a number"), STATUS_ERROR;
     if (name_id < 0) {
-        PyObject *name = slot_value(operator, operator_at.name);
+        PyObject *name = borrow_slot_value(operator, operator_at.name);
         PyObject *found = PyObject_CallMethodOneArg(writer, names.intern_string, name);
         if (!found) return STATUS_ERROR;
         set_slot(operator, operator_at.name_id, found);
@@ -325,9 +327,9 @@ PyObject *torch_dispatch(PyObject *self, PyObject *const *arguments, Py_ssize_t 
         if (PyErr_Occurred()) return NULL;
         return PyObject_Vectorcall(watcher->slow, arguments, (size_t)count, NULL);
     }
-    PyObject *call = slot_value(operator, operator_at.call);
+    PyObject *call = borrow_slot_value(operator, operator_at.call);
     if (slot_is_true(operator, operator_at.silent)) {
-        if (record_new_node_locations_at_user_line(watcher) < 0 &&
+        if (record_new_forward_nodes_at_user_line(watcher) < 0 &&
             count_failed_operator_or_propagate(watcher, operator) < 0)
             return NULL;
         return PyObject_Call(call, args, kwargs);
@@ -336,12 +338,12 @@ PyObject *torch_dispatch(PyObject *self, PyObject *const *arguments, Py_ssize_t 
     event.written_record = NULL;
     begin_scalars_text(&event.others);
     event.scalars = 0;
-    watch_status status = collect_operands(watcher, &event, args, kwargs);
+    watch_status status = collect_operands_and_records(watcher, &event, args, kwargs);
     if (status == STATUS_LEFT_TO_PYTHON) {
         release_event(&event);
         return PyObject_Vectorcall(watcher->slow, arguments, (size_t)count, NULL);
     }
-    if (status > 0) status = digest_operands(watcher, operator, &event, args);
+    if (status > 0) status = fill_event_phase_and_input_digests(watcher, operator, &event, args);
     /* An operator whose operands could not be recorded runs all the same, without an event. */
     PyObject *out = NULL;
     if (status > 0) {

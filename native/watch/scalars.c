@@ -20,15 +20,15 @@ void begin_scalars_text(scalars_t *scalars) {
 }
 
 /* Takes the reference to `text`, which is NULL where making it failed. */
-static watch_status append_text_object(scalars_t *scalars, PyObject *text) {
+static watch_status append_text_object(scalars_t *scalars, PyObject *stolen_text_or_null) {
     Py_ssize_t length = 0;
-    const char *utf8 = text ? PyUnicode_AsUTF8AndSize(text, &length) : NULL;
+    const char *utf8 = stolen_text_or_null ? PyUnicode_AsUTF8AndSize(stolen_text_or_null, &length) : NULL;
     watch_status status = utf8 ? try_append_text(scalars, utf8, (size_t)length) : STATUS_ERROR;
-    Py_XDECREF(text);
+    Py_XDECREF(stolen_text_or_null);
     return status;
 }
 
-watch_status append_scalar(scalars_t *scalars, PyObject *scalar) {
+watch_status append_scalar_repr_hiding_paths(scalars_t *scalars, PyObject *scalar) {
     if (scalar == Py_None) return try_append_text(scalars, "None", 4);
     if (scalar == Py_True) return try_append_text(scalars, "True", 4);
     if (scalar == Py_False) return try_append_text(scalars, "False", 5);
@@ -52,7 +52,7 @@ watch_status append_scalar_number(scalars_t *scalars, long value) {
     return try_append_text(scalars, text, (size_t)snprintf(text, sizeof text, "%ld", value));
 }
 
-PyObject *finish_scalars_text(scalars_t *scalars) {
+PyObject *finish_scalars_bytes_or_none(scalars_t *scalars) {
     if (scalars->length == 1) Py_RETURN_NONE;
     scalars->text[scalars->length] = ']'; /* `try_append_text` left room for it */
     return PyBytes_FromStringAndSize(scalars->text, (Py_ssize_t)scalars->length + 1);

@@ -55,7 +55,7 @@ watch_status resolve_slot_offsets(void) {
 }
 
 void set_slot(PyObject *object, Py_ssize_t offset, PyObject *value) {
-    PyObject *old = slot_value(object, offset);
+    PyObject *old = borrow_slot_value(object, offset);
     Py_INCREF(value);
     *slot_address(object, offset) = value;
     Py_XDECREF(old);

@@ -151,7 +151,7 @@ static long long read_number(const descriptor_t *descriptor, PyObject *object) {
     return (long long)value;
 }
 
-watch_status covers_storage(PyObject *tensor, PyObject *storage) {
+watch_status has_same_nbytes_as_storage(PyObject *tensor, PyObject *storage) {
     long long size = read_number(&descriptors.nbytes, tensor);
     long long whole = size == -1 ? -1 : read_number(&descriptors.storage_nbytes, storage);
     if (PyErr_Occurred()) return STATUS_ERROR;
@@ -165,7 +165,7 @@ watch_status is_at_most_small_bytes(PyObject *tensor) {
 }
 
 /* The seed that stands for dtype and shape: `digest.shape_seed`, of which `host.shape_seeds` is the memory. */
-static PyObject *shape_seed_of(PyObject *dtype, PyObject *shape) {
+static PyObject *dtype_and_shape_seed(PyObject *dtype, PyObject *shape) {
     PyObject *key = PyTuple_Pack(2, dtype, shape);
     if (!key) return NULL;
     PyObject *seed = PyDict_GetItemWithError(host.shape_seeds, key);
@@ -179,7 +179,7 @@ typedef void pieces_t(const void *data, uint64_t size, uint64_t piece, uint64_t 
                       uint32_t threads);
 
 /* As `native.may_use_torch_openmp_threads` says: only the main thread, and never a forked child. */
-static long count_borrowable_threads(void) {
+static long count_usable_openmp_threads(void) {
     if (!host.openmp_parallel || in_forked_child || PyThread_get_thread_ident() != host.main_thread) return 1;
     PyObject *found = PyObject_CallNoArgs(host.get_num_threads);
     if (!found) return -1;
@@ -193,8 +193,8 @@ static PyObject *xxh3_128(PyObject *data, PyObject *seed) {
     return PyObject_Vectorcall(host.xxh3_128_digest, arguments + 1, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
 }
 
-static PyObject *digest_pieces_into_bytes(void *data, long long size) {
-    long threads = count_borrowable_threads();
+static PyObject *concatenate_piece_digests(void *data, long long size) {
+    long threads = count_usable_openmp_threads();
     if (threads < 0) return NULL;
     PyObject *parts = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(size / host.piece_bytes * 16));
     if (!parts) return NULL;
@@ -208,26 +208,27 @@ static PyObject *digest_pieces_into_bytes(void *data, long long size) {
 }
 
 /* Do the elements lie in memory? A storage may have been made smaller than its tensor: reading would crash. */
-static watch_status elements_lie_in_storage(PyObject *tensor, unsigned long long address, long long size) {
+static watch_status elements_lie_in_storage(PyObject *tensor, unsigned long long address, long long byte_count) {
     PyObject *storage = untyped_storage_of(tensor);
     if (!storage) return STATUS_ERROR;
     long long whole = read_number(&descriptors.storage_nbytes, storage);
     unsigned long long begin = 0;
-    if (!PyErr_Occurred() && whole > size)
+    if (!PyErr_Occurred() && whole > byte_count)
         begin = (unsigned long long)read_number(&descriptors.storage_data_ptr, storage);
     Py_DECREF(storage);
     if (PyErr_Occurred()) return STATUS_ERROR;
-    return whole == size || (whole > size && address >= begin && address + (uint64_t)size <= begin + (uint64_t)whole);
+    return whole == byte_count ||
+           (whole > byte_count && address >= begin && address + (uint64_t)byte_count <= begin + (uint64_t)whole);
 }
 
 /* The digests of the pieces are kept in `digest_cache`, where there is one: views of other shapes need them too. */
 static PyObject *digest_large_contiguous(unsigned long long address, long long size, PyObject *seed,
-                                         PyObject *digest_cache) {
-    PyObject *at = digest_cache ? Py_BuildValue("(KL)", address, size) : NULL, *parts = NULL, *found = NULL;
-    if (digest_cache && !at) return NULL;
-    if (at && (parts = PyDict_GetItemWithError(digest_cache, at))) Py_INCREF(parts);
-    else if (!PyErr_Occurred() && (parts = digest_pieces_into_bytes((void *)(uintptr_t)address, size)) && at &&
-             PyDict_SetItem(digest_cache, at, parts))
+                                         PyObject *digest_cache_or_null) {
+    PyObject *at = digest_cache_or_null ? Py_BuildValue("(KL)", address, size) : NULL, *parts = NULL, *found = NULL;
+    if (digest_cache_or_null && !at) return NULL;
+    if (at && (parts = PyDict_GetItemWithError(digest_cache_or_null, at))) Py_INCREF(parts);
+    else if (!PyErr_Occurred() && (parts = concatenate_piece_digests((void *)(uintptr_t)address, size)) && at &&
+             PyDict_SetItem(digest_cache_or_null, at, parts))
         Py_CLEAR(parts);
     if (parts) found = xxh3_128(parts, seed);
     Py_XDECREF(parts);
@@ -237,7 +238,7 @@ static PyObject *digest_large_contiguous(unsigned long long address, long long s
 
 static PyObject *digest_contiguous_with_dtype_and_shape(PyObject *tensor, PyObject *dtype, PyObject *shape,
                                                         PyObject *digest_cache) {
-    PyObject *found = NULL, *seed = shape_seed_of(dtype, shape);
+    PyObject *found = NULL, *seed = dtype_and_shape_seed(dtype, shape);
     if (!seed) return NULL;
     long long size = read_number(&descriptors.nbytes, tensor);
     long long address = size == -1 ? -1 : read_number(&descriptors.data_ptr, tensor);
@@ -262,9 +263,9 @@ done:
     return found;
 }
 
-PyObject *digest_contiguous(PyObject *tensor, PyObject *view_key, PyObject *digest_cache) {
+PyObject *digest_contiguous(PyObject *tensor, PyObject *view_key, PyObject *digest_cache_or_null) {
     return digest_contiguous_with_dtype_and_shape(tensor, PyTuple_GET_ITEM(view_key, 2), PyTuple_GET_ITEM(view_key, 1),
-                                                  digest_cache);
+                                                  digest_cache_or_null);
 }
 
 PyObject *digest_contiguous_uncached(PyObject *tensor) {
@@ -287,7 +288,7 @@ PyObject *digest(PyObject *module, PyObject *tensor) {
 /* A digest is 16 bytes. */
 enum { DIGEST_BYTES = 16 };
 
-static watch_status append_digest(char *out, PyObject *value, PyObject *digest_other) {
+static watch_status write_digest_bytes(char *out, PyObject *value, PyObject *digest_other) {
     PyObject *found = is_tensor(value) ? digest(NULL, value) : PyObject_CallOneArg(digest_other, value);
     if (!found) return STATUS_ERROR;
     bool right = PyBytes_Check(found) && PyBytes_GET_SIZE(found) == DIGEST_BYTES;
@@ -311,7 +312,7 @@ PyObject *digest_list_as_one(PyObject *module, PyObject *args) {
         }
         PyObject *value = PyList_GET_ITEM(values, i);
         Py_INCREF(value);
-        watch_status status = append_digest(PyBytes_AS_STRING(joined) + i * DIGEST_BYTES, value, digest_other);
+        watch_status status = write_digest_bytes(PyBytes_AS_STRING(joined) + i * DIGEST_BYTES, value, digest_other);
         Py_DECREF(value);
         if (status < 0) goto done;
     }
@@ -321,4 +322,4 @@ done:
     return found;
 }
 
-void stop_borrowing_threads(void) { in_forked_child = true; }
+void stop_borrowing_openmp_threads(void) { in_forked_child = true; }

@@ -69,7 +69,7 @@ watch_status resolve_slot_offsets(void);
 static inline PyObject **slot_address(PyObject *object, Py_ssize_t offset) {
     return (PyObject **)((char *)object + offset);
 }
-static inline PyObject *slot_value(PyObject *object, Py_ssize_t offset) {
+static inline PyObject *borrow_slot_value(PyObject *object, Py_ssize_t offset) {
     return *slot_address(object, offset);
 } /* borrowed */
 static inline bool slot_is_true(PyObject *object, Py_ssize_t offset) {
@@ -95,16 +95,16 @@ PyObject *storage_key_of(PyObject *storage);
 PyObject *storage_weak_ref(PyObject *storage);
 PyObject *contiguous_view_key(PyObject *tensor); /* (offset, shape, dtype) */
 PyObject *strided_view_key(PyObject *tensor); /* (offset, shape, stride, dtype) */
-watch_status covers_storage(PyObject *tensor, PyObject *storage); /* is the tensor all of its memory? */
+watch_status has_same_nbytes_as_storage(PyObject *tensor, PyObject *storage); /* is the tensor all of its memory? */
 watch_status is_at_most_small_bytes(PyObject *tensor); /* `storages.SMALL_BYTES` at most? */
 /* 16 bytes: the digest of a dense tensor on the CPU. `digest_cache`, a dict or NULL, keeps those of the pieces of a
  * large one. */
-PyObject *digest_contiguous(PyObject *tensor, PyObject *view_key, PyObject *digest_cache);
+PyObject *digest_contiguous(PyObject *tensor, PyObject *view_key, PyObject *digest_cache_or_null);
 PyObject *digest_contiguous_uncached(PyObject *tensor); /* the same, with nothing known */
 PyObject *digest(PyObject *module, PyObject *tensor); /* `digest.digest` */
 PyObject *digest_list_as_one(PyObject *module,
                              PyObject *args); /* (list, digest_other): one digest of all their digests */
-void stop_borrowing_threads(void); /* from now on (in a forked child) no threads are borrowed */
+void stop_borrowing_openmp_threads(void); /* from now on (in a forked child) no threads are borrowed */
 
 /* --- memory (memory.c): `storages.py` says what it means --------------------------------------------- */
 typedef struct {
@@ -123,15 +123,16 @@ typedef struct {
     size_t length;
 } scalars_t;
 void begin_scalars_text(scalars_t *scalars);
-watch_status append_scalar(scalars_t *scalars, PyObject *scalar); /* LEFT_TO_PYTHON: there are too many */
+watch_status append_scalar_repr_hiding_paths(scalars_t *scalars,
+                                             PyObject *scalar); /* LEFT_TO_PYTHON: there are too many */
 watch_status append_scalar_number(scalars_t *scalars, long value);
-PyObject *finish_scalars_text(scalars_t *scalars); /* bytes; None where there are none */
+PyObject *finish_scalars_bytes_or_none(scalars_t *scalars); /* bytes; None where there are none */
 
 /* --- where (location.c) ------------------------------------------------------------------------------ */
 PyObject *get_or_open_trace_writer(watcher_t *watcher); /* None where recording is over */
-watch_status record_new_node_locations_at_user_line(watcher_t *watcher);
-watch_status determine_phase_and_location_id(watcher_t *watcher, PyObject **tensors, Py_ssize_t count, long *phase,
-                                             long *location_id);
+watch_status record_new_forward_nodes_at_user_line(watcher_t *watcher);
+watch_status find_phase_and_location_noting_new_nodes(watcher_t *watcher, PyObject **tensors, Py_ssize_t count,
+                                                      long *phase, long *location_id);
 
 /* --- one operator (operator.c) ----------------------------------------------------------------------- */
 PyObject *torch_dispatch(PyObject *self, PyObject *const *args, Py_ssize_t count);

@@ -27,7 +27,7 @@ from samerun.record.trace.reader import SourceLocation
 from samerun.record.trace.run import RunTraces
 from samerun.record.watching.float64_mode import Float64Mode
 from samerun.record.watching.shard_numbers import Shard, find_shard, take_share
-from samerun.record.watching.tensor_numbers import take_numbers
+from samerun.record.watching.tensor_numbers import take_all_or_sampled_numbers
 
 PROGRAMS = ROOT / "tests/programs/neutral"
 FEW = ("recompute_rng", "accumulation_denominator", "scheduler_per_part", "mask_dropped", "clip_per_part", "gelu_tanh",
@@ -234,11 +234,11 @@ def test_shares_of_a_tensor_add_up_to_its_numbers() -> None:
         shards = [Shard(half, (at, *[0] * (whole.dim() - 1)), tuple(whole.shape), True)
                   for at, half in zip((0, len(halves[0])), halves, strict=True)]  # fmt: skip
         shards.append(Shard(halves[0], shards[0].offset, tuple(whole.shape), False))  # a replica counts once
-        assert np.allclose(np.sum([take_share(shard) for shard in shards], axis=0), take_numbers(whole))
+        assert np.allclose(np.sum([take_share(shard) for shard in shards], axis=0), take_all_or_sampled_numbers(whole))
     columns = [Shard(torch.ones(40, 5), (0, at), (40, 31), True) for at in (0, 5)]
     expected = torch.zeros(40, 31)
     expected[:, :10] = 1
-    assert np.allclose(np.sum([take_share(each) for each in columns], axis=0), take_numbers(expected))
+    assert np.allclose(np.sum([take_share(each) for each in columns], axis=0), take_all_or_sampled_numbers(expected))
     assert find_shard(torch.ones(2)) is None
 
 

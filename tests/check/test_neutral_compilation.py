@@ -13,13 +13,13 @@ from torch.fx import GraphModule, symbolic_trace
 
 from samerun.check.evidence.value_correspondence import Culprit
 from samerun.check.search.neutral_compilation import region_finding_to_culprit_and_region
-from samerun.record.region_finding import RegionFinding, read_region_finding, region_finding_path
+from samerun.record.region_finding import RegionFinding, read_rank0_or_main_region_finding, region_finding_path
 from samerun.record.watching.compiled_graphs.graph_runs import (
     NotInspectable,
     copy_graph,
+    copy_graph_in_float64,
     copy_inputs,
-    take_random_states,
-    widen_graph,
+    get_cpu_and_cuda_random_states,
 )
 from samerun.record.watching.compiled_graphs.node_lines import interpret_with_lines
 from samerun.record.watching.compiled_graphs.node_search import NodeSearch, WrongPart
@@ -41,7 +41,7 @@ def search(function: Callable[..., Any], change: Change, *inputs: Any) -> WrongP
         return made.forward
 
     copies = copy_inputs(inputs)
-    subject = GraphOnInputs(graph, copies, widened_or_none(copies), take_random_states())
+    subject = GraphOnInputs(graph, copies, widened_or_none(copies), get_cpu_and_cuda_random_states())
     judge = RegionJudge(time.monotonic() + 60, False)
     compiled = backend(copy_graph(graph), [])
     differences = judge.judge_program(subject, backend, compiled)
@@ -100,12 +100,12 @@ def test_an_operator_that_writes_unasked_is_found() -> None:
         return x + float("nan")
 
     graph = symbolic_trace(lambda x: torch.ops.samerun_tests.keep(torch.ops.samerun_tests.keep(x) + x))
-    subject = GraphOnInputs(graph, copy_inputs([torch.ones(3)]), None, take_random_states())
+    subject = GraphOnInputs(graph, copy_inputs([torch.ones(3)]), None, get_cpu_and_cuda_random_states())
     parts = GraphParts(subject)
-    assert parts.find_undeclared_write(parts.nodes) is None  # NaN stays NaN
+    assert parts.run_and_find_undeclared_write(parts.nodes) is None  # NaN stays NaN
     graph = symbolic_trace(lambda x: torch.ops.samerun_tests.grow(x.sin()) + torch.ops.samerun_tests.keep(x))
-    parts = GraphParts(GraphOnInputs(graph, copy_inputs([torch.ones(3)]), None, take_random_states()))
-    found = parts.find_undeclared_write(parts.nodes)
+    parts = GraphParts(GraphOnInputs(graph, copy_inputs([torch.ones(3)]), None, get_cpu_and_cuda_random_states()))
+    found = parts.run_and_find_undeclared_write(parts.nodes)
     assert found is not None and found.name == "grow"
 
 
@@ -121,7 +121,7 @@ def test_copies_share_memory_as_their_originals_do() -> None:
     one, other = copy_inputs([whole, whole[1:, ::2]])
     one.value[1] = -1
     assert other.value.tolist() == [[-1, -1], [8, 10]] and whole[1, 0] == 4
-    wide = copy_inputs([whole[1:, ::2]], wide=True)[0].value
+    wide = copy_inputs([whole[1:, ::2]], in_float64=True)[0].value
     assert (wide.dtype, wide.stride()) == (torch.float64, (4, 2))
     with pytest.raises(NotInspectable):
         copy_inputs([torch.nn.Parameter(torch.ones(1)).to("meta")])
@@ -143,7 +143,7 @@ def test_in_float64_casts_and_constants_are_wide() -> None:
     def function(x: Any) -> Any:
         return x.float() + torch.ones(3, dtype=torch.float32).to(torch.bfloat16)
 
-    assert widen_graph(symbolic_trace(function))(torch.ones(3, dtype=torch.float64)).dtype == torch.float64
+    assert copy_graph_in_float64(symbolic_trace(function))(torch.ones(3, dtype=torch.float64)).dtype == torch.float64
 
 
 def test_the_compilers_own_words() -> None:
@@ -159,9 +159,9 @@ def test_the_compilers_own_words() -> None:
 def test_a_finding_is_read_again_and_told(tmp_path: Path) -> None:
     finding = RegionFinding("y", "torch.relu", "a.py", 3, "lowering", "lowering aten.relu", "cpp_fused_0", ("x",), "v")
     finding.write(region_finding_path(str(tmp_path), "main"))
-    assert read_region_finding(tmp_path) == finding
+    assert read_rank0_or_main_region_finding(tmp_path) == finding
     told, region = region_finding_to_culprit_and_region(Culprit("", "", 0, ""), finding)
     assert (told.operator, told.line, region.stage, region.kernel) == ("torch.relu", 3, "lowering", "cpp_fused_0")
     assert "only together with x" in told.why
     (tmp_path / "main.region.json").write_text("[1]", encoding="utf-8")
-    assert read_region_finding(tmp_path) is None
+    assert read_rank0_or_main_region_finding(tmp_path) is None

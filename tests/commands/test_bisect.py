@@ -21,7 +21,7 @@ from samerun.record.receipt.bisection import (
     bisect_changes,
     list_package_changes,
     list_setting_changes,
-    match_lines,
+    map_line_numbers_to_new_version,
 )
 from samerun.record.receipt.diff import ComparedRun
 
@@ -211,5 +211,5 @@ def test_the_file_that_moved_the_results(tmp_path: Path) -> None:
 
 
 def test_lines_that_moved() -> None:
-    assert match_lines(["a", "b", "c"], ["x", "a", "B", "c"]) == {1: 2, 2: 3, 3: 4}
-    assert match_lines(["a", "b"], ["b"]) == {2: 1}
+    assert map_line_numbers_to_new_version(["a", "b", "c"], ["x", "a", "B", "c"]) == {1: 2, 2: 3, 3: 4}
+    assert map_line_numbers_to_new_version(["a", "b"], ["b"]) == {2: 1}

@@ -114,7 +114,7 @@ class Fault(TorchDispatchMode):
         operator = WatchedOperator(func, None, None)
         if self.is_armed and not operator.silent and not operator.allocates:
             results = list(out) if isinstance(out, (list, tuple)) else [out]
-            self.strike("result", results if out is not None else operator.written_tensors(args, kwargs))
+            self.strike("result", results if out is not None else operator.flatten_written_arguments(args, kwargs))
         return out
 
 

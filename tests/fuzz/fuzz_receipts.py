@@ -33,7 +33,7 @@ with atheris.instrument_imports(include=["samerun", "json", "jsonschema"]) if at
     from samerun.record.receipt import receipt_file, receipt_json, recorded_command, step_table
     from samerun.record.receipt.assemble import NewReceipt, with_reproducible_digest
     from samerun.record.receipt.diff import describe_first_difference, diff_runs, load_run
-    from samerun.record.receipt.environment_diff import find_unmet_conditions
+    from samerun.record.receipt.environment_diff import list_environment_differences_here
     from samerun.record.receipt.receipt_summary import parse_summary
     from samerun.report import receipts as shown_receipts
 
@@ -71,9 +71,9 @@ def read_all(data: bytes, folder: Path) -> None:
         return
     for read in (
         lambda receipt: recorded_command.resolve_recorded_command(receipt["command"]),
-        lambda receipt: recorded_command.format_command_line(receipt["command"]),
+        lambda receipt: recorded_command.format_shortened_command_line(receipt["command"]),
         lambda receipt: receipt_file.verify_signature(receipt),
-        lambda receipt: find_unmet_conditions(receipt, HERE_NOW),
+        lambda receipt: list_environment_differences_here(receipt, HERE_NOW),
     ):
         with contextlib.suppress(SamerunError):
             read(side.receipt)

@@ -23,9 +23,9 @@ from samerun.check.execution.runner import Run
 from samerun.check.plan import RunPlan
 from samerun.control.random_source import validate_seed
 from samerun.record.comparison.compare import Difference, find_first_difference
-from samerun.record.comparison.results import differ_only_in_order
+from samerun.record.comparison.results import is_harmless_order_difference
 from samerun.record.config import ROLE_VARIABLE, WatchConfig
-from samerun.record.receipt.assemble import shown_path
+from samerun.record.receipt.assemble import redact_and_relativize_path
 from samerun.record.trace import format as f
 from samerun.record.trace.run import RunTraces, count_events
 from samerun.record.watching import start
@@ -71,7 +71,9 @@ def run_twice_and_report(
         item._report_sections.clear()
         with record_seeded_run(sides[1], seed, item.config):
             reports = runtestprotocol(item, log=False, nextitem=nextitem)
-        again = "python -m pytest " + shlex.quote(shown_path(str(item.path)) + item.nodeid[item.nodeid.find("::") :])
+        again = "python -m pytest " + shlex.quote(
+            redact_and_relativize_path(str(item.path)) + item.nodeid[item.nodeid.find("::") :]
+        )
         try:
             wrong = compare_traces_and_describe_difference(sides[0], sides[1], again)
         except RunsNotComparable as why:
@@ -191,7 +193,7 @@ def compare_traces_and_describe_difference(folder_a: Path, folder_b: Path, rerun
     if not any(count_events(trace, kind) for side in sides for trace in side.traces.values() for kind in RESULTS):
         raise RunsNotComparable(NOTHING)
     difference = find_first_difference(*sides)
-    if difference is None or differ_only_in_order(*sides, difference):
+    if difference is None or is_harmless_order_difference(*sides, difference):
         return None
     lines = [
         f"  First difference: {_describe_difference_place(difference)}",
@@ -211,7 +213,7 @@ def _describe_difference_place(difference: Difference) -> str:
     names = event.name
     if event.kind == f.LEAF:
         names = f"optimizer step {difference.step}: {event.name}"
-    where = f" at {shown_path(event.file)}:{event.line}" if event.line else ""
+    where = f" at {redact_and_relativize_path(event.file)}:{event.line}" if event.line else ""
     module = f" in {event.module}" if event.module else ""
     extra = ", which only one run has" if difference.what == "operator" else ""
     return f"{names}{module}{where}{extra}"
@@ -231,5 +233,5 @@ def _describe_suspect_and_fix(folder_a: Path, folder_b: Path, difference: Differ
         yield "  What was made when the module was imported is shared by both runs: globals, parameters of parametrize."
         return
     best = listed[0]
-    yield f"  Suspect: {best.kind} at {shown_path(best.file)}:{best.line}: {'; '.join(best.evidence)}"
+    yield f"  Suspect: {best.kind} at {redact_and_relativize_path(best.file)}:{best.line}: {'; '.join(best.evidence)}"
     yield f"  Fix: {cause_of_kind(best.kind).fix}"

@@ -177,7 +177,7 @@ def make_bisection_record(
 def bisect_commits(
     program: ProgramRuns, good_commit: str, bad_commit: str, ignored_output_globs: Sequence[str]
 ) -> dict[str, Any]:
-    from samerun.record.receipt.bisection import bisect_changes, find_moved_operator, open_commit_row
+    from samerun.record.receipt.bisection import bisect_changes, find_first_differing_operator_event, open_commit_row
 
     here = Path.cwd()
     with open_commit_row(good_commit, bad_commit) as row, temporary_work_folder() as scratch:
@@ -186,7 +186,7 @@ def bisect_commits(
         changes = row.changes()
 
         def run_state(number: int) -> ComparedRun | None:
-            row.check_out(number, checkout)
+            row.empty_folder_and_check_out(number, checkout)
             if not inside.is_dir():
                 return None
             for path in program.linked:
@@ -201,7 +201,7 @@ def bisect_commits(
                 os.chdir(here)
 
         result = bisect_changes(len(changes), run_state, ignored_output_globs)
-        moved = find_moved_operator(
+        moved = find_first_differing_operator_event(
             result.good_run, result.bad_run, row.make_line_map(result.change + 1, Path(os.path.realpath(checkout)))
         )
         if moved is not None and moved.file.startswith(os.path.realpath(checkout) + os.sep):
@@ -217,10 +217,10 @@ def bisect_and_make_record(
     ignored_output_globs: Sequence[str],
 ) -> dict[str, Any]:
     """The same program in all states: lines need no translation."""
-    from samerun.record.receipt.bisection import bisect_changes, find_moved_operator
+    from samerun.record.receipt.bisection import bisect_changes, find_first_differing_operator_event
 
     result = bisect_changes(len(changes), run_state, ignored_output_globs)
-    moved = find_moved_operator(result.good_run, result.bad_run, lambda file, line: line)
+    moved = find_first_differing_operator_event(result.good_run, result.bad_run, lambda file, line: line)
     return make_bisection_record(over, program, changes, result, moved)
 
 
@@ -341,7 +341,7 @@ def bisect_data(
     if not any("{}" in word for word in program.words):
         raise SamerunError("No argument of the program says where its data are.",
                            hint="Write {} for the folder: -- train.py --data {}")  # fmt: skip
-    files = [bisection.list_data_files(Path(folder)) for folder in (good_folder, bad_folder)]
+    files = [bisection.map_data_files_by_relative_path(Path(folder)) for folder in (good_folder, bad_folder)]
     changes = bisection.list_file_changes(*files)
     if not changes:
         raise SamerunError(
@@ -352,7 +352,7 @@ def bisect_data(
         words = [word.replace("{}", str(folder)) for word in program.words]
 
         def run_state(count: int) -> ComparedRun | None:
-            bisection.link_good_data_with_changes(folder, files[0], changes[:count])
+            bisection.empty_folder_and_link_changed_data(folder, files[0], changes[:count])
             return program.run(f"{count} of {len(changes)} changes", words)
 
         return bisect_and_make_record("data", program, changes, run_state, ignored_output_globs)

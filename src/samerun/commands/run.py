@@ -123,13 +123,17 @@ def _resolve_receipt_destination(text: str, target: Target) -> Path | str:
     """The file that is meant, or the address. Raises SamerunError before anything runs, where it could not be
     written later."""
     from samerun.record.receipt import remote
-    from samerun.record.receipt.index import make_receipt_name, prepare_receipt_path
+    from samerun.record.receipt.index import create_folder_and_make_receipt_path, make_receipt_name
     from samerun.record.receipt.remote import is_remote_address
 
     if is_remote_address(text):
-        return f"{text.rstrip('/')}/{make_receipt_name(target.shown)}" if remote.is_remote_folder(text) else text
+        return (
+            f"{text.rstrip('/')}/{make_receipt_name(target.shown)}"
+            if remote.require_bucket_and_check_is_folder(text)
+            else text
+        )
     if text.endswith(os.sep) or os.path.isdir(text):
-        file = prepare_receipt_path(Path(text), target.shown)
+        file = create_folder_and_make_receipt_path(Path(text), target.shown)
         require_output_safe_to_replace("--receipt", str(file))
         return file
     raise_if_existing_non_regular_file(Path(text))
@@ -151,7 +155,7 @@ def run_program_with_receipt_and_exit(
     """Run the program beside this process, write its receipt to a file or an address, and end as it ended."""
     from samerun.base.supervise import exit_as_program_did
     from samerun.control.determinism.survey import collect_facts_outside_program
-    from samerun.record.receipt.remote import upload_on_exit
+    from samerun.record.receipt.remote import upload_on_success
     from samerun.record.receipt.watched_run import RunRequest, run_and_write_receipt
 
     sys.stdout.flush()
@@ -161,7 +165,7 @@ def run_program_with_receipt_and_exit(
         target, form, __version__, held_settings, environment, collect_facts_outside_program(), trace, redact
     )
     try:
-        with upload_on_exit(destination) if isinstance(destination, str) else nullcontext(destination) as file:
+        with upload_on_success(destination) if isinstance(destination, str) else nullcontext(destination) as file:
             ended, _ = run_and_write_receipt(request, file, Path(key) if key is not None else None)
     except SamerunError as error:
         echo_escaped(f"samerun: {error}", err=True)

@@ -108,7 +108,7 @@ def verify_receipt(
     from samerun.control.determinism.survey import collect_facts_outside_program
     from samerun.record.receipt import receipt_file, recorded_command
     from samerun.record.receipt.diff import load_run
-    from samerun.record.receipt.environment_diff import find_unmet_conditions
+    from samerun.record.receipt.environment_diff import list_environment_differences_here
     from samerun.record.receipt.step_table import require_rows_match_trees
 
     require_output_safe_to_replace("--json", json_path_to_check)
@@ -118,7 +118,7 @@ def verify_receipt(
     assert recorded.receipt is not None
     require_rows_match_trees(recorded.tables)
     receipt, now = recorded.receipt, collect_facts_outside_program()
-    shown_command = recorded_command.format_command_line(receipt["command"])
+    shown_command = recorded_command.format_shortened_command_line(receipt["command"])
     record: dict[str, Any] = {
         "schema": 1,
         "samerun": __version__,
@@ -126,7 +126,7 @@ def verify_receipt(
         "receipt": name,
         "command": shown_command,
         "signed_by": receipt_file.verify_signature(receipt, signed_by),
-        "unmet": find_unmet_conditions(receipt, now),
+        "unmet": list_environment_differences_here(receipt, now),
         "ran": False,
         "tier": None,
         "notes": [],

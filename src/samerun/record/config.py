@@ -162,7 +162,7 @@ class WatchConfig:
     """The run gets a receipt: digest the files that the program wrote at its end, and flush steps immediately."""
 
     @property
-    def has_isolated_draws(self) -> bool:
+    def rewinds_draws_of_some_lines(self) -> bool:
         """True if a pin keeps the draws of some lines from changing the generator's state."""
         return any(pin.startswith(EXTRA + "@") for pin in self.pins)
 
@@ -204,14 +204,14 @@ class WatchConfig:
         return WatchConfig(**raw)
 
 
-def to_original_path(file: str, copied_folder: tuple[str, str] | None) -> str:
+def to_original_path(file: str, copy_and_original_folder: tuple[str, str] | None) -> str:
     """The original path of a file in a copied working directory; other paths unchanged.
 
-    `copied_folder`: see `WatchConfig.copied_folder`.
+    `copy_and_original_folder`: see `WatchConfig.copied_folder`.
     """
-    if copied_folder is None or not file.startswith(copied_folder[0]):
+    if copy_and_original_folder is None or not file.startswith(copy_and_original_folder[0]):
         return file
-    return copied_folder[1] + file[len(copied_folder[0]) :]
+    return copy_and_original_folder[1] + file[len(copy_and_original_folder[0]) :]
 
 
 def try_load_watch_config(environment: dict[str, str] | None = None) -> WatchConfig | None:

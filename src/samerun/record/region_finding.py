@@ -56,7 +56,7 @@ def region_finding_path(folder: str, role: str) -> str:
     return os.path.join(folder, f"{role}.region.json")
 
 
-def read_region_finding(folder: Path) -> RegionFinding | None:
+def read_rank0_or_main_region_finding(folder: Path) -> RegionFinding | None:
     """The finding of the main process, or of rank 0; None if there is none that can be read."""
     for role in ("rank0", "main"):
         try:

@@ -59,7 +59,7 @@ class Fault(TorchDispatchMode):
             operator = WatchedOperator(func, None, None)
             if not operator.silent and not operator.allocates:
                 results = list(out) if isinstance(out, (list, tuple)) else [out]
-                results = results if out is not None else operator.written_tensors(args, kwargs)
+                results = results if out is not None else operator.flatten_written_arguments(args, kwargs)
                 # A wrong index would end this rank with an exception, and the others would wait for it.
                 self.strike("result", [each for each in results if torch.is_tensor(each) and each.is_floating_point()])
         return out

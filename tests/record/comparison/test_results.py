@@ -10,7 +10,7 @@ from check_command import check
 from watched_program import run
 
 from samerun.record.comparison.compare import find_first_difference
-from samerun.record.comparison.results import differ_only_in_order
+from samerun.record.comparison.results import is_harmless_order_difference
 from samerun.record.trace.run import RunTraces
 
 CLEAN = (
@@ -180,10 +180,10 @@ def test_only_results_tell_orders_apart(recorded: Path, name: str, clean: bool) 
     assert not a.failures and not b.failures
     difference = find_first_difference(a, b)
     if clean:
-        assert difference is None or differ_only_in_order(a, b, difference), difference
+        assert difference is None or is_harmless_order_difference(a, b, difference), difference
     else:
         assert difference is not None
-        assert not differ_only_in_order(a, b, difference), difference
+        assert not is_harmless_order_difference(a, b, difference), difference
 
 
 def test_partial_sums_differ(recorded: Path) -> None:
@@ -198,7 +198,7 @@ def test_a_value_of_a_single_thread_is_a_result(tmp_path: Path) -> None:
         done = run(f"import torch\nx = torch.ones(2) * {number}\n", tmp_path / str(number))
         sides.append(done.traces)
     difference = find_first_difference(*sides)
-    assert difference is not None and not differ_only_in_order(*sides, difference)
+    assert difference is not None and not is_harmless_order_difference(*sides, difference)
 
 
 @pytest.mark.slow

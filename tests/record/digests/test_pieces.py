@@ -86,13 +86,15 @@ def test_threads_are_borrowed_and_change_nothing() -> None:
     try:
         for threads in (1, 2, 3, 8):
             torch.set_num_threads(threads)
-            team, count = pieces._find_borrowable_openmp_team()
+            team, count = pieces._find_openmp_team_and_thread_count()
             assert team is not None and count == threads
             found[threads] = digest(tensor)
     finally:
         torch.set_num_threads(before)
     other: list[Any] = []
-    thread = threading.Thread(target=lambda: other.append((pieces._find_borrowable_openmp_team(), digest(tensor))))
+    thread = threading.Thread(
+        target=lambda: other.append((pieces._find_openmp_team_and_thread_count(), digest(tensor)))
+    )
     thread.start()
     thread.join()
     assert other == [((None, 1), found[1])]

@@ -15,7 +15,7 @@ from samerun.base import machine
 from samerun.base.launch import find_trusted_program
 from samerun.record.receipt import receipt_file
 from samerun.record.receipt.code_version import digest_source_file, read_code_version
-from samerun.record.receipt.environment_diff import find_unmet_conditions
+from samerun.record.receipt.environment_diff import list_environment_differences_here
 
 GIT = find_trusted_program("git")
 pytestmark = pytest.mark.skipif(GIT is None or os.name != "posix", reason="needs git")
@@ -118,7 +118,7 @@ def test_a_repository_costs_no_more_time_and_memory_than_granted(repository: Pat
     subprocess.run([sys.executable, "-c", code, str(repository)], check=True, timeout=60)
     os.mkfifo(repository / ".git" / "objects" / "info" / "commit-graph")
     begin = time.monotonic()
-    assert read_code_version(repository, time_limit=0.5)["commit"] is None
+    assert read_code_version(repository, time_limit_seconds=0.5)["commit"] is None
     assert time.monotonic() - begin < 5
 
 
@@ -130,7 +130,9 @@ def test_recorded_sources_are_read_within_a_budget(tmp_path: Path, monkeypatch: 
     sources = {"a.py": "0" * 64, **{"./" * times + "big.bin": "0" * 64 for times in range(1000)}}
     receipt = made(facts={"sources": sources}).receipt
     begin = time.monotonic()
-    unmet = find_unmet_conditions(receipt, {key: receipt[key] for key in ("machine", "packages", "variables")})
+    unmet = list_environment_differences_here(
+        receipt, {key: receipt[key] for key in ("machine", "packages", "variables")}
+    )
     assert [one["b"] for one in unmet if one["path"] == "code.sources"] == [
         {"a.py": digest_source_file(tmp_path / "a.py")} | dict.fromkeys(list(sources)[1:], "not there")
     ]

@@ -17,7 +17,7 @@ from sample_receipts import FACTS, made, section
 import samerun
 from samerun.base.errors import SamerunError
 from samerun.record.receipt import receipt_file, recorded_command, redact
-from samerun.record.receipt.environment_diff import find_environment_differences, find_unmet_conditions
+from samerun.record.receipt.environment_diff import find_environment_differences, list_environment_differences_here
 
 SAMERUN = str(Path(sys.executable).with_name("samerun"))
 
@@ -84,9 +84,9 @@ def test_words_without_secrets_stay_as_they_are() -> None:
     assert redact.redact_command_arguments(words) == words
     begin = time.process_time()
     for text in ("a=", "://a:x", "key:", "eyJ", "--a ", '"a" ', "A"):
-        redact.redact_text(text * 20_000)
+        redact.redact_and_truncate_text(text * 20_000)
     assert time.process_time() - begin < 2, "no search is quadratic"
-    long = redact.redact_text("x" * 100_000)
+    long = redact.redact_and_truncate_text("x" * 100_000)
     assert len(long) < 1 << 16 and long.endswith(redact.REDACTED), "a receipt can be read, and a cut word is never run"
 
 
@@ -146,7 +146,7 @@ def test_what_was_left_out_is_no_difference_here() -> None:
     receipt = made(facts=facts).receipt
     receipt["variables"]["TORCH_OWN"] = redact.REDACTED
     here = {**{key: receipt[key] for key in ("machine", "packages")}, "variables": facts["variables"]}
-    assert not [one for one in find_unmet_conditions(receipt, here) if one["path"].startswith("variables")]
+    assert not [one for one in list_environment_differences_here(receipt, here) if one["path"].startswith("variables")]
     with pytest.raises(SamerunError, match="left out"):
         recorded_command.resolve_recorded_command({"form": "script", "words": ["t.py", "--token", redact.REDACTED]})
 

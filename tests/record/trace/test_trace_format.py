@@ -183,7 +183,7 @@ def test_a_failure_stands_in_the_header(tmp_path: Path) -> None:
     writer = TraceWriter(str(path), "main")
     write_events(writer, 1)
     writer.flush()
-    writer.close_as_failed("the trace could not be written: No space left on device")
+    writer.close_with_failure_in_header("the trace could not be written: No space left on device")
     page = assert_alike(path)
     assert page.status.endswith("No space left on device") and not page.complete and page.events
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import samerun
-from samerun.record.watching.batch_invariance.sample_parts import find_batch_dims, have_same_bits
+from samerun.record.watching.batch_invariance.sample_parts import find_batch_dims, have_same_bits_or_both_nan
 
 SIZES = (1, 2, 3, 8, 16, 17, 63, 64, 65, 255, 256, 257)
 
@@ -124,7 +124,7 @@ def test_rounding_of_torchs_own_products_is_named_as_such() -> None:
     model = make(nn.Linear, 300, 200)
     with torch.no_grad():
         model.weight.copy_(weight)
-        differs = not have_same_bits(model(x)[:1], model(x[:1]))
+        differs = not have_same_bits_or_both_nan(model(x)[:1], model(x[:1]))
     found = samerun.batch_invariant(model, x, sizes=(1, 4))
     assert found.invariant is not differs
     if differs:
@@ -212,8 +212,8 @@ def test_dimensions_of_the_batch() -> None:
     assert find_batch_dims((6, 4), (6, 4), 3, 5) == ()
     for other in ((7, 4), (6,), (10, 5)):
         assert find_batch_dims((6, 4), other, 3, 5) is None
-    assert have_same_bits(torch.tensor([float("nan"), 1.0]), torch.tensor([-float("nan"), 1.0]))
-    assert not have_same_bits(torch.tensor(0.0), torch.tensor(-0.0))
+    assert have_same_bits_or_both_nan(torch.tensor([float("nan"), 1.0]), torch.tensor([-float("nan"), 1.0]))
+    assert not have_same_bits_or_both_nan(torch.tensor(0.0), torch.tensor(-0.0))
 
 
 def test_the_name_imports_torch_only_when_it_is_used() -> None:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from samerun.check.execution.runner import Run
 from samerun.record.comparison.alignment import Difference
-from samerun.record.comparison.results import differ_only_in_order
+from samerun.record.comparison.results import is_harmless_order_difference
 from samerun.record.trace import format as f
 from samerun.record.trace.run import select_events
 
@@ -21,7 +21,7 @@ def results_agree(a: Run, b: Run, difference: Difference) -> bool:
     """Whether the runs differ in the order of threads or processes alone: the same exit code, output and results."""
     if a.exit_code != b.exit_code or a.timed_out or b.timed_out:
         return False
-    return differ_only_in_order(a.traces, b.traces, difference) and have_same_output_lines_in_any_order(a, b)
+    return is_harmless_order_difference(a.traces, b.traces, difference) and have_same_output_lines_in_any_order(a, b)
 
 
 def have_same_output_lines_in_any_order(a: Run, b: Run) -> bool:

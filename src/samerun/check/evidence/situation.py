@@ -7,7 +7,12 @@ from functools import cached_property
 
 from samerun.check.evidence.resumption import ResumeDifference
 from samerun.check.execution.runner import Run
-from samerun.record.comparison.compare import Clue, Difference, find_differing_host_events, select_host_events
+from samerun.record.comparison.compare import (
+    Difference,
+    HostEventDifference,
+    find_differing_host_events,
+    select_host_events,
+)
 from samerun.record.pins import CLOCK_TICK_SECONDS
 from samerun.record.trace import format as f
 from samerun.record.trace.run import Event, select_events
@@ -74,7 +79,7 @@ class Situation:
 
     # cached_property writes to the instance's dictionary, which a frozen dataclass allows
     @cached_property
-    def clues(self) -> list[Clue]:
+    def clues(self) -> list[HostEventDifference]:
         """Host events that differ, up to the first difference in its process, anywhere in the others."""
         before, before_b = (e.index if e is not None else None for e in (self.difference.a, self.difference.b))
         return find_differing_host_events(self.a.traces, self.b.traces, self.difference.role, before, before_b)
@@ -85,7 +90,7 @@ class Situation:
         event = self.difference.a
         return select_host_events(self.a.traces, self.difference.role, event.index if event else None)
 
-    def select_clues(self, *event_kinds: int) -> list[Clue]:
+    def select_clues(self, *event_kinds: int) -> list[HostEventDifference]:
         return [clue for clue in self.clues if clue.kind in event_kinds]
 
     def is_seeded_before(self, generator: str, role: str, before_event_index: int) -> bool:
@@ -96,7 +101,7 @@ class Situation:
         )
 
 
-def relative_event_distance(situation: Situation, clue: Clue) -> float:
+def relative_event_distance(situation: Situation, clue: HostEventDifference) -> float:
     """0 for a clue right before the difference, towards 1 for one far before it."""
     event = situation.difference.a
     if event is None or clue.role != situation.difference.role:
@@ -104,7 +109,9 @@ def relative_event_distance(situation: Situation, clue: Clue) -> float:
     return min(0.99, max(0.0, (event.index - clue.a.index) / (event.index + 1.0)))
 
 
-def find_seed_source_clue(situation: Situation, seed_clue: Clue, event_kinds: tuple[int, ...]) -> Clue | None:
+def find_seed_source_clue(
+    situation: Situation, seed_clue: HostEventDifference, event_kinds: tuple[int, ...]
+) -> HostEventDifference | None:
     """The differing host event that a seed's value was made of: on its line, or the nearest before it."""
     before = [
         c for c in situation.clues

@@ -50,7 +50,7 @@ from samerun.check.search.search import NO_OPERATOR, Search
 from samerun.check.variations.neutral_switches import NeutralSwitch, SideLabel, inside_portable, make_side
 from samerun.record.comparison.rounding import LOSES_HALF, UNIT, norm
 from samerun.record.config import NumbersRequest
-from samerun.record.region_finding import RegionFinding, read_region_finding
+from samerun.record.region_finding import RegionFinding, read_rank0_or_main_region_finding
 
 STEPS_IN_FLOAT64 = 100
 """So many steps from the first difference on are run in float64, and all up to one that leaves the envelope."""
@@ -310,7 +310,7 @@ class SwitchJudge:
 
         def inspect(setting: str) -> RegionFinding | None:
             made = run_with(setting, False, (REGIONS,))
-            return read_region_finding(made.run.folder) if made is not None else None
+            return read_rank0_or_main_region_finding(made.run.folder) if made is not None else None
 
         sides = self.a.numbers, self.b.numbers, a64.numbers
         return explain_compiled_difference(told, sides, step, inspect, run_in_float64)

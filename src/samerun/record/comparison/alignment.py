@@ -141,13 +141,13 @@ class StreamComparison:
             equal = count_equal_head_events(left, right, size)
             if self.from_unwritten_memory and not _RESULTS.isdisjoint(left.kinds_of_first(equal)):
                 self.from_unwritten_memory = None
-            self._drop_and_count_operators(equal, equal)
+            self._drop_events_and_count_operators(equal, equal)
             if equal == size and size:
                 continue
             left.buffer_at_least(RESYNC_WINDOW), right.buffer_at_least(RESYNC_WINDOW)
             if size and has_same_kind_name_and_location(left.head_bytes(1), right.head_bytes(1)):
-                if self.ignores_unused_memory and self._is_from_unwritten_memory():
-                    self._drop_and_count_operators(1, 1)
+                if self.ignores_unused_memory and self._note_if_from_unwritten_memory():
+                    self._drop_events_and_count_operators(1, 1)
                     continue
                 return self._blame_skipped_draw_if_possible(self._make_value_difference_at_heads())
             extra_in, count = find_extra_before_resync(left, right)
@@ -157,7 +157,7 @@ class StreamComparison:
             self._skip_unmatched_events(extra_in, count)
         return self.from_unwritten_memory
 
-    def _is_from_unwritten_memory(self) -> bool:
+    def _note_if_from_unwritten_memory(self) -> bool:
         """Whether the operators at the heads differ because one before them, or they, read what nothing had written."""
         if self.left.kinds_of_first(1) != _OPERATOR:
             return False
@@ -168,15 +168,17 @@ class StreamComparison:
             self.from_unwritten_memory = difference
         return self.from_unwritten_memory is not None
 
-    def _drop_and_count_operators(self, left_count: int, right_count: int) -> None:
+    def _drop_events_and_count_operators(self, left_count: int, right_count: int) -> None:
         for at, stream, count in ((0, self.left, left_count), (1, self.right, right_count)):
             self.operators[at] += stream.kinds_of_first(count).count(_OPERATOR)
             stream.drop_first(count)
 
-    def _skip_unmatched_events(self, only_in_run: RunLabel, count: int) -> None:
-        if f.DRAW in (self.left if only_in_run == "a" else self.right).kinds_of_first(count):
-            self.extra_draw = self._make_position_at_heads(only_in_run, count)
-        self._drop_and_count_operators(count if only_in_run == "a" else 0, count if only_in_run == "b" else 0)
+    def _skip_unmatched_events(self, only_in_run: RunLabel, event_count: int) -> None:
+        if f.DRAW in (self.left if only_in_run == "a" else self.right).kinds_of_first(event_count):
+            self.extra_draw = self._make_position_at_heads(only_in_run, event_count)
+        self._drop_events_and_count_operators(
+            event_count if only_in_run == "a" else 0, event_count if only_in_run == "b" else 0
+        )
 
     def _blame_skipped_draw_if_possible(self, difference: Difference) -> Difference:
         """Report skipped draws as the difference if a later draw finds its generator in another state.
@@ -188,10 +190,10 @@ class StreamComparison:
             return self._make_operator_difference(self.extra_draw)
         return difference
 
-    def _make_position_at_heads(self, extra_in: RunLabel, count: int) -> StreamPosition:
+    def _make_position_at_heads(self, extra_in: RunLabel, extra_event_count: int) -> StreamPosition:
         left, right = self.left, self.right
         heads = [int(stream.indices[0]) if len(stream.events) else None for stream in (left, right)]
-        extra = (left if extra_in == "a" else right).indices[: min(count, MAX_EXTRA_REPORTED)].tolist()
+        extra = (left if extra_in == "a" else right).indices[: min(extra_event_count, MAX_EXTRA_REPORTED)].tolist()
         ordinal = self.operators[0] + 1 if left.kinds_of_first(1) == _OPERATOR else 0
         return StreamPosition(heads[0], heads[1], ordinal, extra_in, tuple(extra))
 

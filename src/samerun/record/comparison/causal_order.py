@@ -25,7 +25,7 @@ MOST_EVENTS_BEHIND = 1 << 10
 
 
 @dataclass
-class Exchanges:
+class CollectivesAndMessages:
     """The collectives and messages of one process: who meets -> for each meeting the last event that comes before it.
 
     That is the operator which carries it, right behind its event.
@@ -34,13 +34,13 @@ class Exchanges:
     sent: dict[str, Array] = field(default_factory=dict)
     received: dict[str, Array] = field(default_factory=dict)
 
-    def count_before(self, index: int) -> int:
+    def count_exchanges_before(self, index: int) -> int:
         """How many there were before an event."""
         both = {id(ends): ends for ends in (*self.sent.values(), *self.received.values())}
         return sum(int(np.searchsorted(ends, index)) for ends in both.values())
 
 
-def read_exchanges(trace: Trace) -> Exchanges:
+def read_collectives_and_messages(trace: Trace) -> CollectivesAndMessages:
     """The collectives and messages of a process. Ranks may be many, and each may have a great number of them."""
     at, parts, ends = 0, [np.empty(0, EVENT_DTYPE)], [np.empty(0, np.int64)]
     for chunk in trace.iter_event_chunks():
@@ -49,7 +49,7 @@ def read_exchanges(trace: Trace) -> Exchanges:
         ends.append(where + at + np.minimum(chunk["inputs"][where], MOST_EVENTS_BEHIND).astype(np.int64))
         at += len(chunk)
     events, last = np.concatenate(parts), np.concatenate(ends)
-    found = Exchanges()
+    found = CollectivesAndMessages()
     kinds = np.stack([events["name"], events["aux"]], axis=1)
     for name_id, text_id in np.unique(kinds, axis=0).tolist():
         name, text = trace.string_or_empty(name_id), trace.string_or_empty(text_id)
@@ -61,13 +61,17 @@ def read_exchanges(trace: Trace) -> Exchanges:
     return found
 
 
-def select_earliest(differences: Mapping[str, int], exchanges: Mapping[str, Exchanges]) -> list[str]:
+def select_processes_differing_first(
+    difference_index_by_role: Mapping[str, int], exchanges: Mapping[str, CollectivesAndMessages]
+) -> list[str]:
     """The processes whose first difference (index of its event) can come from no other's; the order is that given."""
-    reached = _spread(differences, exchanges)
-    return [role for role, index in differences.items() if index <= reached.get(role, math.inf)]
+    reached = _propagate_differences_over_ranks(difference_index_by_role, exchanges)
+    return [role for role, index in difference_index_by_role.items() if index <= reached.get(role, math.inf)]
 
 
-def _spread(differences: Mapping[str, int], exchanges: Mapping[str, Exchanges]) -> dict[str, float]:
+def _propagate_differences_over_ranks(
+    difference_index_by_role: Mapping[str, int], exchanges: Mapping[str, CollectivesAndMessages]
+) -> dict[str, float]:
     """Of each process the index behind which it may have what another one computed behind its difference."""
     receivers: dict[str, list[str]] = {}
     for role, one in exchanges.items():
@@ -75,10 +79,10 @@ def _spread(differences: Mapping[str, int], exchanges: Mapping[str, Exchanges]) 
             receivers.setdefault(who, []).append(role)
     reached: dict[str, float] = {}
     first_sent: dict[str, int] = {}
-    waiting = deque(differences)
+    waiting = deque(difference_index_by_role)
     while waiting:
         role = waiting.popleft()
-        begin = min(differences.get(role, math.inf), reached.get(role, math.inf) + 1)
+        begin = min(difference_index_by_role.get(role, math.inf), reached.get(role, math.inf) + 1)
         for who, ends in exchanges[role].sent.items() if role in exchanges else ():
             number = int(np.searchsorted(ends, begin))
             if number >= min(len(ends), first_sent.get(who, len(ends))):
@@ -92,7 +96,7 @@ def _spread(differences: Mapping[str, int], exchanges: Mapping[str, Exchanges]) 
     return reached
 
 
-def is_rank(role: str, exchanges: Exchanges) -> bool:
+def is_rank(role: str, exchanges: CollectivesAndMessages) -> bool:
     """Whether a process is one of several that exchange what they compute."""
     return bool(re.fullmatch(r"rank\d+", role)) or bool(exchanges.sent or exchanges.received)
 

@@ -16,8 +16,8 @@ import numpy as np
 from samerun.record.comparison.alignment import Difference, StreamComparison, classify_value_difference, read_event
 from samerun.record.comparison.causal_order import (
     is_rank,
-    read_exchanges,
-    select_earliest,
+    read_collectives_and_messages,
+    select_processes_differing_first,
     sort_key_of_role,
     starts_process_before,
 )
@@ -60,41 +60,45 @@ def find_first_difference(a: RunTraces, b: RunTraces, scope: ComparisonScope = (
                 missing = Difference("process", role, "main", None, None, 0, 0, "a" if trace_a else "b")
             continue
         difference = compare_traces(trace_a, trace_b, scope)
-        if difference is not None and role == "main" and not starts_process_before(trace_a, _index_in_a(difference, a)):
+        if (
+            difference is not None
+            and role == "main"
+            and not starts_process_before(trace_a, _index_in_a_or_event_count(difference, a))
+        ):
             return difference
         if difference is not None:
             found[role] = difference
     if found:
-        return choose_earliest(a, found)
+        return choose_earliest_difference(a, found)
     return missing or (None if scope else _find_difference_from_empty_run(a, b, roles))
 
 
-def choose_earliest(a: RunTraces, found: dict[str, Difference]) -> Difference:
+def choose_earliest_difference(a: RunTraces, difference_by_role: dict[str, Difference]) -> Difference:
     """Of the first differences of processes, by role, the earliest. Ranks come before the processes beside them, which
     they start, or which wait for them."""
-    exchanges = {role: read_exchanges(trace) for role, trace in a.traces.items()}
-    ranks = {role: each for role, each in found.items() if is_rank(role, exchanges[role])}
+    exchanges = {role: read_collectives_and_messages(trace) for role, trace in a.traces.items()}
+    ranks = {role: each for role, each in difference_by_role.items() if is_rank(role, exchanges[role])}
     if not ranks:
-        return next(iter(found.values()))
-    indices = {role: _index_in_a(each, a) for role, each in ranks.items()}
+        return next(iter(difference_by_role.values()))
+    indices = {role: _index_in_a_or_event_count(each, a) for role, each in ranks.items()}
     if any(each.sent or each.received for each in exchanges.values()):
-        earliest = select_earliest(indices, exchanges)
-        before = {role: exchanges[role].count_before(indices[role]) for role in earliest}
+        earliest = select_processes_differing_first(indices, exchanges)
+        before = {role: exchanges[role].count_exchanges_before(indices[role]) for role in earliest}
         first = min(earliest, key=before.__getitem__)
     else:  # a trace of an earlier samerun, or of steps only
-        before = {role: count_collectives_before(a.traces[role], each.a) for role, each in ranks.items()}
+        before = {role: count_collectives_and_messages_before(a.traces[role], each.a) for role, each in ranks.items()}
         order = {role: (before[role], each.step) for role, each in ranks.items()}
         first = min(order, key=order.__getitem__)
         earliest = [role for role in ranks if order[role] == order[first]]
     return replace(ranks[first], also_in=tuple(role for role in earliest if role != first))
 
 
-def _index_in_a(difference: Difference, a: RunTraces) -> int:
+def _index_in_a_or_event_count(difference: Difference, a: RunTraces) -> int:
     """Where a difference is in the trace of run A: behind its end for what only run B has."""
     return difference.a.index if difference.a is not None else a.traces[difference.role].count
 
 
-def count_collectives_before(trace: Trace, event: Event | None) -> int:
+def count_collectives_and_messages_before(trace: Trace, event: Event | None) -> int:
     """How many collectives and messages a process had called before an event."""
     names = np.array([n for n, text in enumerate(trace.strings) if text.startswith(COLLECTIVE_SPACES)], dtype=np.uint32)
     count = at = 0
@@ -150,7 +154,7 @@ def compare_traces(a: Trace, b: Trace, scope: ComparisonScope = ()) -> Differenc
     for role in dict.fromkeys([*threads_a, *threads_b]):
         numbers_a, numbers_b = threads_a.get(role, []), threads_b.get(role, [])
         if role.rsplit("/", 1)[-1] == f.POOL_THREAD:
-            difference = compare_pool_threads(
+            difference = compare_pool_threads_as_sets(
                 (a, b), left.gather_events(numbers_a), right.gather_events(numbers_b), role
             )
         else:
@@ -178,7 +182,7 @@ def read_thread_numbers_by_role(trace: Trace) -> dict[str, list[int]]:
     return roles
 
 
-def compare_pool_threads(
+def compare_pool_threads_as_sets(
     traces: tuple[Trace, Trace], left: IndexedEvents, right: IndexedEvents, thread_role: str
 ) -> Difference | None:
     """Compare the events of pool threads as sets: which thread runs a task, and when, is a race."""
@@ -249,7 +253,7 @@ READ_KINDS = (f.FILE, f.LOAD)
 
 
 @dataclass(frozen=True)
-class Clue:
+class HostEventDifference:
     """One host event that differs between the runs.
 
     `b` is None if only one run has the event. That run is the first one, unless `only_b` is set: then `a` is an event
@@ -272,7 +276,7 @@ class Clue:
 
 def find_differing_host_events(
     a: RunTraces, b: RunTraces, role: str, end_event_a: int | None, end_event_b: int | None = None
-) -> list[Clue]:
+) -> list[HostEventDifference]:
     """The host events that differ: those of process `role` before event `end_event_a`, then those of other processes.
 
     `end_event_b`: index of the same event in the second run, where the two may be at different positions.
@@ -282,7 +286,7 @@ def find_differing_host_events(
     if their events are equal, because their initial states are not in the trace.
     """
     roles = [role, *sorted(r for r in set(a.traces) & set(b.traces) if r != role)]
-    clues: list[Clue] = []
+    clues: list[HostEventDifference] = []
     for each in roles:
         trace_a, trace_b = a.traces.get(each), b.traces.get(each)
         if trace_a is None or trace_b is None:
@@ -290,18 +294,18 @@ def find_differing_host_events(
         limit = end_event_a if each == role else None
         groups_a = group_events_by_name_and_location(select_events(trace_a, HOST_EVENT_KINDS, limit))
         groups_b = group_events_by_name_and_location(select_events(trace_b, HOST_EVENT_KINDS))
-        clues_of_process: list[Clue] = []
+        clues_of_process: list[HostEventDifference] = []
         for key, events in groups_a.items():
             others = groups_b.get(key, [])
             for number, event in enumerate(events):
                 pair = others[number] if number < len(others) else None
                 if pair is None or event.unseeded or differ_as_evidence(event, pair):
-                    clues_of_process.append(Clue(each, event, pair))
+                    clues_of_process.append(HostEventDifference(each, event, pair))
                     break
         for key, events in groups_b.items():
             late = each == role and end_event_b is not None and events[0].index > end_event_b
             if key not in groups_a and events[0].kind in READ_KINDS and not late:
-                clues_of_process.append(Clue(each, events[0], None, only_b=True))
+                clues_of_process.append(HostEventDifference(each, events[0], None, only_b=True))
         clues.extend(sorted(clues_of_process, key=lambda clue: clue.a.index))
     return clues
 

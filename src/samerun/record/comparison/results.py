@@ -26,12 +26,16 @@ READING_OPERATORS = ("aten._local_scalar_dense", "aten.is_nonzero", "aten.equal"
 ResultKey = tuple[object, ...]
 
 
-def differ_only_in_order(a: RunTraces, b: RunTraces, difference: Difference) -> bool:
+def is_harmless_order_difference(a: RunTraces, b: RunTraces, difference: Difference) -> bool:
     """Whether a difference may come from the order in which threads or processes met, and no result differs."""
-    return may_come_from_order(a, b, difference) and collect_results(a) == collect_results(b) and have_same_memory(a, b)
+    return (
+        may_come_from_thread_order(a, b, difference)
+        and collect_results(a) == collect_results(b)
+        and have_same_final_memory(a, b)
+    )
 
 
-def may_come_from_order(a: RunTraces, b: RunTraces, difference: Difference) -> bool:
+def may_come_from_thread_order(a: RunTraces, b: RunTraces, difference: Difference) -> bool:
     """Whether something that runs beside the main thread had a part in the values that differ first.
 
     An intermediate value of a single thread is a function of what came before: if it differs, something was different.
@@ -48,7 +52,7 @@ def may_come_from_order(a: RunTraces, b: RunTraces, difference: Difference) -> b
     return len(orders) == 2 and orders[0] != orders[1]
 
 
-def have_same_memory(a: RunTraces, b: RunTraces) -> bool:
+def have_same_final_memory(a: RunTraces, b: RunTraces) -> bool:
     """Whether what is alive at the end of one run exists in the other: at its end, or as a result on the way.
 
     A variable of a loop keeps the result that came last. A sum in another order is a value that only one run has.
@@ -58,12 +62,12 @@ def have_same_memory(a: RunTraces, b: RunTraces) -> bool:
         live = [{event.outputs for event in select_events(trace, (f.MEMORY,))} for trace in traces]
         for mine, others, trace in ((live[0], live[1], traces[1]), (live[1], live[0], traces[0])):
             missing = mine - others
-            if missing and missing - _read_operator_outputs(trace):
+            if missing and missing - _read_operator_output_digests(trace):
                 return False
     return True
 
 
-def _read_operator_outputs(trace: Trace) -> set[bytes]:
+def _read_operator_output_digests(trace: Trace) -> set[bytes]:
     found: set[bytes] = set()
     for chunk in trace.iter_event_chunks():
         records = chunk[chunk["kind"] == f.OPERATOR]

@@ -52,13 +52,15 @@ def is_another_kind(one: Any, other: Any) -> bool:
     )
 
 
-def judge_item(key: ItemKey, dtype: str, values: tuple[Any, Any, Any, Any], narrow: bool) -> ItemJudgement:
-    """Judge one value. `values`: of side A, of side B, and of both in float64. `narrow`: see CLEAR_IF_NARROW."""
-    a, b, a64, b64 = values
+def judge_item(
+    key: ItemKey, dtype: str, values_of_a_b_a64_b64: tuple[Any, Any, Any, Any], is_float64_partly_narrow: bool
+) -> ItemJudgement:
+    """Judge one value, of both sides, and of both in float64. `is_float64_partly_narrow`: see CLEAR_IF_NARROW."""
+    a, b, a64, b64 = values_of_a_b_a64_b64
     if is_another_kind(a64, b64) or is_another_kind(a, b):
         return ItemJudgement("wrong", key, np.inf, 1.0, np.inf, np.inf, 1.0)
-    every = np.logical_and.reduce([np.isfinite(each) for each in values])
-    a, b, a64, b64 = (each[every] for each in values)
+    every = np.logical_and.reduce([np.isfinite(each) for each in values_of_a_b_a64_b64])
+    a, b, a64, b64 = (each[every] for each in values_of_a_b_a64_b64)
     unit = UNIT.get(dtype, UNIT["float32"])
     scale, left = norm(a64), norm(b64 - a64)
     error_a, error_b = norm(a - a64), norm(b - b64)
@@ -66,8 +68,8 @@ def judge_item(key: ItemKey, dtype: str, values: tuple[Any, Any, Any, Any], narr
     verdict: ItemVerdict = "unclear"
     if left <= GUARD * UNIT["float64"] / unit * error:
         verdict = "clean"
-    elif left > (CLEAR_IF_NARROW if narrow else CLEAR) * error or (
-        not narrow and len(a) >= ENOUGH_ELEMENTS and norm((b - a) - (b64 - a64)) <= left / 2
+    elif left > (CLEAR_IF_NARROW if is_float64_partly_narrow else CLEAR) * error or (
+        not is_float64_partly_narrow and len(a) >= ENOUGH_ELEMENTS and norm((b - a) - (b64 - a64)) <= left / 2
     ):
         verdict = "wrong"
     return ItemJudgement(verdict, key, left, error, error_a, error_b, scale)

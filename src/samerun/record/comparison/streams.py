@@ -76,7 +76,7 @@ class SharedNumbering:
                 return _translate_ids(events, self.strings_a, self.locations_a)
         return events
 
-    def compared_mask(self, events: Array) -> Array:
+    def mask_compared_kinds_in_scope(self, events: Array) -> Array:
         """Mask of the events that are compared: those that hold computed values, within the scope."""
         kind = events["kind"]
         mask: Array = (kind == f.OPERATOR) | (kind == f.FINAL) | (kind == f.MARK)
@@ -119,7 +119,7 @@ def iter_compared_chunks(
     at = 0
     for chunk in trace.iter_event_chunks():
         chunk = numbering.translate_b(chunk) if is_run_b else numbering.translate_a(chunk)
-        mask = numbering.compared_mask(chunk)
+        mask = numbering.mask_compared_kinds_in_scope(chunk)
         if thread_numbers is not None:
             mask &= np.isin(chunk["thread"], thread_numbers)
         where = np.flatnonzero(mask)

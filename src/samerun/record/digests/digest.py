@@ -91,11 +91,11 @@ def overrides_torch_dispatch(tensor: Any) -> bool:
     return kind is not torch.Tensor and kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
 
 
-def digest_list_as_one(values: list[Any], digest_other: Callable[[Any], bytes]) -> bytes:
-    """The digest of a list: of the digests of its values; `digest_other` gives that of what is not a tensor."""
+def digest_list_as_one(values: list[Any], digest_non_tensor: Callable[[Any], bytes]) -> bytes:
+    """The digest of a list: of the digests of its values; `digest_non_tensor` gives that of what is not a tensor."""
     import torch
 
-    digests = [digest(value) if isinstance(value, torch.Tensor) else digest_other(value) for value in values]
+    digests = [digest(value) if isinstance(value, torch.Tensor) else digest_non_tensor(value) for value in values]
     return xxh3_128_digest(b"".join(digests))
 
 

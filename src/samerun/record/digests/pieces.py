@@ -44,7 +44,7 @@ def digest_each_piece(address: int, byte_count: int) -> bytes:
     if _library_function is None:
         return digest_each_piece_in_python(address, byte_count)
     out = ctypes_buffer_class(byte_count // PIECE * 16)()
-    team, threads = _find_borrowable_openmp_team()
+    team, threads = _find_openmp_team_and_thread_count()
     _library_function(address, byte_count, PIECE, 0, out, team, threads)
     return bytes(out)
 
@@ -109,7 +109,7 @@ def try_load_piece_digest_function() -> Any:
 _library_function = try_load_piece_digest_function()
 
 
-def _find_borrowable_openmp_team() -> tuple[Any, int]:
+def _find_openmp_team_and_thread_count() -> tuple[Any, int]:
     """torch's OpenMP threads and their number, if they may be borrowed; else (None, 1)."""
     torch = sys.modules.get("torch")
     if torch is None or not native.may_use_torch_openmp_threads():

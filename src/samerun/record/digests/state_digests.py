@@ -143,10 +143,12 @@ class MemoryCachedDigest:
     from the library.
     """
 
-    def __init__(self, held: list[Any], regions: list[tuple[int, int]], compute: Callable[[], bytes]) -> None:
-        self.held = held
+    def __init__(
+        self, memory_owners: list[Any], addresses_and_byte_counts: list[tuple[int, int]], compute: Callable[[], bytes]
+    ) -> None:
+        self.held = memory_owners
         """Objects in whose memory the regions lie."""
-        self.regions = regions
+        self.regions = addresses_and_byte_counts
         """(address, bytes)"""
         self.compute = compute
         self.seen: list[bytes] = []
@@ -164,7 +166,7 @@ class MemoryCachedDigest:
         return [ctypes.string_at(address, size) for address, size in self.regions]
 
 
-def object_fields_region(instance: Any) -> tuple[int, int]:
+def address_and_size_of_object_fields(instance: Any) -> tuple[int, int]:
     """(address, bytes) of the fields that an object of a type in C holds; CPython only."""
     return id(instance) + OBJECT_HEADER, type(instance).__basicsize__ - OBJECT_HEADER
 
@@ -178,7 +180,7 @@ def make_python_random_state_digester(module: Any) -> Callable[[], bytes]:
     instance: Any = getattr(module, "_inst", None)
     if type(instance) is not module.Random or not hasattr(instance, "gauss_next"):
         return compute
-    words = MemoryCachedDigest([instance], [object_fields_region(instance)], compute)
+    words = MemoryCachedDigest([instance], [address_and_size_of_object_fields(instance)], compute)
     gauss: Any = None
 
     def read() -> bytes:
@@ -207,7 +209,7 @@ def make_numpy_random_state_digester(module: Any) -> Callable[[], bytes]:
             return compute()
         if cached is None or cached.held[1] is not bits:
             state = bits.ctypes.state_address, 624 * 4 + 4  # the words and the position among them
-            cached = MemoryCachedDigest([legacy, bits], [object_fields_region(legacy), state], compute)
+            cached = MemoryCachedDigest([legacy, bits], [address_and_size_of_object_fields(legacy), state], compute)
         return cached.read_or_recompute()
 
     return read if hasattr(legacy, "_bit_generator") else compute

@@ -116,7 +116,7 @@ class StorageDigests:
                 free(record.weak_ref)
         self._drop_above = max(128, 2 * len(self.records))
 
-    def digest_live_memory(self) -> Counter[bytes]:
+    def count_live_storages_by_digest(self) -> Counter[bytes]:
         """The digest of what each storage holds that is alive and that only operators write, and how many hold it.
 
         Where digests were chained, view by view, the memory is read: two orders of the same writes leave the same.
@@ -140,10 +140,10 @@ class StorageDigests:
         """A collective writes to a tensor, and may go on doing so after it has returned.
 
         The memory counts as undefined until something else writes to it, or the program has waited for the handle that
-        `note_started` was told of. What waits in C++ tells nobody.
+        `note_pending_collective` was told of. What waits in C++ tells nobody.
         """
         record = self.find_or_add_record(tensor)
-        beside = [each.is_partial for each in self._list_in_flight() if each.record is record]
+        beside = [each.is_partial for each in self._list_pending_collective_writes() if each.record is record]
         partial = any(beside) if beside else record.uninitialised
         partial = bool(partial and tensor.nbytes < tensor.untyped_storage().nbytes())
         record.trusted, record.uninitialised = False, may_return_early or partial
@@ -151,7 +151,7 @@ class StorageDigests:
         record.last_writer = COLLECTIVE if may_return_early else -1
         return WrittenByCollective(record, *_byte_range(tensor), partial)
 
-    def note_started(self, work: Any, written: list[WrittenByCollective]) -> None:
+    def note_pending_collective(self, work: Any, written: list[WrittenByCollective]) -> None:
         """The program can wait for `work`, a collective that writes to this memory."""
         while len(self.in_flight) >= MOST_IN_FLIGHT:  # the handle keeps memory: those nobody waits for are let go
             self.in_flight.pop(next(iter(self.in_flight)))
@@ -160,21 +160,24 @@ class StorageDigests:
     def note_waited(self, work: Any, is_complete: bool) -> None:
         """The program has waited for a collective; or, if not `is_complete`, may wait for it in a way unknown here."""
         _, written = self.in_flight.pop(id(work), (None, []))
-        still = {id(each.record) for each in self._list_in_flight()}
+        still = {id(each.record) for each in self._list_pending_collective_writes()}
         for record, _, _, is_partial in written if is_complete else ():
             if record.last_writer == COLLECTIVE and id(record) not in still:
                 record.uninitialised, record.last_writer = is_partial, -1
                 record.drop_known_digests()
 
-    def is_in_flight(self, tensor: Any) -> bool:
+    def is_written_by_pending_collective(self, tensor: Any) -> bool:
         """Whether a collective that nobody has waited for yet writes to elements of the tensor."""
         record, (begin, end) = self.find_or_add_record(tensor), _byte_range(tensor)
-        return any(each.record is record and each.begin < end and begin < each.end for each in self._list_in_flight())
+        return any(
+            each.record is record and each.begin < end and begin < each.end
+            for each in self._list_pending_collective_writes()
+        )
 
-    def _list_in_flight(self) -> list[WrittenByCollective]:
+    def _list_pending_collective_writes(self) -> list[WrittenByCollective]:
         return [each for _, written in list(self.in_flight.values()) for each in written]
 
-    def mark_copy_of_uninitialized(self, tensor: Any, location_id: int, thread_number: int) -> bytes:
+    def mark_copy_undefined_and_get_digest(self, tensor: Any, location_id: int, thread_number: int) -> bytes:
         """Note a copy of memory that was not completely written: the copy is as undefined as its source."""
         record = self.find_or_add_record(tensor, True)
         record.uninitialised, record.made_at, record.last_writer = True, location_id, thread_number

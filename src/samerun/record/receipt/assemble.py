@@ -20,10 +20,10 @@ from samerun.record.receipt.receipt_json import SCHEMA, digest_canonical_json
 from samerun.record.receipt.redact import (
     environment_key_fingerprint,
     keyed_digest,
-    redact_addresses_and_tokens,
     redact_command_arguments,
     redact_environment,
-    redact_host_and_folder,
+    redact_host_and_folder_if_named,
+    redact_url_credentials_and_tokens,
 )
 from samerun.record.receipt.step_table import (
     StepTable,
@@ -74,9 +74,9 @@ def build_process_section(trace: Trace, first_event: int = 0, end_event: int | N
     record: dict[str, Any] = {
         "seeds": _limit_entries(_seed_entries([*by_kind[f.SEED], *by_kind[f.CREATE]])),
         "files": _limit_entries(_file_entries(by_kind[f.FILE])),
-        "loaded": _limit_entries(_named_digest(e) for e in by_kind[f.LOAD]),
+        "loaded": _limit_entries(_make_name_and_digest_entry(e) for e in by_kind[f.LOAD]),
         "environment": {e.name: keyed_digest(e.outputs) for e in by_kind[f.ENVIRONMENT][:MAX_ENTRIES]},
-        "saved": _limit_entries(_named_digest(e) for e in by_kind[f.SAVE]),
+        "saved": _limit_entries(_make_name_and_digest_entry(e) for e in by_kind[f.SAVE]),
         "outputs": _limit_entries(_file_entries(by_kind[f.OUTPUT][::-1])),
         "final": _limit_entries(
             {"model": e.name, "tensors": e.inputs, "digest": _hex_digest(e)} for e in by_kind[f.FINAL]
@@ -93,8 +93,8 @@ def _limit_entries(items: Iterator[dict[str, Any]] | list[dict[str, Any]]) -> li
     return list(items)[:MAX_ENTRIES]
 
 
-def _named_digest(event: Event) -> dict[str, Any]:
-    return {"name": redact_addresses_and_tokens(event.text), "digest": _hex_digest(event)}
+def _make_name_and_digest_entry(event: Event) -> dict[str, Any]:
+    return {"name": redact_url_credentials_and_tokens(event.text), "digest": _hex_digest(event)}
 
 
 def _hex_digest(event: Event) -> str:
@@ -114,7 +114,7 @@ def _seed_entries(events: list[Event]) -> Iterator[dict[str, Any]]:
             "seed": number,
             "digest": None if plain or event.unseeded else f"{event.inputs:016x}",
             "unseeded": event.unseeded,
-            "at": f"{shown_path(event.file)}:{event.line}" if event.file else None,
+            "at": f"{redact_and_relativize_path(event.file)}:{event.line}" if event.file else None,
             "times": 0,
         })  # fmt: skip
         entry["times"] += 1
@@ -129,15 +129,15 @@ def _file_entries(events: list[Event]) -> Iterator[dict[str, Any]]:
     """One entry for each file, from its first event."""
     seen: dict[str, dict[str, Any]] = {}
     for event in events:
-        path = shown_path(event.text)
+        path = redact_and_relativize_path(event.text)
         seen.setdefault(path, {"path": path, "bytes": event.inputs, "digest": _hex_digest(event)})
     return iter(sorted(seen.values(), key=lambda one: str(one["path"])))
 
 
-def shown_path(path: str) -> str:
+def redact_and_relativize_path(path: str) -> str:
     """A path for people: relative to the working directory if it lies inside, without lone surrogates."""
     inside = relative_to_working_folder(path)
-    shown = redact_addresses_and_tokens(path if inside.startswith(os.pardir) else inside)
+    shown = redact_url_credentials_and_tokens(path if inside.startswith(os.pardir) else inside)
     return shown.encode("utf-8", "backslashreplace").decode()
 
 
@@ -249,8 +249,8 @@ def assemble_receipt(
     read_errors: errors that make the receipt incomplete. fallback_facts: those used if no process recorded any.
     redact_patterns: names whose values are left out, besides those that look secret (`redact.py`).
     """
-    facts = {pid: _redact_facts(one, redact_patterns) for pid, one in facts.items()}
-    fallback_facts = _redact_facts(fallback_facts, redact_patterns)
+    facts = {pid: _redact_environment_in_facts(one, redact_patterns) for pid, one in facts.items()}
+    fallback_facts = _redact_environment_in_facts(fallback_facts, redact_patterns)
     recorded = [
         one for one in sections if one.is_program_or_rank or one.has_results or (one.complete and one.record["files"])
     ]
@@ -283,13 +283,13 @@ def assemble_receipt(
     }
     receipt = with_reproducible_digest(body)
     numbers = {one.role: one.pid for one in sections}
-    receipt["circumstances"] = {**redact_host_and_folder(circumstances, redact_patterns), "processes": numbers}
+    receipt["circumstances"] = {**redact_host_and_folder_if_named(circumstances, redact_patterns), "processes": numbers}
     tables = [table for one in recorded for table in (one.evidence, one.values)]
     return NewReceipt(receipt, tables)
 
 
-def _redact_facts(facts: dict[str, Any], patterns: tuple[str, ...]) -> dict[str, Any]:
-    return {**facts, "variables": redact_environment(facts["variables"], patterns)}
+def _redact_environment_in_facts(facts: dict[str, Any], extra_name_patterns: tuple[str, ...]) -> dict[str, Any]:
+    return {**facts, "variables": redact_environment(facts["variables"], extra_name_patterns)}
 
 
 def with_reproducible_digest(receipt: dict[str, Any]) -> dict[str, Any]:
@@ -329,13 +329,13 @@ def _collect_differing_rank_facts(
     return found
 
 
-def _build_process_record(section: ProcessSection, inline: bool) -> dict[str, Any]:
+def _build_process_record(section: ProcessSection, includes_step_rows: bool) -> dict[str, Any]:
     steps: dict[str, Any] = {
         part: {
             "columns": list(table.columns),
             "count": table.count,
             "root": table.root,
-            "rows": step_table.encode_inline_rows(table) if inline else None,
+            "rows": step_table.encode_inline_rows(table) if includes_step_rows else None,
         }
         for part, table in (("values", section.values), ("evidence", section.evidence))
     }

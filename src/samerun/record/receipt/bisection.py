@@ -96,17 +96,21 @@ def bisect_changes(change_count: int, run_state: RunState, ignored_outputs: Sequ
     return BisectionResult(high - 1, tuple(range(low, high - 1)), before, after, len(runs), told)
 
 
-def find_moved_operator(before: ComparedRun, after: ComparedRun, map_line: Callable[[str, int], int]) -> Event | None:
+def find_first_differing_operator_event(
+    before: ComparedRun, after: ComparedRun, map_line_to_after: Callable[[str, int], int]
+) -> Event | None:
     """The first operator that gives something else after the change; None where no operator was recorded.
 
-    map_line: the number that a line of the version before has in the one after, so that moved lines are no difference.
+    map_line_to_after: the number that a line of the version before has in the one after, so that moved lines are no
+    difference.
     """
     if before.traces is None or after.traces is None:
         return None
     one, other = RunTraces(before.traces), RunTraces(after.traces)
     for trace in one.traces.values():
         trace.locations = [
-            SourceLocation(file, map_line(file, line) if line else 0, module) for file, line, module in trace.locations
+            SourceLocation(file, map_line_to_after(file, line) if line else 0, module)
+            for file, line, module in trace.locations
         ]
     difference = find_first_difference(one, other)
     return (difference.b or difference.a) if difference is not None else None
@@ -119,41 +123,41 @@ class CommitRow:
     def __init__(self, git: SandboxedGit, repository: Repository, good: str, bad: str) -> None:
         self.git, self.repository = git, repository
         first, last = (resolve_commit(git, repository, name) for name in (good, bad))
-        listed = read_output(git, "rev-list", "--first-parent", "--reverse", f"{first}..{last}").split()
+        listed = read_git_output(git, "rev-list", "--first-parent", "--reverse", f"{first}..{last}").split()
         self.commits = [first, *listed]
         if len(self.commits) < 2:
             raise SamerunError(f"No commit lies between {good} and {bad}.", hint="The good one must be the older one.")
-        parent = read_output(git, "rev-list", "--first-parent", "--parents", "-1", listed[0]).split()
+        parent = read_git_output(git, "rev-list", "--first-parent", "--parents", "-1", listed[0]).split()
         if parent[1:2] != [first]:
             raise SamerunError(
                 f"{good} is no ancestor of {bad} along first parents.", hint="Name a commit of the same branch."
             )
 
     def changes(self) -> list[RecordedChange]:
-        subjects = [read_output(self.git, "log", "-1", "--format=%s", commit) for commit in self.commits[1:]]
+        subjects = [read_git_output(self.git, "log", "-1", "--format=%s", commit) for commit in self.commits[1:]]
         return [
             RecordedChange(commit[:12], subject) for commit, subject in zip(self.commits[1:], subjects, strict=True)
         ]  # fmt: skip
 
-    def check_out(self, number: int, folder: Path) -> None:
+    def empty_folder_and_check_out(self, commit_index: int, folder: Path) -> None:
         """Put the files of a commit into a folder, which is emptied before. Raises SamerunError."""
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         try:
-            read_output(self.git, "read-tree", self.commits[number])
-            read_output(self.git, "checkout-index", "--all", "--force", f"--prefix={folder}{os.sep}")
+            read_git_output(self.git, "read-tree", self.commits[commit_index])
+            read_git_output(self.git, "checkout-index", "--all", "--force", f"--prefix={folder}{os.sep}")
         except GitError as error:
-            raise SamerunError(f"Commit {self.commits[number][:12]} cannot be checked out: {error}.") from error
+            raise SamerunError(f"Commit {self.commits[commit_index][:12]} cannot be checked out: {error}.") from error
 
-    def read_file(self, number: int, path: str) -> list[str]:
+    def read_file(self, commit_index: int, path: str) -> list[str]:
         """The lines of a file in a commit, by its path from the top; none where it is not there."""
         try:
-            return read_output(self.git, "show", f"{self.commits[number]}:{path}", strip=False).splitlines()
+            return read_git_output(self.git, "show", f"{self.commits[commit_index]}:{path}", strip=False).splitlines()
         except GitError:
             return []
 
-    def make_line_map(self, number: int, checkout: Path) -> Callable[[str, int], int]:
-        """What `find_moved_operator` needs, between a commit and the one before it."""
+    def make_line_map(self, commit_index: int, checkout: Path) -> Callable[[str, int], int]:
+        """What `find_first_differing_operator_event` needs, between a commit and the one before it."""
         known: dict[str, dict[int, int]] = {}
 
         def map_line(file: str, line: int) -> int:
@@ -161,13 +165,15 @@ class CommitRow:
                 return line
             if file not in known:
                 path = Path(file).relative_to(checkout).as_posix()
-                known[file] = match_lines(self.read_file(number - 1, path), self.read_file(number, path))
+                known[file] = map_line_numbers_to_new_version(
+                    self.read_file(commit_index - 1, path), self.read_file(commit_index, path)
+                )
             return known[file].get(line, FAR_LINE + line)
 
         return map_line
 
 
-def match_lines(before: list[str], after: list[str]) -> dict[int, int]:
+def map_line_numbers_to_new_version(before: list[str], after: list[str]) -> dict[int, int]:
     """Line numbers (from 1) of lines that both versions have, and of lines that were changed in place."""
     found: dict[int, int] = {}
     for tag, i1, i2, j1, j2 in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
@@ -176,7 +182,7 @@ def match_lines(before: list[str], after: list[str]) -> dict[int, int]:
     return found
 
 
-def read_output(git: SandboxedGit, *arguments: str, strip: bool = True) -> str:
+def read_git_output(git: SandboxedGit, *arguments: str, strip: bool = True) -> str:
     """What a git command prints. Raises GitError."""
     text = b"".join(git.stream_output(*arguments)).decode("utf-8", "replace")
     return text.strip() if strip else text
@@ -189,7 +195,7 @@ def resolve_commit(git: SandboxedGit, repository: Repository, name: str) -> str:
     try:
         if start.startswith("-"):
             raise GitError("it begins with a dash")
-        return read_output(git, "rev-parse", "--verify", "--quiet", f"{start}{suffix}^{{commit}}")
+        return read_git_output(git, "rev-parse", "--verify", "--quiet", f"{start}{suffix}^{{commit}}")
     except GitError as error:
         raise SamerunError(
             f"{name} is no commit of {repository.top}.", hint="Name a hash, a branch or a tag."
@@ -234,7 +240,7 @@ class SettingChange(RecordedChange):
 def list_setting_changes(good: SettingsState, bad: SettingsState) -> list[SettingChange]:
     """What differs between two commands, in order, then what differs between their variables, by name."""
     found: list[SettingChange] = []
-    groups = [group_words(side.words) for side in (good, bad)]
+    groups = [group_options_with_values(side.words) for side in (good, bad)]
     starts = [0]
     for group in groups[0]:
         starts.append(starts[-1] + len(group))
@@ -258,7 +264,7 @@ def list_setting_changes(good: SettingsState, bad: SettingsState) -> list[Settin
     return found
 
 
-def group_words(words: Sequence[str]) -> list[tuple[str, ...]]:
+def group_options_with_values(words: Sequence[str]) -> list[tuple[str, ...]]:
     """An option with its value is one group: `--lr 0.1`."""
     groups: list[tuple[str, ...]] = []
     for word in words:
@@ -327,7 +333,7 @@ class FileChange(RecordedChange):
     bad: Path | None = None
 
 
-def list_data_files(folder: Path) -> dict[str, Path]:
+def map_data_files_by_relative_path(folder: Path) -> dict[str, Path]:
     """Path below the folder -> file. Raises SamerunError if the folder cannot be read."""
 
     def refuse(error: OSError) -> None:
@@ -349,7 +355,7 @@ def list_file_changes(good: dict[str, Path], bad: dict[str, Path]) -> list[FileC
     return changes
 
 
-def link_good_data_with_changes(folder: Path, good: dict[str, Path], changes: Sequence[FileChange]) -> None:
+def empty_folder_and_link_changed_data(folder: Path, good: dict[str, Path], changes: Sequence[FileChange]) -> None:
     """Fill a folder, which is emptied before, with links to the good files after some of the changes."""
     shutil.rmtree(folder, ignore_errors=True)
     files: dict[str, Path | None] = {**good, **{change.name: change.bad for change in changes}}

@@ -134,12 +134,12 @@ def _read_small_text(path: Path) -> str:
 
 
 @contextmanager
-def open_sandboxed_git(repository: Repository, time_limit: float = MAX_SECONDS) -> Iterator[SandboxedGit]:
+def open_sandboxed_git(repository: Repository, time_limit_seconds: float = MAX_SECONDS) -> Iterator[SandboxedGit]:
     """Git on the objects, the index and the files of a repository, with a configuration that runs no program.
 
-    time_limit: seconds for all commands together. Raises GitError if git is not installed.
+    time_limit_seconds: seconds for all commands together. Raises GitError if git is not installed.
     """
-    end = time.monotonic() + time_limit
+    end = time.monotonic() + time_limit_seconds
     program = find_trusted_program("git", repository.top)
     if program is None:
         raise GitError("git is not installed")
@@ -236,14 +236,17 @@ def _limit_memory(pid: int) -> None:
         pass
 
 
-def _stream_process_output(process: subprocess.Popen[bytes], end: float) -> Iterator[bytes]:
-    """Yield the output of a process until `end`. Uses no thread: this may run inside a program whose threads are
-    recorded."""
+def _stream_process_output(process: subprocess.Popen[bytes], monotonic_deadline: float) -> Iterator[bytes]:
+    """Yield the output of a process until `monotonic_deadline`. Uses no thread: this may run inside a program whose
+    threads are recorded."""
     size = 0
     output: Any = process.stdout
     try:
         while True:
-            if os.name == "posix" and not select.select([output], [], [], max(0.0, end - time.monotonic()))[0]:
+            if (
+                os.name == "posix"
+                and not select.select([output], [], [], max(0.0, monotonic_deadline - time.monotonic()))[0]
+            ):
                 raise GitError("git took too long")
             part = os.read(output.fileno(), _SMALL)
             if not part:
@@ -252,7 +255,7 @@ def _stream_process_output(process: subprocess.Popen[bytes], end: float) -> Iter
             if size > MAX_OUTPUT_BYTES:
                 raise GitError(f"git printed more than {MAX_OUTPUT_BYTES} bytes")
             yield part
-        if process.wait(max(0.1, end - time.monotonic())) != 0:
+        if process.wait(max(0.1, monotonic_deadline - time.monotonic())) != 0:
             raise GitError(f"git ended with exit code {process.returncode}")
     except (OSError, subprocess.TimeoutExpired) as error:
         raise GitError(str(error)) from error
@@ -271,9 +274,9 @@ _DIFF = ("diff", "HEAD", "--full-index", "--no-renames", "--no-ext-diff", "--no-
 _UNTRACKED = ("ls-files", "--others", "--exclude-standard", "-z", "--", "*.py")
 
 
-def read_code_version(folder: Path, time_limit: float = MAX_SECONDS) -> dict[str, Any]:
+def read_code_version(folder: Path, time_limit_seconds: float = MAX_SECONDS) -> dict[str, Any]:
     """The version of the code in the git repository that contains `folder`; every value is None without one or git,
-    or if git takes longer than `time_limit` seconds.
+    or if git takes longer than `time_limit_seconds` seconds.
 
     commit: its hash. diff: digest of the uncommitted changes, None if there are none. untracked: digests of the
     untracked Python files, by path from the repository's root.
@@ -283,7 +286,7 @@ def read_code_version(folder: Path, time_limit: float = MAX_SECONDS) -> dict[str
     if repository is None:
         return nothing
     try:
-        with open_sandboxed_git(repository, time_limit) as git:
+        with open_sandboxed_git(repository, time_limit_seconds) as git:
             diff = git.digest_output(*_DIFF)
             listed = b"".join(git.stream_output(*_UNTRACKED))
     except GitError:

@@ -14,7 +14,7 @@ from typing import Any
 
 from samerun.base.errors import SamerunError
 from samerun.record.comparison.compare import Difference, find_first_difference
-from samerun.record.receipt.assemble import NewReceipt, shown_path
+from samerun.record.receipt.assemble import NewReceipt, redact_and_relativize_path
 from samerun.record.receipt.environment_diff import (
     EnvironmentDifference,
     find_environment_differences,
@@ -329,7 +329,7 @@ def _build_operator_record(difference: Difference | None) -> dict[str, Any] | No
         "name": event.name,
         "phase": event.phase,
         "module": event.module,
-        "file": shown_path(event.file) if event.file else "",
+        "file": redact_and_relativize_path(event.file) if event.file else "",
         "line": event.line,
         "only_in": difference.extra_in.upper() or None,
     }

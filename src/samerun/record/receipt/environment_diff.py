@@ -274,7 +274,7 @@ def find_tested_tier(differences: list[EnvironmentDifference]) -> Tier:
     return "T0"
 
 
-def find_unmet_conditions(receipt: dict[str, Any], facts_here: dict[str, Any]) -> list[dict[str, Any]]:
+def list_environment_differences_here(receipt: dict[str, Any], facts_here: dict[str, Any]) -> list[dict[str, Any]]:
     """The differences between a receipt's environment and this machine, before anything runs.
 
     `facts_here`: those of this machine, collected without running the program. No file is read but sources inside the
@@ -300,7 +300,7 @@ def find_unmet_conditions(receipt: dict[str, Any], facts_here: dict[str, Any]) -
 
 def _read_recorded_code_parts_here(recorded: dict[str, Any]) -> dict[str, Any]:
     """The code version here, for the parts that the receipt records."""
-    found = read_code_version(Path.cwd(), time_limit=MAX_VERIFY_GIT_SECONDS)
+    found = read_code_version(Path.cwd(), time_limit_seconds=MAX_VERIFY_GIT_SECONDS)
     return {key: found[key] if recorded[key] is not None else None for key in ("commit", "diff", "untracked")}
 
 

@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 
 from samerun.base.errors import SamerunError
 from samerun.base.native import try_load_built_library
-from samerun.record.receipt.receipt_summary import ReceiptSummary, read_summaries, to_sqlite_text
+from samerun.record.receipt.receipt_summary import ReceiptSummary, read_summaries, to_truncated_sqlite_text
 
 SETTLED_NS = 2_000_000_000
 """A file changed this recently may change again without a new timestamp: the coarsest file systems have a resolution
@@ -164,7 +164,7 @@ def require_single_link_regular_index_files(index_path: Path) -> None:
             raise ForeignIndexError(each)
 
 
-def wait_until_journal_is_gone(index_path: Path) -> None:
+def wait_for_journal_removal_or_raise(index_path: Path) -> None:
     """Raises ForeignIndexError if SQLite's journal still lies beside the index after `JOURNAL_SECONDS`."""
     end = time.monotonic() + JOURNAL_SECONDS
     while os.path.lexists(f"{index_path}-journal"):
@@ -188,7 +188,7 @@ def require_empty_or_expected_schema(index: sqlite3.Connection, statements: Iter
         ours.close()
 
 
-def move_foreign_index_aside(index_path: Path) -> None:
+def delete_sidecars_and_move_index_aside(index_path: Path) -> None:
     """Rename what lies at the path, without following or opening it. Raises OSError."""
     for each in _sqlite_sidecars(index_path):  # they would be played back into the next database
         each.unlink(missing_ok=True)
@@ -217,7 +217,7 @@ _SCHEMA = (_TABLE, _NEWEST, _STATES)
 _PUT = f"INSERT OR REPLACE INTO receipts VALUES ({', '.join('?' * (len(_COLUMNS) + 1))})"
 
 
-def prepare_receipt_path(folder: Path, command: tuple[str, ...]) -> Path:
+def create_folder_and_make_receipt_path(folder: Path, command: tuple[str, ...]) -> Path:
     """The path of a new receipt in a folder. Creates the folder."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -271,7 +271,7 @@ def update_and_list_receipts(
             except sqlite3.OperationalError:
                 raise
             except (sqlite3.DatabaseError, ForeignIndexError):  # damaged, or not an index
-                move_foreign_index_aside(path)
+                delete_sidecars_and_move_index_aside(path)
                 return update_and_query(_open_index(path))
     except sqlite3.OperationalError as error:
         if "locked" in str(error):
@@ -288,11 +288,11 @@ def update_index(
     looked = time.time_ns()
     present = scan_file_states(folder, scan_progress)
     indexed = _read_indexed_states(index)
-    fresh = {to_sqlite_text(parse_file_state(state)[0]): state for state in sorted(present - indexed)}
+    fresh = {to_truncated_sqlite_text(parse_file_state(state)[0]): state for state in sorted(present - indexed)}
     _delete_rows_of_gone_files(index, indexed - present, fresh)
     read = 0
     for some in read_summaries(folder, [parse_file_state(state)[:3] for state in fresh.values()]):
-        rows = [(*vars(one).values(), _state_to_store(fresh[one.file], looked)) for one in some]
+        rows = [(*vars(one).values(), _state_or_reread_marker(fresh[one.file], looked)) for one in some]
         with _immediate_transaction(
             index
         ):  # one transaction for each part: an interrupted first listing continues from here
@@ -302,8 +302,12 @@ def update_index(
             progress(read, len(fresh))
 
 
-def _state_to_store(file_state: str, scanned_at_ns: int) -> str:
-    return to_sqlite_text(file_state) if is_file_state_settled(file_state, scanned_at_ns) else MAY_CHANGE_UNNOTICED
+def _state_or_reread_marker(file_state: str, scanned_at_ns: int) -> str:
+    return (
+        to_truncated_sqlite_text(file_state)
+        if is_file_state_settled(file_state, scanned_at_ns)
+        else MAY_CHANGE_UNNOTICED
+    )
 
 
 def _delete_rows_of_gone_files(
@@ -341,7 +345,7 @@ def _open_in_memory_copy_or_empty_index(index_path: Path) -> sqlite3.Connection:
     found = sqlite3.connect(":memory:", isolation_level=None)
     try:
         require_single_link_regular_index_files(index_path)
-        wait_until_journal_is_gone(index_path)
+        wait_for_journal_removal_or_raise(index_path)
         if index_path.parent.is_symlink():
             raise ForeignIndexError(index_path.parent)
         uri = f"{index_path.resolve().as_uri()}?mode=ro&immutable=1"
@@ -351,17 +355,17 @@ def _open_in_memory_copy_or_empty_index(index_path: Path) -> sqlite3.Connection:
     except (sqlite3.Error, OSError, ForeignIndexError):
         found.close()
         found = sqlite3.connect(":memory:", isolation_level=None)
-    return _create_schema_if_needed(found)
+    return _require_or_create_schema(found)
 
 
 def _open_index(index_path: Path) -> sqlite3.Connection:
     """Open the index. Raises ForeignIndexError, before anything is changed, if it is not ours."""
     require_single_link_regular_index_files(index_path)
-    wait_until_journal_is_gone(index_path)
-    return _create_schema_if_needed(sqlite3.connect(index_path, timeout=WAIT_SECONDS, isolation_level=None))
+    wait_for_journal_removal_or_raise(index_path)
+    return _require_or_create_schema(sqlite3.connect(index_path, timeout=WAIT_SECONDS, isolation_level=None))
 
 
-def _create_schema_if_needed(index: sqlite3.Connection) -> sqlite3.Connection:
+def _require_or_create_schema(index: sqlite3.Connection) -> sqlite3.Connection:
     try:
         require_empty_or_expected_schema(index, _SCHEMA)
         _enable_write_ahead_log(index)

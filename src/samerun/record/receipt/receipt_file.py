@@ -40,7 +40,7 @@ def write(receipt_path: Path, new_receipt: NewReceipt, traces_to_move: Path | No
                 step_table.steps_file_path(receipt_path, digest), new_receipt.steps_file_content, mode=MODE
             )
         if traces_to_move is not None:
-            _move_traces(traces_to_move, traces_path(receipt_path, digest))
+            _move_traces_unless_present(traces_to_move, traces_path(receipt_path, digest))
         write_file_atomically(
             receipt_path, receipt_json.encode_canonical(new_receipt.receipt).encode("ascii"), mode=MODE
         )
@@ -110,7 +110,7 @@ def _load_schema_error_finder() -> SchemaErrorFinder:
     return compile_schema(load_schema())
 
 
-def _move_traces(source_folder: Path, target_folder: Path) -> None:
+def _move_traces_unless_present(source_folder: Path, target_folder: Path) -> None:
     if target_folder.exists():  # an equal run has left the same traces
         return
     part = source_folder / "kept"  # in the folder of the run, which is cleaned up even after a crash
@@ -144,7 +144,7 @@ SIGNATURE_CONTEXT = b"samerun receipt 1\n"
 """Domain separation: prefixed to the digest, so that the signature is valid for receipts only."""
 
 
-def _require_ed25519() -> Any:
+def _import_ed25519_or_raise() -> Any:
     try:
         from cryptography.hazmat.primitives.asymmetric import ed25519
     except ImportError as error:
@@ -156,7 +156,7 @@ def _require_ed25519() -> Any:
 
 def load_ed25519_private_key(path: Path) -> Any:
     """Read an Ed25519 private key in PEM without a passphrase. Raises SamerunError for anything else."""
-    ed25519 = _require_ed25519()
+    ed25519 = _import_ed25519_or_raise()
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     hint = "Make one: openssl genpkey -algorithm ed25519 -out key.pem"
@@ -200,7 +200,7 @@ def verify_signature(receipt: dict[str, Any], required_public_key: str | None = 
         if required_public_key is not None:
             raise SamerunError("The receipt is not signed.", hint=f"It has to be signed by {required_public_key}.")
         return None
-    ed25519 = _require_ed25519()
+    ed25519 = _import_ed25519_or_raise()
     from cryptography.exceptions import InvalidSignature
 
     public = signature["public_key"]

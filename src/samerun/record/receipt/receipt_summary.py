@@ -56,7 +56,7 @@ def parse_summary(name: str, mtime_ns: int, raw: bytes) -> ReceiptSummary:
 
 
 def make_unreadable_summary(name: str, mtime_ns: int, size: int, problem: str) -> ReceiptSummary:
-    name, problem = to_sqlite_text(name), to_sqlite_text(problem)
+    name, problem = to_truncated_sqlite_text(name), to_truncated_sqlite_text(problem)
     return ReceiptSummary(name, mtime_ns, size, "", "", "", False, 0, 0, "", "", "", "", "", problem)
 
 
@@ -83,25 +83,25 @@ def _summarize(name: str, mtime_ns: int, size: int, receipt: dict[str, Any]) -> 
         end = ended.get("exception") or "block ended"
     steps = sum(int(one["steps"]["values"]["count"]) for one in receipt["processes"].values())
     return ReceiptSummary(
-        file=to_sqlite_text(name),
+        file=to_truncated_sqlite_text(name),
         stamp=mtime_ns,
         size=size,
-        began=to_sqlite_text(receipt["circumstances"].get("began", "")),
-        command=" ".join(to_sqlite_text(word) for word in receipt["command"]["words"]),
-        ended=to_sqlite_text(end),
+        began=to_truncated_sqlite_text(receipt["circumstances"].get("began", "")),
+        command=" ".join(to_truncated_sqlite_text(word) for word in receipt["command"]["words"]),
+        ended=to_truncated_sqlite_text(end),
         complete=bool(ended["complete"]),
         steps=max(0, min(steps, 1 << 60)),
         processes=len(receipt["processes"]),
-        commit_=to_sqlite_text(receipt["code"]["commit"] or ""),
-        torch=to_sqlite_text(receipt["packages"].get("torch", "")),
-        threads=to_sqlite_text(receipt["knobs"].get("threads", "")),
-        host=to_sqlite_text(receipt["circumstances"].get("host", "")),
-        digest=to_sqlite_text(receipt["digest"]),
+        commit_=to_truncated_sqlite_text(receipt["code"]["commit"] or ""),
+        torch=to_truncated_sqlite_text(receipt["packages"].get("torch", "")),
+        threads=to_truncated_sqlite_text(receipt["knobs"].get("threads", "")),
+        host=to_truncated_sqlite_text(receipt["circumstances"].get("host", "")),
+        digest=to_truncated_sqlite_text(receipt["digest"]),
         problem="",
     )
 
 
-def to_sqlite_text(value: Any) -> str:
+def to_truncated_sqlite_text(value: Any) -> str:
     """A text without lone surrogates, which SQLite refuses, and at most 1000 characters long."""
     return str(value)[:1000].encode("utf-8", "backslashreplace").decode()
 
@@ -131,10 +131,12 @@ def _summarize_files(folder: Path, file_states: Sequence[FileState]) -> list[Rec
     return [read_summary(folder / name, stamp, size) for name, stamp, size in file_states]
 
 
-def _read_with_workers(folder: Path, parts: list[Sequence[FileState]], count: int) -> Iterator[list[ReceiptSummary]]:
+def _read_with_workers(
+    folder: Path, parts: list[Sequence[FileState]], worker_count: int
+) -> Iterator[list[ReceiptSummary]]:
     from multiprocessing.connection import wait
 
-    with _start_summary_workers(folder, count) as free:
+    with _start_summary_worker_pipes(folder, worker_count) as free:
         left = iter(parts)
         busy: dict[Any, Sequence[FileState]] = {}
         while True:
@@ -160,15 +162,15 @@ def _read_with_workers(folder: Path, parts: list[Sequence[FileState]], count: in
                     yield _summarize_files(folder, part)
 
 
-def _try_send_files_to_worker(worker: Any, part: Sequence[FileState]) -> None:
+def _try_send_files_to_worker(worker_pipe: Any, part: Sequence[FileState]) -> None:
     try:
-        worker.send(part)
+        worker_pipe.send(part)
     except OSError:
         pass  # it was killed: `recv` will raise
 
 
 @contextmanager
-def _start_summary_workers(folder: Path, count: int) -> Iterator[list[Any]]:
+def _start_summary_worker_pipes(folder: Path, worker_count: int) -> Iterator[list[Any]]:
     """Pipes to new worker processes. They are spawned, not forked: the caller may have threads."""
     from multiprocessing import get_context
 
@@ -176,7 +178,7 @@ def _start_summary_workers(folder: Path, count: int) -> Iterator[list[Any]]:
     pipes, processes = [], []
     try:
         with _children_ignore_sigint():
-            for _ in range(count):
+            for _ in range(worker_count):
                 ours, theirs = context.Pipe()
                 process = context.Process(target=_run_summary_worker, args=(folder, theirs), daemon=True)
                 process.start()

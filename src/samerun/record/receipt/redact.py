@@ -75,14 +75,16 @@ def redact_environment(variables: dict[str, str], extra_name_patterns: Iterable[
     """Variables without the values of secret ones, and without what is secret in the text of others."""
     extra_name_patterns = tuple(extra_name_patterns)
     return {
-        name: REDACTED if is_secret_name(name, extra_name_patterns) else redact_text(value, extra_name_patterns)
+        name: REDACTED
+        if is_secret_name(name, extra_name_patterns)
+        else redact_and_truncate_text(value, extra_name_patterns)
         for name, value in variables.items()
     }
 
 
 def redact_command_arguments(words: Iterable[str], extra_name_patterns: Iterable[str] = ()) -> list[str]:
     """The words of a command: `--api-key X`, `--api-key=X`, `token=X` and `NAME_TOKEN=X` without X, and the text of
-    other words as `redact_text` leaves it."""
+    other words as `redact_and_truncate_text` leaves it."""
     extra_name_patterns, found, is_next = tuple(extra_name_patterns), list[str](), False
     for word in words:
         if is_next and word == "--":
@@ -98,11 +100,11 @@ def redact_command_arguments(words: Iterable[str], extra_name_patterns: Iterable
         if equals and not any(c.isspace() for c in name) and is_secret_name(name, extra_name_patterns):
             found.append(f"{name}={REDACTED}")
         else:
-            found.append(redact_text(word, extra_name_patterns))
+            found.append(redact_and_truncate_text(word, extra_name_patterns))
     return found
 
 
-def redact_text(text: str, extra_name_patterns: Iterable[str] = ()) -> str:
+def redact_and_truncate_text(text: str, extra_name_patterns: Iterable[str] = ()) -> str:
     """A text without the user names and passwords of addresses, the values of assignments to secret names, and what
     looks like a token of a well-known service. The end of a text of more than `MAX_TEXT` characters is left out."""
     extra_name_patterns = tuple(extra_name_patterns)
@@ -113,7 +115,7 @@ def redact_text(text: str, extra_name_patterns: Iterable[str] = ()) -> str:
 
     if len(text) > MAX_TEXT:
         text = f"{text[:MAX_TEXT]}{REDACTED}"
-    text = redact_addresses_and_tokens(text)
+    text = redact_url_credentials_and_tokens(text)
     kept, at = list[str](), 0
     for match in _NAME_AND_SIGN.finditer(text):
         if match.start() < at or not is_secret_name(match["name"], extra_name_patterns):
@@ -125,12 +127,14 @@ def redact_text(text: str, extra_name_patterns: Iterable[str] = ()) -> str:
     return _OPTION_AND_VALUE.sub(redact_option, "".join([*kept, text[at:]]))
 
 
-def redact_addresses_and_tokens(text: str) -> str:
+def redact_url_credentials_and_tokens(text: str) -> str:
     """A text, such as a path, without the credentials of addresses and without tokens of well-known services."""
     return _KNOWN_TOKEN.sub(REDACTED, _UP_TO_LAST_AT.sub(lambda part: _USER_INFO.sub(f"{REDACTED}@", part[0]), text))
 
 
-def redact_host_and_folder(circumstances: dict[str, Any], extra_name_patterns: Iterable[str] = ()) -> dict[str, Any]:
+def redact_host_and_folder_if_named(
+    circumstances: dict[str, Any], extra_name_patterns: Iterable[str] = ()
+) -> dict[str, Any]:
     """Leave out host and folder if the user's patterns name them."""
     hidden = {key for key in ("host", "folder") if any(fnmatchcase(key, each.lower()) for each in extra_name_patterns)}
     return {key: REDACTED if key in hidden else value for key, value in circumstances.items()}

@@ -164,7 +164,7 @@ def _download_receipt_and_files(address: str, local_path: Path) -> None:
                     system.get_file(item, str(traces / posixpath.basename(item)))
 
 
-def is_remote_folder(address: str) -> bool:
+def require_bucket_and_check_is_folder(address: str) -> bool:
     """Whether an address is a folder for new receipts. Raises SamerunError if nothing could be written there."""
     system, there = open_file_system(address)
     with translate_file_system_errors(address, "written"):
@@ -173,7 +173,7 @@ def is_remote_folder(address: str) -> bool:
 
 
 @contextmanager
-def upload_on_exit(address: str) -> Iterator[Path]:
+def upload_on_success(address: str) -> Iterator[Path]:
     """A local path for a new receipt; it is uploaded, with the files beside it, when the block ends.
 
     If the block raises, nothing is uploaded. If the upload fails or is interrupted, the receipt is kept on this

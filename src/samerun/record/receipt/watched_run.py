@@ -57,7 +57,7 @@ def run_and_write_receipt(
     code = read_code_version(Path(request.target.user_folder or "."))
     with temporary_work_folder(_choose_trace_folder_parent(receipt_path) if request.depth == "ops" else None) as folder:
         begin = time.time()
-        ended = _start_and_wait(request, folder)
+        ended = _run_watched_program(request, folder)
         made = _make_receipt(request, folder, ended, code, begin)
         if signing_key_path is not None:
             made.receipt["signature"] = receipt_file.sign_digest(made.receipt["digest"], signing_key_path)
@@ -71,7 +71,7 @@ def _choose_trace_folder_parent(receipt_path: Path | None) -> str | None:
     return None if receipt_path is None else os.path.dirname(os.path.realpath(receipt_path))
 
 
-def _start_and_wait(request: RunRequest, folder: Path) -> ProgramExit:
+def _run_watched_program(request: RunRequest, folder: Path) -> ProgramExit:
     watch = WatchConfig(folder=str(folder), depth=request.depth, user_folder=request.target.user_folder, receipt=True)
     config = folder / "watch.json"
     config.write_text(watch.to_json(), encoding="utf-8")

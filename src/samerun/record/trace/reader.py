@@ -50,9 +50,9 @@ thousand ranks fit neither into memory nor into the descriptors of a process."""
 _held: deque[tuple[weakref.ref[Trace], int]] = deque()
 
 
-def _release_oldest_beyond_limits(trace: Trace, size: int) -> None:
+def _register_held_and_release_oldest(trace: Trace, held_byte_count: int) -> None:
     """Note that a trace holds its file, so many bytes of it in memory; release others if these are too many."""
-    _held.append((weakref.ref(trace), size))
+    _held.append((weakref.ref(trace), held_byte_count))
     while len(_held) > MAX_HELD_FILES or (len(_held) > 1 and sum(held for _, held in _held) > MAX_HELD_BYTES):
         oldest = _held.popleft()[0]()
         if oldest is not None and oldest is not trace:
@@ -109,10 +109,10 @@ class Trace:
         small = os.fstat(file.fileno()).st_size <= MAX_BYTES_READ_WHOLE
         file.seek(0)
         data = file.read() if small else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        _release_oldest_beyond_limits(self, len(data) if small else 0)
+        _register_held_and_release_oldest(self, len(data) if small else 0)
         return data
 
-    def _content(self) -> Any:
+    def _content_reread_if_released(self) -> Any:
         """The bytes of the file, read again if they were released. Raises TraceError if it is another file by now."""
         if self._data is None:
             with self._open() as file:
@@ -177,7 +177,7 @@ class Trace:
 
     def iter_event_chunks(self) -> Iterator[np.ndarray[Any, Any]]:
         """Yield the events in order, as structured arrays of about `CHUNK_EVENTS` events."""
-        with memoryview(self._content()) as data:
+        with memoryview(self._content_reread_if_released()) as data:
             parts: list[memoryview] = []
             total = 0
             for at, count in self._blocks:
@@ -202,7 +202,7 @@ class Trace:
         if not 0 <= event_index < self.count:
             raise IndexError(event_index)
         at = self._blocks[block][0] + (event_index - int(self._block_starts[block])) * f.EVENT_BYTES
-        return np.frombuffer(self._content()[at : at + f.EVENT_BYTES], EVENT_DTYPE)[0]
+        return np.frombuffer(self._content_reread_if_released()[at : at + f.EVENT_BYTES], EVENT_DTYPE)[0]
 
     def count_steps_before(self, event_index: int) -> int:
         """Number of optimizer steps that ended before the event at `event_index`."""

@@ -122,7 +122,7 @@ class TraceWriter:
             self._write(f.BLOCK.pack(f.END, self.count & 0xFFFFFFFF, 0))
             self.close_without_end_mark()
 
-    def reserve_space(self) -> None:
+    def try_reserve_and_map_space(self) -> None:
         """Allocate the space for what is still to come, before the program limits the size of files.
 
         The limit (RLIMIT_FSIZE) is one of `write`, even into a file that is longer already; memory maps have none. The
@@ -158,16 +158,16 @@ class TraceWriter:
             with suppress(OSError):
                 os.truncate(self.path, self._reserved_at)
 
-    def close_without_end_mark(self, is_own: bool = True) -> None:
+    def close_without_end_mark(self, is_file_of_this_process: bool = True) -> None:
         """Close the file without an end mark. In a forked child it is not its own: the file belongs to the parent."""
-        if is_own:
+        if is_file_of_this_process:
             self._give_back_reserved_space()
         self._reserved = None
         if self._descriptor_is_still_trace():
             _close(self._fd)
         self._fd = -1
 
-    def close_as_failed(self, reason: str) -> None:
+    def close_with_failure_in_header(self, reason: str) -> None:
         """Stop recording and put the reason into the header."""
         with self._lock:
             if self._fd >= 0 and not self.failure:
@@ -214,10 +214,10 @@ class TraceWriter:
             self._reserved_at += len(data)
             return
         if self._reserved is not None:
-            self.close_as_failed("the trace could not be written: " + describe_file_size_limit())
+            self.close_with_failure_in_header("the trace could not be written: " + describe_file_size_limit())
             return
         if not self._descriptor_is_still_trace() and not self._try_reopen_at_end():
-            self.close_as_failed("the program closed the trace, and it could not be opened again")
+            self.close_with_failure_in_header("the program closed the trace, and it could not be opened again")
             return
         view = memoryview(data)
         try:
@@ -225,7 +225,7 @@ class TraceWriter:
                 view = view[_write(self._fd, view) :]
         except OSError as error:
             why = describe_file_size_limit() if error.errno == errno.EFBIG else error.strerror
-            self.close_as_failed(f"the trace could not be written: {why}")
+            self.close_with_failure_in_header(f"the trace could not be written: {why}")
 
     def _descriptor_is_still_trace(self) -> bool:
         """Whether the descriptor still refers to the trace.

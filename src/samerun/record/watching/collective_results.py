@@ -65,7 +65,7 @@ class CollectiveResults:
                 out = operator.func(*args, **kwargs)
                 _wait(out)
                 kept = self.kept[at]
-                again = map(d.digest, _result_tensors(operator, args, kwargs, out))
+                again = map(d.digest, _written_or_returned_tensors(operator, args, kwargs, out))
                 if list(again) != list(map(d.digest, kept.tensors)):
                     changed.append(kept.name)
         return changed
@@ -80,7 +80,7 @@ class CollectiveResults:
             return out
         _wait(out)
         with torch_guards.HiddenFromProgram():
-            tensors = [tensor.detach().clone() for tensor in _result_tensors(operator, args, kwargs, out)]
+            tensors = [tensor.detach().clone() for tensor in _written_or_returned_tensors(operator, args, kwargs, out)]
         is_shared = any(name in operator.name for name in SAME_ON_ALL_RANKS) and _spans_all_ranks(args)
         self.kept.append(CollectiveResult(operator.name, tensors, is_shared))
         return out
@@ -90,7 +90,7 @@ class CollectiveResults:
         assert self._replayed is not None
         at = len(self.kept)
         kept = self._replayed[at] if at < len(self._replayed) else CollectiveResult("", [], False)
-        written = operator.written_tensors(args, kwargs)
+        written = operator.flatten_written_arguments(args, kwargs)
         is_same = kept.name == operator.name
         if is_same and written:
             is_same = [tensor.shape for tensor in written] == [tensor.shape for tensor in kept.tensors]
@@ -99,7 +99,7 @@ class CollectiveResults:
                 for tensor, value in zip(written, kept.tensors, strict=False):
                     tensor.detach().copy_(value)
         self.kept.append(CollectiveResult(operator.name, [], False))
-        return _make_results(operator, args, written, kept.tensors)
+        return _make_return_value_by_schema(operator, args, written, kept.tensors)
 
 
 def _copy_tensors(value: Any) -> Any:
@@ -119,9 +119,9 @@ def _wait(out: Any) -> None:
             torch.ops._c10d_functional.wait_tensor(value)
 
 
-def _result_tensors(operator: WatchedOperator, args: Any, kwargs: Any, out: Any) -> list[Any]:
+def _written_or_returned_tensors(operator: WatchedOperator, args: Any, kwargs: Any, out: Any) -> list[Any]:
     """The tensors that a collective wrote into, or those that it returned."""
-    written = operator.written_tensors(args, kwargs)
+    written = operator.flatten_written_arguments(args, kwargs)
     if written:
         return written
     returned: list[Any] = []
@@ -135,7 +135,7 @@ def _spans_all_ranks(args: Any) -> bool:
     return group is not None and bool(group.size() == torch.distributed.get_world_size())
 
 
-def _make_results(operator: WatchedOperator, args: Any, written: list[Any], values: list[Any]) -> Any:
+def _make_return_value_by_schema(operator: WatchedOperator, args: Any, written: list[Any], values: list[Any]) -> Any:
     """What a collective returns, by its schema: a handle of something that is over, its tensors, or new ones."""
     made: list[Any] = []
     for result in operator.func._schema.returns:

@@ -22,7 +22,7 @@ _TORCH_FILE = "distributed_c10d.py"
 
 def record_if_read_before_wait(recorder: Recorder, storages: StorageDigests, tensor: Any, name: str) -> None:
     """Record that an operator reads memory that a collective may still be writing to, if that is known."""
-    if storages.is_in_flight(tensor):
+    if storages.is_written_by_pending_collective(tensor):
         recorder.emit_host_event(f.FACT, IN_FLIGHT_READ, aux=name, thin_repeats=True)
 
 
@@ -45,7 +45,7 @@ def note_started_by_program(
         return
     unbox: Any = torch._C._distributed_c10d.Work.unbox
     work = unbox(handle)
-    storages.note_started(work, written)
+    storages.note_pending_collective(work, written)
     if pins.WAITED in recorder.config.pins and not any(part in name for part in MESSAGES):
         work.wait()
 
@@ -95,18 +95,24 @@ def emit_collective(recorder: Recorder, group: Any, location_id: int = 0, events
 
 
 def emit_message(
-    recorder: Recorder, what: str, group: Any, peer: int, tag: int, location_id: int = 0, events_behind: int = 0
+    recorder: Recorder,
+    send_or_recv: str,
+    group: Any,
+    peer_group_rank: int,
+    tag: int,
+    location_id: int = 0,
+    events_behind: int = 0,
 ) -> None:
     """Record a message to or from another rank of the group, by its number there."""
-    sender, receiver = (group.rank(), peer) if what == f.SENDS else (peer, group.rank())
+    sender, receiver = (group.rank(), peer_group_rank) if send_or_recv == f.SENDS else (peer_group_rank, group.rank())
     who = f"{describe_group(group)}: {sender} to {receiver}, tag {tag}"
-    _emit(recorder, what, who, location_id, events_behind)
+    _emit(recorder, send_or_recv, who, location_id, events_behind)
 
 
-def _emit(recorder: Recorder, what: str, who: str, location_id: int, events_behind: int) -> None:
+def _emit(recorder: Recorder, what: str, participants: str, location_id: int, events_behind: int) -> None:
     writer = recorder.writer or recorder.open_writer()
     if writer is not None:
-        aux = writer.intern_string(who)
+        aux = writer.intern_string(participants)
         recorder.emit(f.COLLECTIVE, name=what, aux=aux, location_id=location_id, inputs=events_behind)
 
 

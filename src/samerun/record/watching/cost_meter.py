@@ -23,8 +23,8 @@ _later = PostImportHooks()
 class CostMeter:
     """What one process has taken so far."""
 
-    def __init__(self, path: str, operators: bool, max_steps: int | None) -> None:
-        self.path, self.operators, self.max_steps = path, operators, max_steps
+    def __init__(self, path: str, measures_operators: bool, max_steps: int | None) -> None:
+        self.path, self.operators, self.max_steps = path, measures_operators, max_steps
         self.pid = os.getpid()
         self.step_ends: list[tuple[float, float]] = []
         """First and last end of an optimizer step: wall clock and processor seconds."""

@@ -89,9 +89,9 @@ class Float64Mode(KeepsProgramsCompiledMixin, TorchDispatchMode):
                 return func(*args, **kwargs)
             wide = self.widens and not self.region_depth
             before = take_generator_state(kwargs, tensors) if self.summarise is not None and operator.random else None
-            out = self._call_wide(operator, args, kwargs, tensors) if wide else func(*args, **kwargs)
+            out = self._call_in_float64_if_possible(operator, args, kwargs, tensors) if wide else func(*args, **kwargs)
             if self.summarise is not None and not operator.silent and not operator.allocates:
-                results = [t for t in operator.written_tensors(args, kwargs) if isinstance(t, torch.Tensor)]
+                results = [t for t in operator.flatten_written_arguments(args, kwargs) if isinstance(t, torch.Tensor)]
                 written = {id(t) for t in results}
                 outs: list[Any] = []
                 flatten_into((out,), torch.Tensor, outs, [])
@@ -100,7 +100,9 @@ class Float64Mode(KeepsProgramsCompiledMixin, TorchDispatchMode):
                 self.summarise(operator, tensors, [*results, *(t for t in outs if id(t) not in written)], drew)
         return out
 
-    def _call_wide(self, operator: WatchedOperator, args: Any, kwargs: Any, tensors: list[Any]) -> Any:
+    def _call_in_float64_if_possible(
+        self, operator: WatchedOperator, args: Any, kwargs: Any, tensors: list[Any]
+    ) -> Any:
         func = operator.func
         if func._schema.name == "aten::lift_fresh":  # what torch.tensor made of Python's numbers
             made = func(*args, **kwargs)
@@ -110,44 +112,46 @@ class Float64Mode(KeepsProgramsCompiledMixin, TorchDispatchMode):
         is_between_nodes = _graph_task() != -1 and _current_node() is None  # not in a forward pass that is recomputed
         if func._schema.name == "aten::_to_copy" and kwargs.get("dtype") in WIDE and is_between_nodes:
             # The gradient of a value that a compiled region or an array brought in: autograd insists on its dtype.
-            self._count_narrow(operator)
+            self._count_single_precision_call(operator)
             return func(*args, **kwargs)
         if operator.random and func._schema.name == "aten::native_dropout":
             return self._drop_out(operator, *args, **kwargs)
         if operator.random and func._schema.name.removeprefix("aten::").startswith(DRAWS):
-            return self._call_in(NARROW, operator, args, kwargs)
+            return self._call_with_converted_dtypes(NARROW, operator, args, kwargs)
         if func._schema.name == UNSCALE:
             return unscale_in_float64(*args)
         try:
-            return self._call_in(WIDE, operator, args, kwargs)
+            return self._call_with_converted_dtypes(WIDE, operator, args, kwargs)
         except (RuntimeError, NotImplementedError):  # no such kernel; or it is the program's own mistake, seen again
             if func._schema.name not in EXACT_IN_FLOAT32:
-                self._count_narrow(operator)
-            return self._call_in(NARROW, operator, args, kwargs)
+                self._count_single_precision_call(operator)
+            return self._call_with_converted_dtypes(NARROW, operator, args, kwargs)
 
     def _drop_out(self, operator: WatchedOperator, value: Any, p: float, train: bool | None) -> Any:
         """Draw the mask as float32 does, for the numbers drawn depend on the dtype, and apply it in float64."""
         _, mask = operator.func(torch.ones_like(value, dtype=torch.float32), p, train)
         return value * mask / (1 - p) if train is not False and p < 1 else value * mask, mask
 
-    def _count_narrow(self, operator: WatchedOperator) -> None:
+    def _count_single_precision_call(self, operator: WatchedOperator) -> None:
         self.narrow_operators[operator.name] = self.narrow_operators.get(operator.name, 0) + 1
 
-    def _call_in(self, dtypes: dict[Any, Any], operator: WatchedOperator, args: Any, kwargs: Any) -> Any:
+    def _call_with_converted_dtypes(
+        self, dtype_map: dict[Any, Any], operator: WatchedOperator, args: Any, kwargs: Any
+    ) -> Any:
         """Call with operands of these dtypes; what comes back is wide, and what is written into is the program's."""
         originals: dict[int, Any] = {}
         converted: dict[int, Any] = {}
 
         def convert(value: Any) -> Any:
             if isinstance(value, torch.Tensor):
-                if value.dtype not in dtypes:
+                if value.dtype not in dtype_map:
                     return value
                 if id(value) not in converted:
-                    made = converted[id(value)] = value.detach().to(dtypes[value.dtype])
+                    made = converted[id(value)] = value.detach().to(dtype_map[value.dtype])
                     originals[id(made)] = value
                 return converted[id(value)]
             if isinstance(value, torch.dtype):
-                return dtypes.get(value, value)
+                return dtype_map.get(value, value)
             if type(value) in (list, tuple):
                 return type(value)(convert(item) for item in value)
             return value
@@ -155,13 +159,13 @@ class Float64Mode(KeepsProgramsCompiledMixin, TorchDispatchMode):
         new_args = tuple(convert(item) for item in args)
         new_kwargs = {name: convert(value) for name, value in kwargs.items()}
         out = operator.func(*new_args, **new_kwargs)
-        for tensor in operator.written_tensors(new_args, new_kwargs):
+        for tensor in operator.flatten_written_arguments(new_args, new_kwargs):
             original = originals.get(id(tensor))
             if original is not None:
                 original.copy_(tensor)
                 # Where a tensor of float32 counts, as an optimizer does its steps, whole numbers lose nothing.
-                if dtypes is WIDE and not bool(((original == tensor) | (tensor != tensor)).all()):
-                    self._count_narrow(operator)
+                if dtype_map is WIDE and not bool(((original == tensor) | (tensor != tensor)).all()):
+                    self._count_single_precision_call(operator)
 
         def widen(value: Any) -> Any:
             if isinstance(value, torch.Tensor):

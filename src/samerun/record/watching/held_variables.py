@@ -50,17 +50,19 @@ class VariableHolder:
         self.lines: dict[Path, list[str]] = {}
         self.hits: Counter[Path] = Counter()
 
-    def update(self, location: tuple[str, int], prefix: str, values: Mapping[str, Any], others: Any) -> dict[str, Any]:
+    def update(
+        self, location: tuple[str, int], function_prefix: str, values: Mapping[str, Any], more_object_roots: Any
+    ) -> dict[str, Any]:
         """After a hit of a line: saves the values of its variables, or returns those that they have to get.
 
-        `prefix`: what precedes a name in the list of variables, for the parameters of a function: "function(".
-        `others`: where objects may be found as well.
+        `function_prefix`: what precedes a name in the list of variables, for the parameters of a function: "function(".
+        `more_object_roots`: where objects may be found as well.
         """
         found: dict[str, Any] = {}
         for listed_name in self.names.get(location, ()) if os.getpid() == self.process else ():
-            if prefix and not listed_name.startswith(prefix):
+            if function_prefix and not listed_name.startswith(function_prefix):
                 continue
-            name = listed_name[len(prefix) : -1] if prefix else listed_name
+            name = listed_name[len(function_prefix) : -1] if function_prefix else listed_name
             if name not in values:
                 continue
             path = self.folder / xxh3_128_hexdigest(f"{self.role()}:{location[0]}:{location[1]}:{listed_name}".encode())
@@ -74,7 +76,7 @@ class VariableHolder:
                 try:
                     digest, recipe = ast.literal_eval(self.lines[path][self.hits[path] - 1])
                     if digest != digest_variable(values[name]):
-                        found[name] = rebuild(recipe, values[name], ObjectPool(values, others))
+                        found[name] = rebuild(recipe, values[name], ObjectPool(values, more_object_roots))
                         if digest_variable(found[name]) != digest:
                             raise CannotHold(name)
                 except (CannotHold, ValueError, SyntaxError, TypeError, RecursionError):
@@ -117,7 +119,7 @@ def describe(value: Any, count: list[int], depth: int = 0) -> tuple[Any, ...]:
         return kind, [(describe(k, count, depth + 1), describe(v, count, depth + 1)) for k, v in value.items()]
     if is_plain_array(value) and value.nbytes <= MAX_ARRAY_BYTES:
         return "array", value.dtype.str, value.shape, value.tobytes()
-    if is_plain_tensor(value) and value.nbytes <= MAX_ARRAY_BYTES:
+    if is_exact_cpu_tensor_without_grad(value) and value.nbytes <= MAX_ARRAY_BYTES:
         return "tensor", str(value.dtype).removeprefix("torch."), tuple(value.shape), bytes_of_tensor(value)
     held = getattr(value, "__dict__", None)
     attributes = None
@@ -170,13 +172,13 @@ def rebuild(recipe: Any, current: Any, pool: ObjectPool) -> Any:
         dtype = getattr(torch, parts)
         flat = torch.frombuffer(bytearray(recipe[3]), dtype=dtype) if recipe[3] else torch.empty(0, dtype=dtype)
         tensor = flat.reshape(recipe[2])
-        if is_plain_tensor(current) and (current.dtype, current.shape) == (tensor.dtype, tensor.shape):
+        if is_exact_cpu_tensor_without_grad(current) and (current.dtype, current.shape) == (tensor.dtype, tensor.shape):
             return current.copy_(tensor)
         return tensor.clone()
-    return rebuild_object(recipe, current, pool)
+    return find_or_rebuild_object(recipe, current, pool)
 
 
-def rebuild_object(recipe: Any, current: Any, pool: ObjectPool) -> Any:
+def find_or_rebuild_object(recipe: Any, current: Any, pool: ObjectPool) -> Any:
     """An object that is there and has the digest, or the present one with the described attributes."""
     _, digest, kind, attributes = recipe
     if digest_variable(current) == digest:
@@ -197,7 +199,7 @@ def is_plain_array(value: Any) -> bool:
     return type(value).__module__ == "numpy" and hasattr(value, "tobytes") and not value.dtype.hasobject
 
 
-def is_plain_tensor(value: Any) -> bool:
+def is_exact_cpu_tensor_without_grad(value: Any) -> bool:
     """Whether a value is a tensor in the memory of this process that is not part of a graph of gradients."""
     torch = sys.modules.get("torch")
     return (

@@ -13,7 +13,7 @@ from samerun.record.watching.recorder import Recorder
 LIMIT_BYTES = 1 << 28
 
 
-def write_if_captured_process(
+def write_tensors_if_role_matches(
     capture: TensorCapture, recorder: Recorder, tensors: list[Any], operator: str, location_id: int
 ) -> None:
     """Write the tensors of the operator that is asked for."""

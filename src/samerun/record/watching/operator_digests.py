@@ -113,7 +113,7 @@ class OperatorDigests(torch_internals.KeepsProgramsCompiledMixin, TorchDispatchM
         if operator is None:
             operator = _operators[func] = WatchedOperator(func, _random_tag, _plain_call)
         if operator.random:
-            self._save_own_generator(args, kwargs)
+            self._save_state_of_given_generator(args, kwargs)
         call, inputs = func, b""
         if operator.asynchronous and self._collective_results is not None:
             call, inputs = self._collective_results.bind(operator), _digest_inputs(operator, args, kwargs)
@@ -129,18 +129,20 @@ class OperatorDigests(torch_internals.KeepsProgramsCompiledMixin, TorchDispatchM
                 with torch_guards.HiddenFromProgram():
                     fresh_memory.fill_uninitialized_if_possible(out, "zeros")
             else:
-                self._append(operator, args, kwargs, out, inputs)
+                self._digest_and_append_operator(operator, args, kwargs, out, inputs)
         return out
 
-    def _save_own_generator(self, args: Any, kwargs: Any) -> None:
+    def _save_state_of_given_generator(self, args: Any, kwargs: Any) -> None:
         generator = kwargs.get("generator")
         if generator is None:  # some operators take it by position
             generator = next((value for value in args if isinstance(value, torch.Generator)), None)
         if generator is not None and generator not in self.generators:
             self.generators[generator] = generator.get_state()
 
-    def _append(self, operator: WatchedOperator, args: Any, kwargs: Any, out: Any, inputs: bytes) -> None:
-        written = [tensor for tensor in operator.written_tensors(args, kwargs) if isinstance(tensor, _Tensor)]
+    def _digest_and_append_operator(
+        self, operator: WatchedOperator, args: Any, kwargs: Any, out: Any, inputs: bytes
+    ) -> None:
+        written = [tensor for tensor in operator.flatten_written_arguments(args, kwargs) if isinstance(tensor, _Tensor)]
         results: list[Any] = []
         values: list[Any] = []
         flatten_into((out,), _Tensor, results, values)
@@ -190,7 +192,7 @@ def _digest_inputs(operator: WatchedOperator, args: Any, kwargs: Any) -> bytes:
         values: list[Any] = []
         flatten_into((args, kwargs), _Tensor, tensors, values)
         if operator.overwrites:  # what was there before does not matter
-            written = {id(tensor) for tensor in operator.written_tensors(args, kwargs)}
+            written = {id(tensor) for tensor in operator.flatten_written_arguments(args, kwargs)}
             tensors = [tensor for tensor in tensors if id(tensor) not in written]
         parts = [d.digest(tensor) for tensor in tensors if torch_guards.has_real_values(tensor)]
         if operator.random and (generator := torch_internals.find_operator_generator(kwargs, tensors)) is not None:

@@ -84,7 +84,7 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
         self.table = table
         self.recorder = table.recorder
         self.memory = table.recorder.config.fresh_memory
-        self.has_isolated_draws = table.recorder.config.has_isolated_draws
+        self.rewinds_draws_of_some_lines = table.recorder.config.rewinds_draws_of_some_lines
         self.capture = table.recorder.config.capture
         self.replayer = table.recorder.replayer
         self.state = table.recorder.thread
@@ -124,7 +124,7 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
                     return self.__torch_dispatch__(func, types, args, kwargs)
             finally:
                 self.holds_stream_lock = False
-        if operator.random and self.has_isolated_draws and recorder.is_pinned_here(pins.EXTRA):
+        if operator.random and self.rewinds_draws_of_some_lines and recorder.is_pinned_here(pins.EXTRA):
             return self._draw_and_rewind_generator(call, args, kwargs)
         try:
             with no_torch_function():
@@ -231,7 +231,7 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
         if operator.random and not all(map(torch_guards.has_real_values, tensors)):
             raise NoValues  # such a draw takes nothing from any generator
         if operator.overwrites:
-            skip = {id(t) for t in operator.written_tensors(args, kwargs)}
+            skip = {id(t) for t in operator.flatten_written_arguments(args, kwargs)}
             tensors = [tensor for tensor in tensors if id(tensor) not in skip]
         parts = []
         thread, records = state.number, storages.records
@@ -332,7 +332,7 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
         kept: list[Any] = []
         sent: list[WrittenByCollective] = []
         returns_early = operator.asynchronous and operator.may_return_early(args, kwargs)
-        for tensor in operator.written_tensors(args, kwargs):
+        for tensor in operator.flatten_written_arguments(args, kwargs):
             if not isinstance(tensor, _Tensor):
                 continue
             kept.append(tensor)
@@ -347,7 +347,7 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
             if operator.asynchronous:
                 sent.append(storages.mark_written_by_collective(tensor, returns_early))
             elif moved:
-                results.append(storages.mark_copy_of_uninitialized(tensor, self.unwritten_origin, thread))
+                results.append(storages.mark_copy_undefined_and_get_digest(tensor, self.unwritten_origin, thread))
             else:
                 results.append(storages.digest_written(tensor, record, thread))
         outs, values = [], list[Any]()
@@ -377,7 +377,7 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
             tensor = as_plain_tensor(tensor)
             if not tensor.is_cpu:
                 flags |= f.ON_DEVICE
-            undefined = moved and storages.mark_copy_of_uninitialized(tensor, self.unwritten_origin, thread)
+            undefined = moved and storages.mark_copy_undefined_and_get_digest(tensor, self.unwritten_origin, thread)
             results.append(undefined or storages.digest_output(tensor, thread))
         if values and out is not None:
             results.append(repr(values).encode())
@@ -396,5 +396,5 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
         state.operator_count += 1
         capture = self.capture
         if capture is not None and state.operator_count == capture.ordinal and state.number == capture.thread:
-            kept_tensors.write_if_captured_process(capture, self.recorder, list(outs), operator.name, location_id)
+            kept_tensors.write_tensors_if_role_matches(capture, self.recorder, list(outs), operator.name, location_id)
         writer.append(_pack(f.OPERATOR, flags, state.number, operator.name_id, location_id, scalars, digest_in, digest))

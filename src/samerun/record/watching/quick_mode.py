@@ -88,7 +88,12 @@ def load_quick_mode_class() -> type[OperatorMode] | None:
 def make_operator_mode(table: OperatorTable) -> OperatorMode:
     """An operator mode for this thread. Runs that are changed on purpose (captured, replayed) go the slow way only."""
     config = table.recorder.config
-    slow = config.capture is not None or config.replay is not None or config.hash_rows or config.has_isolated_draws
+    slow = (
+        config.capture is not None
+        or config.replay is not None
+        or config.hash_rows
+        or config.rewinds_draws_of_some_lines
+    )
     quick = None if slow else load_quick_mode_class()
     return OperatorMode(table) if quick is None else quick(table)
 

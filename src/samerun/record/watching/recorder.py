@@ -122,7 +122,7 @@ class Recorder:
         self._lock = threading.RLock()
         if self.writer is not None:
             self.writer._lock = threading.RLock()
-            self.writer.close_without_end_mark(is_own=False)
+            self.writer.close_without_end_mark(is_file_of_this_process=False)
             self.writer = None
         thread = self.thread
         self.role = f"{self.process_role()}{thread.role.removeprefix('main')}/fork{thread.fork_count}"
@@ -356,7 +356,7 @@ class Recorder:
             writer = self.writer or self.open_writer(after_failure=True)
             self.stopped = True
             if writer is not None:
-                writer.close_as_failed(reason)
+                writer.close_with_failure_in_header(reason)
             self.writer = None
 
     def finish(self) -> None:

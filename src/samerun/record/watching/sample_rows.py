@@ -64,7 +64,7 @@ class SampleRows:
     def is_current_pass(self, iterator: Any) -> bool:
         return self.iterator is not None and self.iterator() is iterator
 
-    def begin_batch(self, iterator: Any, batch: Any) -> None:
+    def begin_batch_if_inference(self, iterator: Any, batch: Any) -> None:
         """A DataLoader hands over a batch."""
         if self.recorder.thread.number != 0:
             return
@@ -81,14 +81,14 @@ class SampleRows:
         file, line, _ = stack_frames.find_user_line()
         writer = self.recorder.writer or self.recorder.open_writer()
         if writer is not None and line:
-            self.add_tensors(writer.intern_location(file, line, ""), "DataLoader", tensors)
+            self.hash_rows_of_tensors(writer.intern_location(file, line, ""), "DataLoader", tensors)
 
     def add_operator_results_if_inference(self, location_id: int, name: str, tensors: list[Any]) -> None:
         """What an operator gave."""
         if self.rows >= 0 and not torch.is_grad_enabled():
-            self.add_tensors(location_id, name, tensors)
+            self.hash_rows_of_tensors(location_id, name, tensors)
 
-    def add_tensors(self, location_id: int, name: str, tensors: list[Any]) -> None:
+    def hash_rows_of_tensors(self, location_id: int, name: str, tensors: list[Any]) -> None:
         for tensor in tensors:
             number = self.counts[location_id, name] = self.counts.get((location_id, name), 0) + 1
             self.streams.setdefault((location_id, name, number), RowStream()).hash_rows(tensor, self.rows)

@@ -15,7 +15,7 @@ import torch
 
 from samerun.record.digests.digest import is_readable
 from samerun.record.digests.torch_guards import HiddenFromProgram
-from samerun.record.watching.tensor_numbers import KEPT_WHOLE, PIECES, take_numbers
+from samerun.record.watching.tensor_numbers import KEPT_WHOLE, PIECES, take_all_or_sampled_numbers
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class TakenNumbers:
 def take_numbers_or_share(tensor: Any) -> TakenNumbers | None:
     """None for a tensor that cannot be read."""
     if is_readable(tensor):
-        return TakenNumbers(take_numbers(tensor), False)
+        return TakenNumbers(take_all_or_sampled_numbers(tensor), False)
     shard = find_shard(tensor)
     return TakenNumbers(take_share(shard), True) if shard is not None else None
 
@@ -76,7 +76,7 @@ def find_shard(tensor: Any) -> Shard | None:
 
 
 def take_share(shard: Shard) -> list[float]:
-    """What the elements of a shard add to what `take_numbers` gives of the whole tensor."""
+    """What the elements of a shard add to what `take_all_or_sampled_numbers` gives of the whole tensor."""
     with HiddenFromProgram():
         count = math.prod(shard.shape)
         every, size = -(-count // PIECES), max(1, count // PIECES)

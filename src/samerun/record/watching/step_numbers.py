@@ -27,12 +27,12 @@ from samerun.record.watching.float64_mode import Float64Mode
 from samerun.record.watching.recorder import Recorder
 from samerun.record.watching.shard_numbers import TakenNumbers, find_local_tensor, take_numbers_or_share
 from samerun.record.watching.tensor_numbers import (
-    clean_name,
     read_optimizer_group_settings,
     read_scheduler_settings,
     storage_key,
-    summarise_tensor,
-    take_numbers,
+    strip_wrapper_names,
+    summarise_as_count_and_four_sums,
+    take_all_or_sampled_numbers,
 )
 from samerun.record.watching.torch_internals import (
     exclude_from_compilation,
@@ -97,10 +97,10 @@ class StepNumbers:
         """`mode`: that of the thread."""
         self._file: Any = None
         exclude_from_compilation(Float64Mode.__torch_dispatch__)
-        recorder.fork_callbacks.append(self._forget_file)
+        recorder.fork_callbacks.append(self._forget_file_in_forked_child)
         recorder.end_callbacks.append(self.write_end)
 
-    def _forget_file(self) -> None:
+    def _forget_file_in_forked_child(self) -> None:
         self._file = None
         self.recorder.end_callbacks.append(self.write_end)
 
@@ -115,7 +115,7 @@ class StepNumbers:
             self._local.mode = mode
 
     @contextmanager
-    def in_generated_code(self) -> Any:
+    def keep_dtypes_in_generated_code(self) -> Any:
         """For code that inductor generated: its operators compute in the dtypes that it has for them."""
         mode = getattr(self._local, "mode", None)
         if mode is None:
@@ -172,7 +172,7 @@ class StepNumbers:
             if not is_readable(tensor):
                 continue
             with HiddenFromProgram():
-                self._numbers += summarise_tensor(tensor)
+                self._numbers += summarise_as_count_and_four_sums(tensor)
             self._producers[storage_key(tensor)] = at, len(shapes)
             shapes.append([str(tensor.dtype).removeprefix("torch."), list(tensor.shape)])
         self._summaries.append([name, phase, location_id, sorted(sources), shapes, int(drew)])
@@ -198,7 +198,7 @@ class StepNumbers:
             self._disturbed_roots.add(id(model))
             self.disturb_parameters([p for _, p in named_parameters(model)])
         with self._inside_samerun():
-            args, kwargs = self._apply_memory_format(model, args, kwargs)
+            args, kwargs = self._switch_memory_format_if_requested(model, args, kwargs)
             self.add_model_input(model, (args, kwargs))
         with self._switched_context(args, kwargs):
             out = call(model, *args, **kwargs)
@@ -229,7 +229,7 @@ class StepNumbers:
             return torch.inference_mode(not torch.is_inference_mode_enabled())
         return nullcontext()
 
-    def _apply_memory_format(self, model: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    def _switch_memory_format_if_requested(self, model: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
         """Turn images and weights of four dimensions to the other memory format."""
         if self.switches.get("memory-format") != "other":
             return args, kwargs
@@ -255,7 +255,7 @@ class StepNumbers:
         return turn(args), {name: turn(value) for name, value in kwargs.items()}
 
     # --- steps ---------------------------------------------------------------------------------------
-    def note_line(self, kind: str, user_line: stack_frames.UserLine) -> None:
+    def count_user_line(self, kind: str, user_line: stack_frames.UserLine) -> None:
         where = self.scheduler_steps if kind == "scheduler step" else self.lines.setdefault(kind, {})
         key = f"{user_line.file}:{user_line.line}"
         where[key] = where.get(key, 0) + 1
@@ -291,7 +291,7 @@ class StepNumbers:
         number = self.recorder.step + 1
         held = [p for group in optimizer.param_groups for p in group["params"]]
         if is_kept(number, STEPS_KEPT):
-            names, buffers = self._name_tensors(held)
+            names, buffers = self._name_parameters_and_buffers(held)
             items = [Item("loss", "", "float64", TakenNumbers([sum(self.losses)] if self.losses else [], False))]
             unread = []
             for p in held:
@@ -322,7 +322,7 @@ class StepNumbers:
         if self.request.disturbance:
             self.disturb_parameters(held)
 
-    def _name_tensors(self, parameters: list[Any]) -> tuple[dict[int, str], dict[str, Any]]:
+    def _name_parameters_and_buffers(self, parameters: list[Any]) -> tuple[dict[int, str], dict[str, Any]]:
         """The names of parameters by id, and the floating buffers of all models by name: the largest model first."""
         roots = [root for reference in list(self.recorder.root_models.values()) if (root := reference()) is not None]
         lists = [(root, list(named_parameters(root))) for root in roots]
@@ -333,11 +333,11 @@ class StepNumbers:
         for number, (root, listed) in enumerate(lists):
             prefix = "" if number == 0 else f"{type(root).__name__}#{number}."
             for name, parameter in listed:
-                names.setdefault(id(parameter), prefix + clean_name(name))
+                names.setdefault(id(parameter), prefix + strip_wrapper_names(name))
             for name, buffer in named_buffers(root):
                 if id(buffer) not in seen and is_readable(buffer) and buffer.numel():
                     seen.add(id(buffer))
-                    buffers[prefix + clean_name(name)] = buffer
+                    buffers[prefix + strip_wrapper_names(name)] = buffer
         for at, parameter in enumerate(parameters):
             names.setdefault(id(parameter), f"parameter {at}")
         return names, buffers
@@ -377,4 +377,6 @@ class StepNumbers:
 
 
 def make_item(kind: str, name: str, tensor: Any) -> Item:
-    return Item(kind, name, str(tensor.dtype).removeprefix("torch."), TakenNumbers(take_numbers(tensor), False))
+    return Item(
+        kind, name, str(tensor.dtype).removeprefix("torch."), TakenNumbers(take_all_or_sampled_numbers(tensor), False)
+    )

@@ -22,7 +22,7 @@ CHANGED_BY_STEPPING = frozenset(
 """Attributes of learning-rate schedulers that are no settings."""
 
 
-def clean_name(name: str) -> str:
+def strip_wrapper_names(name: str) -> str:
     """A parameter's name without what wrappers of the model put into it."""
     return WRAPPERS.sub("", name).lstrip(".")
 
@@ -56,7 +56,7 @@ def storage_key(tensor: Any) -> int:
     return int(tensor.untyped_storage()._cdata) if is_readable(tensor) else -id(tensor)
 
 
-def take_numbers(tensor: Any) -> list[float]:
+def take_all_or_sampled_numbers(tensor: Any) -> list[float]:
     """All elements of a small tensor; of a large one a sample and sums that cover it. In the order of its indices."""
     with HiddenFromProgram():
         flat = tensor.detach().to(torch.float64).reshape(-1)
@@ -72,7 +72,7 @@ def take_numbers(tensor: Any) -> list[float]:
 _weights: dict[int, Any] = {}
 
 
-def summarise_tensor(tensor: Any) -> list[float]:
+def summarise_as_count_and_four_sums(tensor: Any) -> list[float]:
     """Count, sum, sum of magnitudes, sum of squares, and a weighted sum, which depends on the order."""
     flat = tensor.detach().to(torch.float64).reshape(-1)
     count = flat.numel()

@@ -119,7 +119,7 @@ class WatchedOperator:
         default = (kwargs or {}).get("async_op", (kwargs or {}).get("asyncOp", True))
         return bool(args[at] if at < len(args) else default)
 
-    def written_tensors(self, args: Any, kwargs: Any) -> list[Any]:
+    def flatten_written_arguments(self, args: Any, kwargs: Any) -> list[Any]:
         """The arguments it writes into, with lists of tensors flattened."""
         found: list[Any] = []
         for at, name in self.written_arguments:

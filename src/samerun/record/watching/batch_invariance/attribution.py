@@ -21,7 +21,7 @@ from samerun.record.watching.batch_invariance.operators import (
     PartRecorder,
     find_sample_dims,
     list_results,
-    match_calls,
+    match_calls_of_b_to_a,
 )
 from samerun.record.watching.batch_invariance.report import BatchDependence, DependenceKind
 from samerun.record.watching.batch_invariance.sample_parts import SampleDims, SampleWindow, largest_difference
@@ -54,31 +54,31 @@ class AttributedPair:
     is_explained: bool
 
 
-def attribute_pair(
-    runs: ModelRuns, pair: BatchPair, measure: Callable[[list[Tensor], list[Tensor]], float | None]
+def find_operators_behind_difference(
+    runs: ModelRuns, pair: BatchPair, measure_sample_difference: Callable[[list[Tensor], list[Tensor]], float | None]
 ) -> AttributedPair:
-    """Find the operators. `measure`: how far the sample's results in run A and in run B are apart; None if not."""
+    """Find the operators. `measure_sample_difference`: how far the sample's results are apart; None if not."""
     recorders = [OperatorRecorder(runs.names) for _ in range(3)]
     for recorder, arguments in zip(recorders, (pair.a, pair.b, pair.probe), strict=True):
-        runs.run(_copy(arguments), recorder)
+        runs.run(_clone_tensors_in_arguments(arguments), recorder)
     shapes_a, shapes_b, probe = (recorder.calls for recorder in recorders)
     dims = find_sample_dims(pair.window, shapes_a, probe)
-    counterparts = match_calls(shapes_a, shapes_b, pair.window.correspond)
+    counterparts = match_calls_of_b_to_a(shapes_a, shapes_b, pair.window.correspond)
 
     def run_a(captured: tuple[int, ...] = ()) -> tuple[PartRecorder, list[Tensor]]:
         recorder = PartRecorder(runs.names, pair.window, dims, runs.storages, captured)
-        return recorder, runs.run(_copy(pair.a), recorder)
+        return recorder, runs.run(_clone_tensors_in_arguments(pair.a), recorder)
 
     def run_b(captured: tuple[int, ...] = (), left_alone: tuple[Any, ...] = ()) -> tuple[PartComparer, list[Tensor]]:
         comparer = PartComparer(runs.names, pair.window, first, dims, counterparts, captured, left_alone)
-        return comparer, runs.run(_copy(pair.b), comparer)
+        return comparer, runs.run(_clone_tensors_in_arguments(pair.b), comparer)
 
     first, results_a = run_a()
     comparer, results_held = run_b()
-    apart = measure(results_a, results_held)
+    apart = measure_sample_difference(results_a, results_held)
     is_explained = apart is None
     if apart is not None:
-        comparer.add_other_ways(results_held, apart)
+        comparer.add_unmatched_origins_of_results(results_held, apart)
         is_explained = bool(comparer.dependent) and comparer.dependent[-1].index_b < 0
     groups: dict[Any, list[DependentCall]] = {}
     for one in comparer.dependent:
@@ -92,9 +92,9 @@ def attribute_pair(
         confirmed = is_explained and number < MOST_CONFIRMED
         if confirmed and len(groups) > 1 and one.index_b >= 0:
             _, results = run_b(left_alone=(key,))
-            if measure(results_a, results) is None:
+            if measure_sample_difference(results_a, results) is None:
                 continue  # it depends on the batch, but no result of the sample depends on it
-        kind = _find_kind(pair, one, captured_a, captured_b, dims[one.index_a])
+        kind = _classify_dependence(pair, one, captured_a, captured_b, dims[one.index_a])
         other = one.other
         dependences.append(
             BatchDependence(
@@ -113,24 +113,29 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _copy(arguments: Arguments) -> Arguments:
+def _clone_tensors_in_arguments(arguments: Arguments) -> Arguments:
     copied: Arguments = _pytree.tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, arguments)
     return copied
 
 
-def _find_kind(
-    pair: BatchPair, one: DependentCall, run_a: PartRecorder, run_b: PartComparer, dims: list[SampleDims | None]
+def _classify_dependence(
+    pair: BatchPair,
+    dependent_call: DependentCall,
+    run_a: PartRecorder,
+    run_b: PartComparer,
+    dims: list[SampleDims | None],
 ) -> DependenceKind:
-    if one.takes_another_way:
+    if dependent_call.takes_another_way:
         return "another way"
-    func = run_a.arguments[one.index_a][0]
+    func = run_a.arguments[dependent_call.index_a][0]
     if torch.Tag.nondeterministic_seeded in getattr(func, "tags", ()):
         return "random numbers"
     if pair.experiment == "padding":
         return "padding"
     try:
         results_a, results_b = (
-            _recompute_in_float64(run.arguments[index]) for run, index in ((run_a, one.index_a), (run_b, one.index_b))
+            _recompute_in_float64(run.arguments[index])
+            for run, index in ((run_a, dependent_call.index_a), (run_b, dependent_call.index_b))
         )
     except Exception:  # the operator knows no float64
         return "unknown"
@@ -150,17 +155,17 @@ def _find_kind(
             return "other rows" if apart else "unknown"
         if not apart <= EXACT * scale:
             return "other rows"
-        shapes = run_a.calls[one.index_a].parts
+        shapes = run_a.calls[dependent_call.index_a].parts
         dtype = shapes[at][0].dtype if at < len(shapes) and shapes[at] else torch.float32
         eps = torch.finfo(dtype).eps if dtype.is_floating_point else 0.0
-        if one.largest_difference > max(ROUNDINGS * torch.finfo(torch.float32).eps, 4 * eps) * scale:
+        if dependent_call.largest_difference > max(ROUNDINGS * torch.finfo(torch.float32).eps, 4 * eps) * scale:
             kind = "lower precision"
     return kind
 
 
-def _recompute_in_float64(call: tuple[Any, Any, Any]) -> list[Tensor]:
+def _recompute_in_float64(func_args_kwargs: tuple[Any, Any, Any]) -> list[Tensor]:
     """What the operator gives in float64, by torch's own kernels."""
-    func, args, kwargs = call
+    func, args, kwargs = func_args_kwargs
 
     def widen(leaf: Any) -> Any:
         if isinstance(leaf, Tensor):

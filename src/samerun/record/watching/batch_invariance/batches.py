@@ -43,9 +43,9 @@ class Composition:
         return len(self.rows)
 
 
-def compose_cycled(size: int, sample: int, row_count: int, position: int = 0) -> Composition:
-    """`size` rows of the inputs in turn, such that `sample` stands at `position`."""
-    return Composition(tuple(Row((sample + at - position) % row_count) for at in range(size)), position)
+def compose_cycled(size: int, sample_row: int, row_count: int, position: int = 0) -> Composition:
+    """`size` rows of the inputs in turn, such that `sample_row` stands at `position`."""
+    return Composition(tuple(Row((sample_row + at - position) % row_count) for at in range(size)), position)
 
 
 MASK_NAMES = ("attention_mask", "src_key_padding_mask", "key_padding_mask", "padding_mask", "mask")
@@ -101,7 +101,7 @@ class BatchInputs:
                 continue
             rows = leaf.detach().index_select(0, index.to(leaf.device))
             if altered.any() and at != self.mask_at:
-                rows[altered.to(leaf.device)] = _alter(rows[altered.to(leaf.device)])
+                rows[altered.to(leaf.device)] = _alter_values_unless_bool(rows[altered.to(leaf.device)])
             if composition.padding.length and rows.ndim > 1 and rows.shape[1] == length:
                 rows = self._pad(rows, composition.padding, at == self.mask_at)
             leaves.append(rows)
@@ -117,7 +117,7 @@ class BatchInputs:
         return torch.cat([side, rows] if self.pads_left() else [rows, side], 1)
 
 
-def _alter(rows: Tensor) -> Tensor:
+def _alter_values_unless_bool(rows: Tensor) -> Tensor:
     """Other values of the same kind: larger ones of the other sign, or those of the row in another order."""
     if rows.is_floating_point() or rows.is_complex():
         return rows * -4

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from samerun.base.errors import SamerunError
-from samerun.record.watching.batch_invariance.attribution import BatchPair, attribute_pair
+from samerun.record.watching.batch_invariance.attribution import BatchPair, find_operators_behind_difference
 from samerun.record.watching.batch_invariance.batches import (
     Arguments,
     BatchInputs,
@@ -24,9 +24,9 @@ from samerun.record.watching.batch_invariance.batches import (
 )
 from samerun.record.watching.batch_invariance.model_runs import (
     ModelRuns,
-    ResultRows,
+    ResultRowDimensions,
     SampleRows,
-    measure_difference,
+    measure_difference_or_none_if_equal,
 )
 from samerun.record.watching.batch_invariance.operators import OperatorCall, OperatorRecorder
 from samerun.record.watching.batch_invariance.report import (
@@ -64,9 +64,9 @@ class BatchExaminer:
         """Find out where results have rows. Raises SamerunError if the model cannot be examined."""
         alone = self.smallest = self._find_smallest_batch()
         larger = compose_cycled(alone.size + 1, 0, self.inputs.row_count)
-        self.result_rows = ResultRows(self._run(alone), self._run(larger), (alone.size, larger.size))
+        self.result_rows = ResultRowDimensions(self._run(alone), self._run(larger), (alone.size, larger.size))
         self.reference = self._rows(alone)
-        self._require_same_twice("called twice with the same batch")
+        self._require_repeatable_result("called twice with the same batch")
 
     def examine(self) -> BatchInvarianceReport:
         self.prepare()
@@ -77,7 +77,7 @@ class BatchExaminer:
         self._vary_position()
         self._vary_contents()
         self._vary_padding()
-        self._require_same_twice("called again after other batches, with the batch of before")
+        self._require_repeatable_result("called again after other batches, with the batch of before")
         return BatchInvarianceReport(tuple(self.experiments), tuple(self._found.values()), tuple(self.notes))
 
     def _find_smallest_batch(self) -> Composition:
@@ -101,8 +101,8 @@ class BatchExaminer:
     def _rows(self, composition: Composition) -> SampleRows:
         return self.result_rows.take(self._run(composition), composition)
 
-    def _require_same_twice(self, how: str) -> None:
-        if measure_difference(self.reference, self._rows(self.smallest)) is not None:
+    def _require_repeatable_result(self, how: str) -> None:
+        if measure_difference_or_none_if_equal(self.reference, self._rows(self.smallest)) is not None:
             raise SamerunError(
                 f"batch_invariant(): {how}, the model gives another result; so nothing can be said of the batch.",
                 "Find out why first: samerun check, or samerun.deterministic(). A model that keeps something from call"
@@ -112,7 +112,7 @@ class BatchExaminer:
     # --- the experiments
     def _vary_size(self) -> None:
         if len(self.sizes) < 2:
-            self._add("size", NOT_TRIED, "only one size was asked for")
+            self._add_experiment("size", NOT_TRIED, "only one size was asked for")
             return
         kinds: list[SampleRows] = []
         numbers: list[int] = []
@@ -130,7 +130,7 @@ class BatchExaminer:
                 continue
             spent = time.monotonic() - begin
             tried.append(size)
-            same = [at for at, kind in enumerate(kinds) if measure_difference(kind, rows) is None]
+            same = [at for at, kind in enumerate(kinds) if measure_difference_or_none_if_equal(kind, rows) is None]
             if not same:
                 kinds.append(rows)
             numbers.append(same[0] if same else len(kinds) - 1)
@@ -145,10 +145,10 @@ class BatchExaminer:
                 changes.setdefault((numbers[at - 1], number), (tried[at - 1], size))
         shown = [f"{each[0]}-{each[-1]}" if len(each) > 1 else str(each[0]) for each in stretches]
         if len(kinds) == 1:
-            self._add("size", SAME, f"{tried[0]} to {tried[-1]} rows ({len(tried)} sizes)")
+            self._add_experiment("size", SAME, f"{tried[0]} to {tried[-1]} rows ({len(tried)} sizes)")
             return
         more = f" | ... ({len(kinds)} kinds)" if len(shown) > MOST_SHOWN else ""
-        self._add("size", DIFFERENT, f"the bits change between {' | '.join(shown[:MOST_SHOWN])}{more} rows")
+        self._add_experiment("size", DIFFERENT, f"the bits change between {' | '.join(shown[:MOST_SHOWN])}{more} rows")
         for one, other in list(changes.values())[:MOST_PAIRS]:
             a, b = (compose_cycled(size, 0, self.inputs.row_count) for size in (one, other))
             self._attribute_batches("size", f"{one} and {other} rows", a, b)
@@ -157,17 +157,17 @@ class BatchExaminer:
         count = self.inputs.row_count
         return range(0, count, max(1, (count + MOST_SAMPLES - 1) // MOST_SAMPLES))
 
-    def _neighbours(self) -> int:
+    def _neighbour_batch_size(self) -> int:
         return min(NEIGHBOURS, max(self.sizes))
 
     def _vary_position(self) -> None:
-        size = self._neighbours()
+        size = self._neighbour_batch_size()
         pairs = [
             (compose_cycled(size, sample, self.inputs.row_count), position, sample)
             for sample in self._samples()
             for position in sorted({size // 2, size - 1} - {0})
         ]
-        self._compare(
+        self._compare_and_attribute_pairs(
             "position",
             f"of {size} rows",
             (
@@ -178,9 +178,9 @@ class BatchExaminer:
         )  # fmt: skip
 
     def _vary_contents(self) -> None:
-        size = self._neighbours()
+        size = self._neighbour_batch_size()
         if size < 2:
-            self._add("contents", NOT_TRIED, "there is no batch with other rows")
+            self._add_experiment("contents", NOT_TRIED, "there is no batch with other rows")
             return
 
         def pairs() -> Iterator[tuple[str, Composition, Composition]]:
@@ -190,63 +190,69 @@ class BatchExaminer:
                     yield f"{size} rows, and other values in the others", first, _replace_others(first, True)
                     yield f"{size} rows, and {size} times the same", first, _replace_others(first, False)
 
-        self._compare("contents", f"of the {size - 1} other rows", pairs())
+        self._compare_and_attribute_pairs("contents", f"of the {size - 1} other rows", pairs())
 
-    def _compare(self, name: Any, detail: str, pairs: Iterator[tuple[str, Composition, Composition]] | Any) -> None:
+    def _compare_and_attribute_pairs(
+        self, name: Any, detail: str, pairs: Iterator[tuple[str, Composition, Composition]] | Any
+    ) -> None:
         """Compare batches of the same size, and take apart the first that differ."""
         differing = []
         count = 0
         for text, a, b in pairs:
             count += 1
-            if measure_difference(self._rows(a), self._rows(b)) is not None:
+            if measure_difference_or_none_if_equal(self._rows(a), self._rows(b)) is not None:
                 differing.append((text, a, b))
         if not count:
-            self._add(name, NOT_TRIED, "there is no batch with other rows")
+            self._add_experiment(name, NOT_TRIED, "there is no batch with other rows")
             return
         if not differing:
-            self._add(name, SAME, f"{detail} ({count} pairs of batches)")
+            self._add_experiment(name, SAME, f"{detail} ({count} pairs of batches)")
             return
-        self._add(name, DIFFERENT, f"{detail}: {len(differing)} of {count} pairs of batches")
+        self._add_experiment(name, DIFFERENT, f"{detail}: {len(differing)} of {count} pairs of batches")
         for text, a, b in differing[:MOST_PAIRS]:
             self._attribute_batches(name, text, a, b)
 
     def _vary_padding(self) -> None:
         if self.inputs.mask_name is None:
-            self._add("padding", NOT_TRIED, "no mask among the keywords of the inputs")
+            self._add_experiment("padding", NOT_TRIED, "no mask among the keywords of the inputs")
             return
         alone, from_end = self.smallest, self.inputs.pads_left()
         differing: list[tuple[int, Composition]] = []
         for length in PADDINGS:
             for fill in ("zeros", "large"):
                 padded = replace(alone, padding=Padding(length, fill))
-                if measure_difference(self.reference, self._rows(padded), from_end) is not None:
+                if measure_difference_or_none_if_equal(self.reference, self._rows(padded), from_end) is not None:
                     differing.append((length, padded))
         where = "left" if from_end else "right"
         if not differing:
-            self._add("padding", SAME, f"{', '.join(map(str, PADDINGS))} places on the {where}")
+            self._add_experiment("padding", SAME, f"{', '.join(map(str, PADDINGS))} places on the {where}")
             return
         lengths = ", ".join(map(str, dict.fromkeys(length for length, _ in differing)))
-        self._add("padding", DIFFERENT, f"{lengths} places on the {where}, which {self.inputs.mask_name} masks")
+        self._add_experiment(
+            "padding", DIFFERENT, f"{lengths} places on the {where}, which {self.inputs.mask_name} masks"
+        )
         length, padded = differing[-1]
         pair = BatchPair(
             "padding", f"0 and {length} padded places", LengthWindow(from_end), self.inputs.make(alone),
             self.inputs.make(padded), self.inputs.make(padded),
         )  # fmt: skip
-        self._attribute(pair, alone, alone, from_end)
+        self._attribute_and_merge_dependences(pair, alone, alone, from_end)
 
     # --- what makes the difference
     def _attribute_batches(self, experiment: str, text: str, a: Composition, b: Composition) -> None:
         probe = b if b.size != a.size else Composition((*a.rows, Row(0)), a.position)
         window = BatchWindow(a, b, probe.size)
         arguments: list[Arguments] = [self.inputs.make(each) for each in (a, b, probe)]
-        self._attribute(BatchPair(experiment, text, window, *arguments), a, b, None)
+        self._attribute_and_merge_dependences(BatchPair(experiment, text, window, *arguments), a, b, None)
 
-    def _attribute(self, pair: BatchPair, a: Composition, b: Composition, from_end: bool | None) -> None:
+    def _attribute_and_merge_dependences(
+        self, pair: BatchPair, a: Composition, b: Composition, from_end: bool | None
+    ) -> None:
         def measure(results_a: list[torch.Tensor], results_b: list[torch.Tensor]) -> float | None:
             rows = self.result_rows.take(results_a, a), self.result_rows.take(results_b, b)
-            return measure_difference(*rows, from_end)
+            return measure_difference_or_none_if_equal(*rows, from_end)
 
-        found = attribute_pair(self.runs, pair, measure)
+        found = find_operators_behind_difference(self.runs, pair, measure)
         if not found.is_explained:
             self.notes.append(
                 f"{pair.text}: holding what was found does not make the results the same; there is more, in operators"
@@ -260,15 +266,15 @@ class BatchExaminer:
             elif one.shows_under[0] not in known.shows_under:
                 self._found[key] = replace(known, shows_under=(*known.shows_under, *one.shows_under))
 
-    def _add(self, name: Any, outcome: Any, detail: str) -> None:
+    def _add_experiment(self, name: Any, outcome: Any, detail: str) -> None:
         self.experiments.append(BatchExperiment(name, outcome, detail))
 
 
-def _replace_others(composition: Composition, are_altered: bool) -> Composition:
+def _replace_others(composition: Composition, alter_else_repeat_sample: bool) -> Composition:
     """Other values in every row but the sample's, or the sample itself in every row."""
     own = composition.rows[composition.position]
     rows = tuple(
-        own if at == composition.position or not are_altered else replace(row, is_altered=True)
+        own if at == composition.position or not alter_else_repeat_sample else replace(row, is_altered=True)
         for at, row in enumerate(composition.rows)
     )
     return replace(composition, rows=rows)

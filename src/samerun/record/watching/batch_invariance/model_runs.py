@@ -16,10 +16,10 @@ from samerun.record.watching.batch_invariance.batches import Arguments, Composit
 from samerun.record.watching.batch_invariance.operators import OperatorRecorder
 from samerun.record.watching.batch_invariance.sample_parts import (
     BatchDimension,
-    have_same_bits,
+    have_same_bits_or_both_nan,
     largest_difference,
     take_longer_part,
-    take_sample_parts,
+    view_candidate_sample_parts,
 )
 
 Tensor = torch.Tensor
@@ -55,18 +55,18 @@ class ModelRuns:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._restore()
+        self._restore_buffers_and_random_states()
 
-    def _restore(self) -> None:
+    def _restore_buffers_and_random_states(self) -> None:
         _set_random_states(self._random_states)
         with torch.no_grad():
             for buffer, value in self._buffers:
-                if not have_same_bits(buffer, value):
+                if not have_same_bits_or_both_nan(buffer, value):
                     buffer.copy_(value)
 
     def run(self, arguments: Arguments, recorder: OperatorRecorder | None = None) -> list[Tensor]:
         """The tensors of the model's result. Raises what the model raises."""
-        self._restore()
+        self._restore_buffers_and_random_states()
         args, kwargs = arguments
         with torch.no_grad():
             if recorder is None:
@@ -102,10 +102,10 @@ def _set_random_states(states: tuple[Any, ...]) -> None:
         sys.modules["numpy"].random.set_state(numpy)
 
 
-class ResultRows:
+class ResultRowDimensions:
     """Which dimension of each result holds the rows, as two runs with other numbers of rows show it."""
 
-    def __init__(self, one: Sequence[Tensor], two: Sequence[Tensor], sizes: tuple[int, int]) -> None:
+    def __init__(self, one: Sequence[Tensor], two: Sequence[Tensor], row_counts: tuple[int, int]) -> None:
         """Raises SamerunError where no result has rows."""
         self.dims: list[BatchDimension | None] = []
         if len(one) != len(two):
@@ -113,12 +113,12 @@ class ResultRows:
         for mine, theirs in zip(one, two, strict=True):
             found = None
             for dim, (size, other) in enumerate(zip(mine.shape, theirs.shape, strict=False)):
-                factor = size // sizes[0]
+                factor = size // row_counts[0]
                 if (
                     found is None
                     and size != other
                     and factor
-                    and (factor * sizes[0], factor * sizes[1]) == (size, other)
+                    and (factor * row_counts[0], factor * row_counts[1]) == (size, other)
                 ):
                     found = BatchDimension(dim, factor)
             self.dims.append(found if mine.ndim == theirs.ndim else None)
@@ -132,32 +132,34 @@ class ResultRows:
         if len(results) != len(self.dims):
             raise SamerunError("batch_invariant(): the model returns more or fewer tensors with another batch.")
         return [
-            [part.detach().clone() for part in take_sample_parts(result, (dim,), composition)]
+            [part.detach().clone() for part in view_candidate_sample_parts(result, (dim,), composition)]
             for result, dim in zip(results, self.dims, strict=True)
             if dim is not None
         ]
 
 
-def measure_difference(a: SampleRows, b: SampleRows, from_end: bool | None = None) -> float | None:
+def measure_difference_or_none_if_equal(
+    a: SampleRows, b: SampleRows, is_padded_on_left: bool | None = None
+) -> float | None:
     """How far apart two results of a sample are; None if they have the same bits.
 
-    `from_end`: b's sequence is padded there (or at its beginning), and the padding does not count. Else a longer result
-    may have one value after the end of the other's, as tokens have after the last one.
+    `is_padded_on_left`: b's sequence is padded there (at its beginning), and the padding does not count. Else a longer
+    result may have one value after the end of the other's, as tokens have after the last one.
     """
     apart: float | None = None
     for ours, theirs in zip(a, b, strict=True):
-        pairs = [_cut_to_common_shape(x, y, from_end) for x in ours for y in theirs]
-        if not any(x is not None and y is not None and have_same_bits(x, y) for x, y in pairs):
+        pairs = [_cut_to_common_shape(x, y, is_padded_on_left) for x in ours for y in theirs]
+        if not any(x is not None and y is not None and have_same_bits_or_both_nan(x, y) for x, y in pairs):
             differences = [largest_difference(x, y) for x, y in pairs if x is not None and y is not None]
             apart = max(apart or 0.0, min(differences, default=float("inf")))
     return apart
 
 
-def _cut_to_common_shape(x: Tensor, y: Tensor, from_end: bool | None) -> tuple[Tensor | None, Tensor | None]:
+def _cut_to_common_shape(x: Tensor, y: Tensor, is_padded_on_left: bool | None) -> tuple[Tensor | None, Tensor | None]:
     if x.shape == y.shape:
         return x, y
-    if from_end is not None:
-        return x, take_longer_part(y, x.shape, from_end)
+    if is_padded_on_left is not None:
+        return x, take_longer_part(y, x.shape, is_padded_on_left)
     if x.ndim != y.ndim or sum(m != n for m, n in zip(x.shape, y.shape, strict=True)) != 1:
         return None, None
     dim = next(at for at, (m, n) in enumerate(zip(x.shape, y.shape, strict=True)) if m != n)

@@ -22,7 +22,7 @@ from samerun.record.watching.batch_invariance.sample_parts import (
     SampleDims,
     SampleWindow,
     Shape,
-    have_same_bits,
+    have_same_bits_or_both_nan,
     largest_difference,
 )
 from samerun.record.watching.stack_frames import find_user_line
@@ -201,19 +201,19 @@ class PartComparer(OperatorRecorder):  # type: ignore[no-untyped-call]
             return
         index_a = self._counterparts.get(index, -1)
         counterpart = self._run_a.calls[index_a] if index_a >= 0 else None
-        origin = self._find_origin(arguments)
+        origin = self._find_unmatched_origin(arguments)
         if origin is not None and not origin.computes and call.computes and counterpart is None:
             origin = call
-        is_behind = not self._differing.isdisjoint(_list_storages(arguments))
+        is_behind = not self._differing.isdisjoint(_list_storage_addresses(arguments))
         for at, result in enumerate(results):
             storage = result.untyped_storage().data_ptr()
-            parts, mine = self._take_both(counterpart, index_a, at, result)
+            parts, mine = self._take_sample_parts_of_both_runs(counterpart, index_a, at, result)
             if not mine:
                 self._unknown[storage] = origin or call
                 continue
             self._unknown.pop(storage, None)
             self._differing.discard(storage)
-            if any(have_same_bits(ours, theirs) for ours in mine for theirs in parts):
+            if any(have_same_bits_or_both_nan(ours, theirs) for ours in mine for theirs in parts):
                 continue
             if is_behind:
                 self._differing.add(storage)
@@ -221,52 +221,61 @@ class PartComparer(OperatorRecorder):  # type: ignore[no-untyped-call]
             apart, ours, theirs = min(
                 ((largest_difference(o, t), o, t) for o in mine for t in parts), key=lambda found: found[0]
             )
-            self._add(call, index, index_a, apart, origin)
+            self._add_dependent_call(call, index, index_a, apart, origin)
             if (origin or call).key in self._left_alone or ours.shape != theirs.shape:
                 self._differing.add(storage)
             else:
                 ours.copy_(theirs)
 
-    def _take_both(
-        self, counterpart: OperatorCall | None, index_a: int, at: int, result: Tensor
+    def _take_sample_parts_of_both_runs(
+        self, counterpart: OperatorCall | None, index_a: int, result_position: int, result: Tensor
     ) -> tuple[list[Tensor], list[Tensor]]:
         """What may be the sample's of a result: in run A, and here; nothing where that is not known."""
-        if counterpart is None or at >= len(counterpart.parts) or not counterpart.parts[at]:
+        if counterpart is None or result_position >= len(counterpart.parts) or not counterpart.parts[result_position]:
             return [], []
-        dims = self._dims[index_a][at]
-        return counterpart.parts[at], [] if dims is None else self._window.take(
-            result, dims, counterpart.shapes[at], True
+        dims = self._dims[index_a][result_position]
+        return counterpart.parts[result_position], [] if dims is None else self._window.take(
+            result, dims, counterpart.shapes[result_position], True
         )
 
-    def add_other_ways(self, results: list[Tensor], apart: float) -> None:
+    def add_unmatched_origins_of_results(self, results: list[Tensor], apart: float) -> None:
         """Where the model's results come from operators without a counterpart, those are what makes them differ."""
         for result in results:
             origin = self._unknown.get(result.untyped_storage().data_ptr())
             if origin is not None and not any(one.call is origin for one in self.dependent):
                 last = len(self._run_a.calls) - 1
-                self._add(origin, -1, last, apart, origin)
+                self._add_dependent_call(origin, -1, last, apart, origin)
 
-    def _find_origin(self, arguments: Any) -> OperatorCall | None:
+    def _find_unmatched_origin(self, arguments: Any) -> OperatorCall | None:
         """The first operator without a counterpart in run A on which an input depends."""
-        return next((self._unknown[each] for each in _list_storages(arguments) if each in self._unknown), None)
+        return next((self._unknown[each] for each in _list_storage_addresses(arguments) if each in self._unknown), None)
 
-    def _add(self, call: OperatorCall, index: int, index_a: int, apart: float, origin: OperatorCall | None) -> None:
+    def _add_dependent_call(
+        self,
+        call: OperatorCall,
+        index: int,
+        index_a: int,
+        largest_difference: float,
+        unmatched_origin: OperatorCall | None,
+    ) -> None:
         counterpart = self._run_a.calls[index_a]
-        if origin is None:
-            self.dependent.append(DependentCall(call, index, index_a, counterpart, apart))
+        if unmatched_origin is None:
+            self.dependent.append(DependentCall(call, index, index_a, counterpart, largest_difference))
             return
         matched = set(self._counterparts.values())
         others = [
             each
             for at, each in enumerate(self._run_a.calls[: index_a + 1])
-            if each.computes and at not in matched and each.module == origin.module
+            if each.computes and at not in matched and each.module == unmatched_origin.module
         ]
         self.dependent.append(
-            DependentCall(origin, index, index_a, counterpart, apart, True, others[0] if others else None)
+            DependentCall(
+                unmatched_origin, index, index_a, counterpart, largest_difference, True, others[0] if others else None
+            )
         )
 
 
-def _list_storages(arguments: Any) -> list[int]:
+def _list_storage_addresses(arguments: Any) -> list[int]:
     return [
         leaf.untyped_storage().data_ptr()
         for leaf in _pytree.tree_leaves(arguments)
@@ -274,8 +283,8 @@ def _list_storages(arguments: Any) -> list[int]:
     ]
 
 
-def match_calls(
-    a: list[OperatorCall], b: list[OperatorCall], correspond: Callable[[Shape, Shape], bool]
+def match_calls_of_b_to_a(
+    a: list[OperatorCall], b: list[OperatorCall], shapes_correspond: Callable[[Shape, Shape], bool]
 ) -> dict[int, int]:
     """Index in b -> index in a of the calls that belong together: the same operator at the same line, with inputs that
     are as large but for the batch.
@@ -285,7 +294,7 @@ def match_calls(
         return (
             one.key == other.key
             and len(one.inputs) == len(other.inputs)
-            and all(correspond(*shapes) for shapes in zip(one.inputs, other.inputs, strict=True))
+            and all(shapes_correspond(*shapes) for shapes in zip(one.inputs, other.inputs, strict=True))
         )
 
     shorter = min(len(a), len(b))
@@ -310,7 +319,7 @@ def find_sample_dims(
 ) -> list[list[SampleDims | None]]:
     """For each call of run A and each of its results: where the sample is."""
     dims: list[list[SampleDims | None]] = [[None] * len(call.shapes) for call in a]
-    matched = match_calls(a, probe, lambda one, other: window.find_dims(one, other) is not None)
+    matched = match_calls_of_b_to_a(a, probe, lambda one, other: window.find_dims(one, other) is not None)
     for index_probe, index_a in matched.items():
         shapes, others = a[index_a].shapes, probe[index_probe].shapes
         if len(shapes) == len(others):

@@ -25,22 +25,22 @@ class BatchDimension:
 SampleDims = tuple[BatchDimension, ...]
 
 
-def find_batch_dims(shape: Shape, other: Shape, size: int, other_size: int) -> SampleDims | None:
+def find_batch_dims(shape: Shape, other_shape: Shape, row_count: int, other_row_count: int) -> SampleDims | None:
     """The dimensions that grow with the batch: () if none does, None if a size changes in another way."""
-    if len(shape) != len(other):
+    if len(shape) != len(other_shape):
         return None
     dims = []
-    for dim, (mine, theirs) in enumerate(zip(shape, other, strict=True)):
+    for dim, (mine, theirs) in enumerate(zip(shape, other_shape, strict=True)):
         if mine == theirs:
             continue
-        factor = mine // size
-        if not factor or factor * size != mine or factor * other_size != theirs:
+        factor = mine // row_count
+        if not factor or factor * row_count != mine or factor * other_row_count != theirs:
             return None
         dims.append(BatchDimension(dim, factor))
     return tuple(dims)
 
 
-def take_sample_parts(tensor: Tensor, dims: SampleDims, composition: Composition) -> list[Tensor]:
+def view_candidate_sample_parts(tensor: Tensor, dims: SampleDims, composition: Composition) -> list[Tensor]:
     """Views of what may be the sample's: a block of rows; and, of dimensions with several for each sample, in turns."""
     blocks = tensor
     for one in dims:
@@ -70,7 +70,7 @@ def take_longer_part(tensor: Tensor, shape: Sequence[int], from_end: bool) -> Te
     return tensor
 
 
-def have_same_bits(a: Tensor, b: Tensor) -> bool:
+def have_same_bits_or_both_nan(a: Tensor, b: Tensor) -> bool:
     """Whether type, shape and bits are the same; a NaN is the same as any other."""
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
@@ -126,7 +126,7 @@ class BatchWindow:
         expected = list(shape_in_a)
         for one in dims:
             expected[one.dim] = one.factor * composition.size
-        return take_sample_parts(tensor, dims, composition) if list(tensor.shape) == expected else []
+        return view_candidate_sample_parts(tensor, dims, composition) if list(tensor.shape) == expected else []
 
 
 @dataclass(frozen=True)

@@ -40,10 +40,10 @@ class TensorCopy:
     """Number of the storage."""
 
 
-def copy_inputs(values: Sequence[Any], wide: bool = False, disturbance: int = 0) -> list[Any]:
+def copy_inputs(values: Sequence[Any], in_float64: bool = False, ulp_direction: int = 0) -> list[Any]:
     """Copies of tensors, a `TensorCopy` each; tuples of them become tuples; other values as they are.
 
-    wide: in float64. disturbance: 1 or -1 moves every element by one ulp, by a fixed pattern or its reverse.
+    in_float64: in float64. ulp_direction: 1 or -1 moves every element by one ulp, by a fixed pattern or its reverse.
     Raises NotInspectable for tensor subclasses and tensors without values.
     """
     copied: dict[int, tuple[int, Any]] = {}
@@ -59,16 +59,16 @@ def copy_inputs(values: Sequence[Any], wide: bool = False, disturbance: int = 0)
         if type(value) not in PLAIN_TYPES or not has_real_values(value) or value.layout != torch.strided:
             raise NotInspectable(f"a tensor of type {type(value).__name__}")
         plain = value.detach()
-        dtype = WIDE.get(plain.dtype, plain.dtype) if wide else plain.dtype
+        dtype = WIDE.get(plain.dtype, plain.dtype) if in_float64 else plain.dtype
         if plain.is_conj() or plain.is_neg() or plain.is_quantized:
-            made, group = disturb(plain.clone().to(dtype), disturbance), -1 - len(copied)
+            made, group = disturb(plain.clone().to(dtype), ulp_direction), -1 - len(copied)
         else:
             storage = plain.untyped_storage()
             key = storage._cdata ^ hash(plain.dtype)
             if key not in copied:
                 whole = torch.empty(0, dtype=plain.dtype, device=plain.device)
                 whole.set_(storage, 0, (storage.nbytes() // plain.element_size(),), (1,))
-                copied[key] = len(copied), disturb(whole.clone().to(dtype), disturbance)
+                copied[key] = len(copied), disturb(whole.clone().to(dtype), ulp_direction)
             group, memory = copied[key]
             made = torch.empty(0, dtype=dtype, device=plain.device)
             made.set_(memory.untyped_storage(), plain.storage_offset(), plain.shape, plain.stride())
@@ -102,12 +102,12 @@ def copy_graph(graph_module: GraphModule) -> GraphModule:
     return made
 
 
-def widen_graph(graph_module: GraphModule) -> GraphModule:
+def copy_graph_in_float64(graph_module: GraphModule) -> GraphModule:
     """A copy that computes in float64: casts and constants of a narrower dtype are of that too, autocast is off."""
     made = copy_graph(graph_module)
     for name, child in list(made.named_children()):
         if isinstance(child, GraphModule):
-            setattr(made, name, widen_graph(child))
+            setattr(made, name, copy_graph_in_float64(child))
         else:
             setattr(made, name, copy.deepcopy(child).to(torch.float64))
     owners: tuple[dict[str, Any], ...] = (cast(Any, made._parameters), made._buffers, vars(made))
@@ -136,9 +136,9 @@ def widen_graph(graph_module: GraphModule) -> GraphModule:
 
 
 @contextmanager
-def wide_defaults(wide: bool) -> Iterator[None]:
-    """Where it is wide: new tensors are in float64, and no autocast is in force."""
-    if not wide:
+def default_to_float64_without_autocast(is_enabled: bool) -> Iterator[None]:
+    """Where it is is_enabled: new tensors are in float64, and no autocast is in force."""
+    if not is_enabled:
         yield
         return
     before = torch.get_default_dtype()
@@ -167,28 +167,30 @@ Values = dict[ItemKey, RunValue]
 """What a run gave: outputs, gradients, inputs written into; "form": how outputs share memory and need gradients."""
 
 
-def take_random_states() -> tuple[Any, Any]:
+def get_cpu_and_cuda_random_states() -> tuple[Any, Any]:
     cuda: Any = torch.cuda
     return torch.get_rng_state(), torch.cuda.get_rng_state_all() if cuda.is_initialized() else None
 
 
-def run_on_copies(run: Run, inputs: Sequence[Any], random_states: Any, wide: bool, with_form: bool) -> Values:
+def run_on_copies(
+    run: Run, inputs: Sequence[Any], random_states: Any, in_float64: bool, with_sharing_and_grad_flags: bool
+) -> Values:
     """Call a graph on copies of `inputs` (as `copy_inputs` gives them), backward too; generators are put back after."""
     copies = flatten_copies(copy_inputs(inputs))
-    kept = take_random_states()
+    kept = get_cpu_and_cuda_random_states()
     try:
         torch.set_rng_state(random_states[0])
         if random_states[1] is not None:
             torch.cuda.set_rng_state_all(random_states[1])
-        with wide_defaults(wide):
-            return call_and_take_values(run, copies, with_form)
+        with default_to_float64_without_autocast(in_float64):
+            return call_with_backward_and_take_values(run, copies, with_sharing_and_grad_flags)
     finally:
         torch.set_rng_state(kept[0])
         if kept[1] is not None:
             torch.cuda.set_rng_state_all(kept[1])
 
 
-def call_and_take_values(run: Run, copies: list[Any], with_form: bool) -> Values:
+def call_with_backward_and_take_values(run: Run, copies: list[Any], with_sharing_and_grad_flags: bool) -> Values:
     leaves: dict[int, Any] = {}
     passed = []
     groups = [each.group for each in copies if isinstance(each, TensorCopy)]
@@ -207,19 +209,19 @@ def call_and_take_values(run: Run, copies: list[Any], with_form: bool) -> Values
     found: Values = {}
     for at, output in enumerate(outputs):
         if isinstance(output, torch.Tensor):
-            found["output", str(at)] = take_value(output)
+            found["output", str(at)] = copy_to_run_value(output)
         elif isinstance(output, (bool, int, float)):
-            found["output", str(at)] = take_value(torch.tensor(output))
-    if with_form:
-        found["form", ""] = describe_form([*passed, *outputs], len(passed))
+            found["output", str(at)] = copy_to_run_value(torch.tensor(output))
+    if with_sharing_and_grad_flags:
+        found["form", ""] = describe_sharing_and_grad_flags([*passed, *outputs], len(passed))
     for at, value in enumerate(passed):
         if isinstance(value, torch.Tensor):
-            found["input", str(at)] = take_value(value)
-    add_gradients(found, outputs, leaves)
+            found["input", str(at)] = copy_to_run_value(value)
+    compute_and_add_gradients(found, outputs, leaves)
     return found
 
 
-def add_gradients(found: Values, outputs: list[Any], leaves: dict[int, Any]) -> None:
+def compute_and_add_gradients(found: Values, outputs: list[Any], leaves: dict[int, Any]) -> None:
     """The gradients of the outputs, with fixed weights, for the inputs."""
     ends = [o for o in outputs if isinstance(o, torch.Tensor) and o.requires_grad and (
         o.is_floating_point() or o.is_complex())]  # fmt: skip
@@ -229,7 +231,7 @@ def add_gradients(found: Values, outputs: list[Any], leaves: dict[int, Any]) -> 
     gradients = torch.autograd.grad(ends, list(leaves.values()), weights, allow_unused=True)
     for at, gradient in zip(leaves, gradients, strict=True):
         if gradient is not None:
-            found["gradient", str(at)] = take_value(gradient)
+            found["gradient", str(at)] = copy_to_run_value(gradient)
 
 
 def weigh(end: Any) -> Any:
@@ -237,7 +239,7 @@ def weigh(end: Any) -> Any:
     return pattern.reshape(end.shape).to(end.dtype)
 
 
-def take_value(tensor: Any) -> RunValue:
+def copy_to_run_value(tensor: Any) -> RunValue:
     plain = tensor.detach()
     dtype = str(plain.dtype).removeprefix("torch.")
     if plain.is_complex():
@@ -247,7 +249,7 @@ def take_value(tensor: Any) -> RunValue:
     return RunValue(flat.numpy(), dtype, tuple(tensor.shape))
 
 
-def describe_form(tensors: list[Any], input_count: int) -> RunValue:
+def describe_sharing_and_grad_flags(tensors: list[Any], input_count: int) -> RunValue:
     """Which tensors share memory with which earlier one, and which outputs need gradients."""
     owners: dict[int, int] = {}
     numbers = []
@@ -255,11 +257,11 @@ def describe_form(tensors: list[Any], input_count: int) -> RunValue:
         if isinstance(tensor, torch.Tensor) and tensor.numel():
             numbers.append(owners.setdefault(tensor.untyped_storage()._cdata, at))
             numbers.append(int(tensor.requires_grad) if at >= input_count else 0)
-    return take_value(torch.tensor(numbers, dtype=torch.int64))
+    return copy_to_run_value(torch.tensor(numbers, dtype=torch.int64))
 
 
 # --- compiling ---------------------------------------------------------------------------------------------------
-def compile_graph(backend: Run, graph_module: GraphModule, inputs: Sequence[Any], wide: bool) -> Run:
+def compile_graph(backend: Run, graph_module: GraphModule, inputs: Sequence[Any], in_float64: bool) -> Run:
     """What a backend makes of a copy of the graph, which it gets as Dynamo would hand it over: with fake inputs."""
     from torch._guards import TracingContext, tracing
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -277,9 +279,9 @@ def compile_graph(backend: Run, graph_module: GraphModule, inputs: Sequence[Any]
                     value = value.clone()
             value = fake_mode.from_tensor(value, static_shapes=True)
         fakes.append(value)
-    with wide_defaults(wide):
+    with default_to_float64_without_autocast(in_float64):
         try:
-            propagate_fakes(made, fakes, fake_mode)
+            record_example_values_at_nodes(made, fakes, fake_mode)
         except Exception:  # an operator without shapes: the backend finds out itself
             pass
         context = TracingContext(fake_mode)
@@ -287,7 +289,7 @@ def compile_graph(backend: Run, graph_module: GraphModule, inputs: Sequence[Any]
             return backend(made, fakes)  # type: ignore[no-any-return]
 
 
-def propagate_fakes(graph_module: GraphModule, fakes: list[Any], fake_mode: Any) -> None:
+def record_example_values_at_nodes(graph_module: GraphModule, fakes: list[Any], fake_mode: Any) -> None:
     """Note at every node what it gives, as Dynamo does."""
 
     class Propagation(torch.fx.Interpreter):
@@ -297,7 +299,7 @@ def propagate_fakes(graph_module: GraphModule, fakes: list[Any], fake_mode: Any)
                 n.meta["example_value"] = value
             return value
 
-    kept = take_random_states()
+    kept = get_cpu_and_cuda_random_states()
     grad = torch.is_grad_enabled()
     try:
         with fake_mode:

@@ -24,7 +24,7 @@ from samerun.record.watching.compiled_graphs.graph_runs import (
     Run,
     copy_graph,
     copy_inputs,
-    take_random_states,
+    get_cpu_and_cuda_random_states,
 )
 from samerun.record.watching.compiled_graphs.kernels import KernelCollector
 from samerun.record.watching.compiled_graphs.node_lines import find_line_of_node
@@ -77,7 +77,7 @@ class RegionInspector:
         try:
             with self.kernels.collecting_for(region.graph):
                 inputs = copy_inputs(arguments)
-                subject = GraphOnInputs(region.graph, inputs, widened_or_none(inputs), take_random_states())
+                subject = GraphOnInputs(region.graph, inputs, widened_or_none(inputs), get_cpu_and_cuda_random_states())
                 differences = self.judge.judge_program(subject, region.backend, region.compiled)
             if differences:
                 self.is_done = True
@@ -105,7 +105,7 @@ class RegionInspector:
             parts = GraphParts(subject)
             for evidence in (differences[0].evidence, None):
                 part = part or NodeSearch(parts, self.judge, region.backend, evidence).find()
-            writer = parts.find_undeclared_write(part.nodes) if part is not None else None
+            writer = parts.run_and_find_undeclared_write(part.nodes) if part is not None else None
         except (OutOfTime, NotInspectable):
             pass
         if part is None:

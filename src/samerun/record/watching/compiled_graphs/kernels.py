@@ -56,13 +56,13 @@ class KernelCollector:
         for name, traces in dict(known).items():
             code.stack_traces.setdefault(name.split(":")[0], []).extend(traces)
 
-    def find_kernel(self, graph: Any, stack_trace: str, part: Any) -> str:
+    def find_kernel(self, graph: Any, stack_trace: str, part_graph: Any) -> str:
         """The kernels of a captured graph that compute what stands at a stack trace; or those of the part alone."""
         code = self._codes.get(id(graph), GeneratedCode())
         wanted = stack_trace.strip()
         found = [name for name, traces in code.stack_traces.items() if any(wanted == each.strip() for each in traces)]
         if not found and len(code.kernels) == 1:
             found = code.kernels
-        if not found and id(part) in self._codes:
-            found = self._codes[id(part)].kernels
+        if not found and id(part_graph) in self._codes:
+            found = self._codes[id(part_graph)].kernels
         return ", ".join(dict.fromkeys(found[:MOST_NAMED]))

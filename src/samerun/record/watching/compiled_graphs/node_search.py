@@ -43,13 +43,13 @@ class NodeSearch:
         """None if not even the whole graph is wrong when it is compiled once more."""
         nodes = [n for n in self.parts.nodes if n not in self.parts.context]
         try:
-            if nodes and self._is_wrong(nodes):
+            if nodes and self._judge_part_and_keep_if_wrong(nodes):
                 self._find_smallest(nodes)
         except OutOfTime:
             return self.best and WrongPart(self.best.nodes, self.best.subject, self.best.differences, False)
         return self.best
 
-    def _is_wrong(self, nodes: Iterable[Node], ends: Sequence[Node] | None = None) -> bool:
+    def _judge_part_and_keep_if_wrong(self, nodes: Iterable[Node], ends: Sequence[Node] | None = None) -> bool:
         chosen = tuple(nodes)
         try:
             subject = self.parts.make_part(chosen, ends)
@@ -66,17 +66,17 @@ class NodeSearch:
         right, wrong = 0, len(nodes)
         while wrong - right > 1:
             middle = (right + wrong) // 2
-            if self._is_wrong(nodes[:middle]):
+            if self._judge_part_and_keep_if_wrong(nodes[:middle]):
                 wrong = middle
             else:
                 right = middle
         last = nodes[wrong - 1]
         part, ends = nodes[:wrong], None
-        if wrong == 1 or self._is_wrong([last]):
+        if wrong == 1 or self._judge_part_and_keep_if_wrong([last]):
             return
         ancestors = self.parts.find_ancestors(last)
         related = [n for n in part if n in ancestors]
-        if len(related) < len(part) and self._is_wrong(related, [last]):
+        if len(related) < len(part) and self._judge_part_and_keep_if_wrong(related, [last]):
             part, ends = related, [last]
         self._drop_from_front(part, ends)
 
@@ -84,7 +84,7 @@ class NodeSearch:
         wrong, right = 0, len(part) - 1
         while right - wrong > 1:
             middle = (right + wrong) // 2
-            if self._is_wrong(part[middle:], ends):
+            if self._judge_part_and_keep_if_wrong(part[middle:], ends):
                 wrong = middle
             else:
                 right = middle
@@ -93,5 +93,5 @@ class NodeSearch:
             return
         for node in part[-2:0:-1]:
             rest = [n for n in part if n is not node]
-            if self._is_wrong(rest, ends):
+            if self._judge_part_and_keep_if_wrong(rest, ends):
                 part = rest

@@ -19,9 +19,9 @@ from samerun.record.watching.compiled_graphs.graph_runs import (
     TensorCopy,
     Values,
     compile_graph,
+    copy_graph_in_float64,
     copy_inputs,
     run_on_copies,
-    widen_graph,
 )
 
 Evidence = Literal["float64", "program"]
@@ -64,13 +64,13 @@ class RegionJudge:
         self._compiled_wide: dict[Any, Run] = {}
         """What the backend made of a region in float64, by the region and the inputs that it is for."""
 
-    def run_all(self, subject: GraphOnInputs, run: Run, wide: bool) -> Values:
+    def run_all(self, subject: GraphOnInputs, run: Run, in_float64: bool) -> Values:
         if time.monotonic() > self.deadline:
             raise OutOfTime
-        inputs = subject.wide_inputs if wide else subject.inputs
+        inputs = subject.wide_inputs if in_float64 else subject.inputs
         if inputs is None:
             raise NotInspectable("no float64")
-        return run_on_copies(run, inputs, subject.random_states, wide, self.looks_closer)
+        return run_on_copies(run, inputs, subject.random_states, in_float64, self.looks_closer)
 
     def judge_program(self, subject: GraphOnInputs, backend: Run, compiled: Run) -> list[WrongValue]:
         """Whether what the program itself runs (`compiled`) is wrong; the backend is asked again only for float64."""
@@ -109,25 +109,25 @@ class RegionJudge:
 
     @np.errstate(all="ignore")
     def _judge(self, subject: GraphOnInputs, compile_wide: Run, a: Values, b: Values | None) -> list[WrongValue]:
-        wide = widen_graph(subject.graph)
+        wide = copy_graph_in_float64(subject.graph)
         try:
             a64 = self.run_all(subject, wide, True)
         except OutOfTime:
             raise
         except Exception:
-            return [] if b is None else list(self._find_changed_forms(a, b))
+            return [] if b is None else list(self._find_changed_sharing_or_grad_flags(a, b))
         try:
             b64 = self.run_all(subject, compile_wide(wide, subject.wide_inputs or (), True), True)
         except OutOfTime:
             raise
         except Exception:
             b64 = None
-        found = [] if b64 is None else list(self._find_left_in_float64(subject, wide, a, b, a64, b64))
+        found = [] if b64 is None else list(self._find_differences_in_float64(subject, wide, a, b, a64, b64))
         if not found and b is not None:
             found = list(self._find_lost_bits(subject, a, b, a64))
-        return found or (list(self._find_changed_forms(a, b)) if b is not None else [])
+        return found or (list(self._find_changed_sharing_or_grad_flags(a, b)) if b is not None else [])
 
-    def _find_left_in_float64(
+    def _find_differences_in_float64(
         self, subject: GraphOnInputs, wide: GraphModule, a: Values, b: Values | None, a64: Values, b64: Values
     ) -> Any:
         """Values that differ in float64 by more than rounding does, and than a disturbance of one ulp does."""
@@ -163,7 +163,7 @@ class RegionJudge:
             if left == 0:
                 continue
             if noise is None:
-                noise = self._disturbed(subject, wide, True)
+                noise = self._run_on_disturbed_inputs(subject, wide, True)
             if not any(explains(each, key, exact, left, GUARD) for each in noise):
                 yield WrongValue(key, "float64", left / scale if scale else np.inf)
 
@@ -198,38 +198,38 @@ class RegionJudge:
             if left == 0:
                 continue
             if noise is None:
-                noise = self._disturbed(subject, subject.graph, False)
+                noise = self._run_on_disturbed_inputs(subject, subject.graph, False)
             if not any(explains(each, key, one, left, LOSES_HALF) for each in noise):
                 yield WrongValue(key, "program", left / scale if scale else np.inf)
 
-    def _find_changed_forms(self, a: Values, b: Values) -> Any:
+    def _find_changed_sharing_or_grad_flags(self, a: Values, b: Values) -> Any:
         one, other = a.get(("form", "")), b.get(("form", ""))
         if one is not None and other is not None and not np.array_equal(one.numbers, other.numbers):
             yield WrongValue(("form", ""), "program", np.inf)
 
-    def _disturbed(self, subject: GraphOnInputs, graph: GraphModule, wide: bool) -> list[Values]:
+    def _run_on_disturbed_inputs(self, subject: GraphOnInputs, graph: GraphModule, wide: bool) -> list[Values]:
         """The graph itself, with every input moved by one ulp, in two ways."""
         found: list[Values] = []
         inputs = subject.wide_inputs if wide else subject.inputs
         if self.looks_closer or inputs is None:
             return found
         for direction in (1, -1):
-            moved = copy_inputs(inputs, disturbance=direction)
+            moved = copy_inputs(inputs, ulp_direction=direction)
             found.append(run_on_copies(graph, moved, subject.random_states, wide, False))
         return found
 
 
-def explains(disturbed: Values, key: ItemKey, exact: Any, left: float, guard: float) -> bool:
+def explains(disturbed: Values, key: ItemKey, exact: Any, difference_norm: float, allowed_factor: float) -> bool:
     """Whether a disturbance makes a difference that is as large, so that rounding may have made this one."""
     moved = disturbed.get(key)
     if moved is None or moved.shape != exact.shape:
         return False
     if np.issubdtype(exact.numbers.dtype, np.integer):
-        return left <= float(np.count_nonzero(moved.numbers != exact.numbers))
+        return difference_norm <= float(np.count_nonzero(moved.numbers != exact.numbers))
     if is_another_kind(moved.numbers, exact.numbers):
         return True
     finite = np.isfinite(exact.numbers)
-    return left <= guard * norm(moved.numbers[finite] - exact.numbers[finite])
+    return difference_norm <= allowed_factor * norm(moved.numbers[finite] - exact.numbers[finite])
 
 
 def are_same_bits(a: Values, b: Values) -> bool:
@@ -253,6 +253,6 @@ def describe_inputs(inputs: Sequence[Any]) -> tuple[Any, ...]:
 def widened_or_none(inputs: Sequence[Any]) -> Sequence[Any] | None:
     """The inputs in float64; None where that is too large."""
     try:
-        return copy_inputs(inputs, wide=True)
+        return copy_inputs(inputs, in_float64=True)
     except (RuntimeError, torch.OutOfMemoryError):
         return None

@@ -11,9 +11,9 @@ from torch.fx import Graph, GraphModule, Interpreter, Node
 
 from samerun.record.watching.compiled_graphs.graph_runs import (
     NotInspectable,
+    copy_graph_in_float64,
     copy_inputs,
     run_on_copies,
-    widen_graph,
 )
 from samerun.record.watching.compiled_graphs.region_judge import GraphOnInputs
 
@@ -33,9 +33,9 @@ class GraphParts:
         self.position = {node: at for at, node in enumerate(self.graph.graph.nodes)}
         self.placeholders: list[Node] = [n for n in self.graph.graph.nodes if n.op == "placeholder"]
         self.context = [n for n in self.nodes if getattr(n.target, "__name__", "") in CONTEXT_TARGETS]
-        self.kinds = self._find_kinds()
+        self.kinds = self._run_and_find_value_kinds()
 
-    def _find_kinds(self) -> dict[Node, Any]:
+    def _run_and_find_value_kinds(self) -> dict[Node, Any]:
         """Of every node: "tensor", "number", a tuple of such kinds, or "other"."""
         kinds: dict[Node, Any] = {}
 
@@ -72,9 +72,9 @@ class GraphParts:
             outputs += self._flatten_output(graph, env[end], self.kinds[end])
         graph.output(tuple(outputs))
         first = next((n for n in ordered if n not in self.context), ordered[0])
-        inputs = self._take_values(externals, first, wide=False)
+        inputs = self._run_and_copy_values(externals, first, in_float64=False)
         try:
-            wide_inputs = self._take_values(externals, first, wide=True)
+            wide_inputs = self._run_and_copy_values(externals, first, in_float64=True)
         except (NotInspectable, RuntimeError, TypeError):
             wide_inputs = None
         return GraphOnInputs(GraphModule(self.graph, graph), inputs, wide_inputs, self.subject.random_states)
@@ -114,12 +114,12 @@ class GraphParts:
                     waiting.append(source)
         return found
 
-    def find_undeclared_write(self, nodes: Sequence[Node]) -> Node | None:
+    def run_and_find_undeclared_write(self, nodes: Sequence[Node]) -> Node | None:
         """The first of these nodes whose operator writes into an argument, and whose schema does not say so.
 
         The compiler believes the schema, and lets what is written show up anywhere.
         """
-        wanted = {node for node in nodes if declares_no_write(node.target)}
+        wanted = {node for node in nodes if is_custom_operator_declaring_no_write(node.target)}
         found: list[Node] = []
 
         class Writes(Interpreter):
@@ -142,11 +142,11 @@ class GraphParts:
         return next(iter(found), None)
 
     # --- values --------------------------------------------------------------------------------------
-    def _take_values(self, externals: Sequence[Node], first: Node, wide: bool) -> list[Any]:
+    def _run_and_copy_values(self, externals: Sequence[Node], first: Node, in_float64: bool) -> list[Any]:
         """Copies of what these nodes give: as it is right before `first` runs, or else when it is computed."""
         graph = self.graph
-        if wide:
-            graph = widen_graph(self.graph)
+        if in_float64:
+            graph = copy_graph_in_float64(self.graph)
         names = {node.name for node in externals}
         values: dict[str, Any] = {}
         early = [n.name for n in externals if self.position[n] < self.position[first]]
@@ -161,15 +161,15 @@ class GraphParts:
                     values[n.name] = copy_inputs([value])[0]
                 return value
 
-        inputs = self.subject.wide_inputs if wide else self.subject.inputs
+        inputs = self.subject.wide_inputs if in_float64 else self.subject.inputs
         if inputs is None:
             raise NotInspectable("no float64")
         interpreter = Values(graph, garbage_collect_values=False)
-        run_on_copies(interpreter.run, inputs, self.subject.random_states, wide, False)
+        run_on_copies(interpreter.run, inputs, self.subject.random_states, in_float64, False)
         return [values[node.name] for node in externals]
 
 
-def declares_no_write(target: Any) -> bool:
+def is_custom_operator_declaring_no_write(target: Any) -> bool:
     """Whether a target is an operator that the program, or a library, has registered, and that writes into nothing."""
     overload = getattr(target, "default", target)
     schema = getattr(overload, "_schema", None)

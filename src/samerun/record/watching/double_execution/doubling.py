@@ -160,7 +160,7 @@ class DoubledCall:
         self.others: list[Any] = []
         flatten_into(args, _Tensor, self.tensors, self.others)
         flatten_into(kwargs.values(), _Tensor, self.tensors, self.others)
-        self.written = [t for t in operator.written_tensors(args, kwargs) if isinstance(t, _Tensor)]
+        self.written = [t for t in operator.flatten_written_arguments(args, kwargs) if isinstance(t, _Tensor)]
         self.inputs_seen: list[tuple[Any, bytes, Any]] = []
         self.with_shadow: list[tuple[Any, ShadowBuffer]] = []
         self.held_before: dict[int, Any] = {}
@@ -289,7 +289,7 @@ class DoubledRegion:
         for tensor in filter(d.is_readable, self.tensors):  # it writes where no operator is seen
             doubling.shadows.drop(tensor.untyped_storage())
 
-    def execute_again_and_compare(self, compiled: Any, out: Any) -> None:
+    def execute_again_and_report_difference(self, compiled: Any, out: Any) -> None:
         """After the program's own execution: once more, with the copies."""
         doubling, state = self.doubling, self.state
         for tensor in filter(d.is_readable, self.tensors):
@@ -303,7 +303,7 @@ class DoubledRegion:
         now = torch.get_rng_state()
         torch.set_rng_state(self.draws)
         try:
-            with execution.filling_malloc_with(execution.OTHER), execution.without_warnings():
+            with execution.filling_malloc_with_if_possible(execution.OTHER), execution.without_warnings():
                 other = compiled.current_callable(again)
         except Exception:
             doubling.count_not_executed("compiled regions, which failed when executed again")

@@ -93,7 +93,7 @@ def execute_again(
         args, kwargs, restore = draws.rewind_generator_or_pass_copy(func, args, kwargs)
     state.inside_samerun += 1
     try:
-        with filling_malloc_with(malloc_fill_byte), without_warnings():
+        with filling_malloc_with_if_possible(malloc_fill_byte), without_warnings():
             return func(*args, **kwargs)
     finally:
         state.inside_samerun -= 1
@@ -119,7 +119,7 @@ fills_memory = _mallopt is not None and _usual_perturb == 0xFF
 
 
 @contextmanager
-def filling_malloc_with(byte: int) -> Any:
+def filling_malloc_with_if_possible(byte: int) -> Any:
     """What malloc gives holds this byte, in every thread."""
     if byte == ZERO or not fills_memory or _mallopt is None:
         yield

@@ -34,7 +34,7 @@ class ResultJudge:
         self.doubling, self.state, self.call = doubling, state, call
         self.results, self.values = results, values
 
-    def execute_and_compare(self) -> None:
+    def execute_again_and_report(self) -> None:
         """Execute again and report what differs and why."""
         try:
             self._execute_second_and_judge()
@@ -154,7 +154,7 @@ class ResultJudge:
         as_first = digest_each(call.execute(self.state, execution.ZERO))
         as_second = digest_each(call.execute(self.state, execution.OTHER))
         if execution.fills_memory and as_first == self.values and as_second == second_values:
-            self._report_scratch_memory_use(
+            self._report_or_shadow_scratch_memory_use(
                 second_results,
                 [result_index for result_index, one in enumerate(self.values) if one != second_values[result_index]],
             )
@@ -172,7 +172,7 @@ class ResultJudge:
             second_results[result_index],
         )
 
-    def _report_scratch_memory_use(self, second_results: list[Any], differing_results: list[int]) -> None:
+    def _report_or_shadow_scratch_memory_use(self, second_results: list[Any], differing_results: list[int]) -> None:
         """The results hold what the operator's own memory held: reported when somebody computes with it."""
         call = self.call
         for result_index in differing_results:

@@ -119,32 +119,37 @@ class MemoryRegistry:
         raced, record.foreign = record.foreign and not waited, False
         return TensorCheck(now, RACE if raced else OUTSIDE)
 
-    def note_write_begin(self, tensor: Any, write: Any, thread_number: int, location_id: int) -> None:
-        """An operator is about to write to a tensor; `write` stands for this execution of it."""
+    def note_write_begin(self, tensor: Any, execution_token: Any, thread_number: int, location_id: int) -> None:
+        """An operator is about to write to a tensor; `execution_token` stands for this execution of it."""
         record = self.find_or_add_record(tensor.untyped_storage())
         record.mixed = record.mixed or record.writer not in (-1, thread_number)
-        record.write, record.writer, record.written_at = write, thread_number, location_id
+        record.write, record.writer, record.written_at = execution_token, thread_number, location_id
         record.contested = record.contested or record.writing > 0
         record.writing += 1
         record.digests.clear()
 
-    def note_write_end(self, tensor: Any, write: Any, digest_after: bytes | None) -> None:
+    def note_write_end(self, tensor: Any, execution_token: Any, digest_after: bytes | None) -> None:
         """The operator ended; `digest_after`: its digest, None if it failed. Dropped if another wrote meanwhile."""
         record = self.find_or_add_record(tensor.untyped_storage())
         record.writing = max(0, record.writing - 1)
         record.digests.clear()
-        if digest_after is not None and record.write is write and not record.contested and is_plain_cpu_tensor(tensor):
+        if (
+            digest_after is not None
+            and record.write is execution_token
+            and not record.contested
+            and is_plain_cpu_tensor(tensor)
+        ):
             record.digests[_geometry(tensor)] = digest_after
         if not record.writing:
             record.contested = False
 
-    def note_result(self, tensor: Any, value: bytes, thread_number: int, location_id: int) -> None:
+    def note_result(self, tensor: Any, digest: bytes, thread_number: int, location_id: int) -> None:
         """An operator gave a tensor back; new memory was made at `location_id`."""
         record = self.find_or_add_record(tensor.untyped_storage(), location_id)
         if record.writer < 0:
             record.writer, record.written_at = thread_number, location_id
         if is_plain_cpu_tensor(tensor):
-            record.digests[_geometry(tensor)] = value
+            record.digests[_geometry(tensor)] = digest
 
     def drop_known_digests(self, tensor: Any, changes_at_any_time: bool = False) -> None:
         """Something that is no operator may have written to a tensor, or may do so at any time."""

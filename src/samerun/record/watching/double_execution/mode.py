@@ -59,7 +59,7 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
         state.inside_samerun += 1
         try:
             if isinstance(before, DoubledCall):
-                self._compare_with_second_execution(before, out)
+                self._execute_second_time_and_report(before, out)
             else:
                 self._add_shadow_for_uninitialized(operator, out, before or 0)
         except Exception as error:
@@ -160,7 +160,7 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
                 out, location_id, operator.name.split(".")[1], initialized_bytes
             )
 
-    def _compare_with_second_execution(self, call: DoubledCall, out: Any) -> None:
+    def _execute_second_time_and_report(self, call: DoubledCall, out: Any) -> None:
         doubling, state = self.doubling, self.state
         results = call.collect_results(out)
         values = digest_each(results)
@@ -174,5 +174,5 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
                 doubling.memory.note_result(tensor, value, state.number, call.location_id)
         if call.pauses:
             thread_state.unwatched_sleep(PAUSE_SECONDS)
-        ResultJudge(doubling, state, call, results, values).execute_and_compare()
+        ResultJudge(doubling, state, call, results, values).execute_again_and_report()
         doubling.shared_memory.mark_foreign_writes_since(call.shared_snapshot)

@@ -185,7 +185,7 @@ def intercept_future_completion(recorder: Recorder, futures: Any) -> None:
     wrap_attribute(futures._base.Future, "__init__", wrap_future_init)
 
 
-def intercept_submit_if_serial(recorder: Recorder, thread: Any) -> None:
+def wait_for_each_submit_if_serial(recorder: Recorder, thread: Any) -> None:
     """`ThreadPoolExecutor.submit`: only changed by the pin, which waits for each task."""
     if pins.SERIAL not in recorder.config.pins:
         return
@@ -224,7 +224,7 @@ SERIAL_SECONDS, POLL_SECONDS = 3.0, 0.002
 THREAD_QUEUE = Interceptor("completion-queue", "queue", intercept_thread_queue_get)
 PROCESS_QUEUES = Interceptor("completion-process-queue", "multiprocessing.queues", intercept_process_queue_get)
 FUTURES = Interceptor("completion-futures", "concurrent.futures", intercept_future_completion)
-EXECUTOR = Interceptor("completion-executor", "concurrent.futures.thread", intercept_submit_if_serial)
+EXECUTOR = Interceptor("completion-executor", "concurrent.futures.thread", wait_for_each_submit_if_serial)
 POOL = Interceptor("completion-pool", "multiprocessing.pool", intercept_imap_unordered)
 
 

@@ -120,7 +120,7 @@ REST_SECONDS = 0.005
 MAX_REST_SECONDS = 2.0
 
 
-def wait_for_gloo_threads_to_rest(tasks: Path = Path("/proc/self/task")) -> None:
+def wait_for_gloo_threads_to_rest(proc_task_folder: Path = Path("/proc/self/task")) -> None:
     """Let the threads of gloo release the tensors of the last collectives while the interpreter is still there.
 
     A thread that releases one later is ended in the middle of a destructor, and the process aborts (before Python 3.14;
@@ -128,17 +128,17 @@ def wait_for_gloo_threads_to_rest(tasks: Path = Path("/proc/self/task")) -> None
     """
     looks_at_rest = 0
     for _ in range(round(MAX_REST_SECONDS / REST_SECONDS)):
-        states = read_states_of_threads(GLOO_THREAD, tasks)
+        states = read_states_of_threads(GLOO_THREAD, proc_task_folder)
         looks_at_rest = 0 if "R" in states else looks_at_rest + 1
         if not states or looks_at_rest > 2:
             return
         thread_state.unwatched_sleep(REST_SECONDS)  # it lets the interpreter's lock go, for which they may wait
 
 
-def read_states_of_threads(name: str, tasks: Path) -> str:
+def read_states_of_threads(name: str, proc_task_folder: Path) -> str:
     """A letter for each thread of this process with that name: R for a running one; proc_pid_stat(5). "" off Linux."""
     states = ""
-    for stat in sorted(tasks.glob("*/stat")):
+    for stat in sorted(proc_task_folder.glob("*/stat")):
         with contextlib.suppress(OSError):  # a thread that has just ended
             command, _, state = stat.read_text(encoding="utf-8", errors="replace").rpartition(") ")
             states += state[0] if command.endswith(f"({name}") else ""
@@ -199,7 +199,7 @@ def reserve_trace_space_before_file_size_limit(recorder: Recorder, resource: Any
             if len(args) == 2 and args[0] == resource.RLIMIT_FSIZE:
                 writer = recorder.writer or recorder.open_writer()
                 if writer is not None:
-                    writer.reserve_space()
+                    writer.try_reserve_and_map_space()
             return original(*args)
 
         return setrlimit
@@ -210,13 +210,13 @@ def reserve_trace_space_before_file_size_limit(recorder: Recorder, resource: Any
 FILE_SIZE_LIMIT = Interceptor("file-size-limit", "resource", reserve_trace_space_before_file_size_limit)
 
 
-def set_default_start_method_if_configured(recorder: Recorder, context: Any) -> None:
+def set_default_start_method_if_configured(recorder: Recorder, context_module: Any) -> None:
     """Replace the context that stands for Python's own choice; what a program sets itself stays."""
     wanted = recorder.config.start_method
     if wanted is None:
         return
-    default = context._default_context
-    default._default_context = context._concrete_contexts[wanted]
+    default = context_module._default_context
+    default._default_context = context_module._concrete_contexts[wanted]
 
 
 START_METHOD = Interceptor("start-method", "multiprocessing.context", set_default_start_method_if_configured)

@@ -19,7 +19,7 @@ from samerun.record.watching.interceptor import Interceptor, wrap_attribute
 from samerun.record.watching.recorder import Recorder
 
 
-def intercept_environment_reads(recorder: Recorder, os: Any) -> None:
+def hold_and_intercept_environment_reads(recorder: Recorder, os: Any) -> None:
     """Wrap the one method that `environ[...]`, `environ.get` and `getenv` all come to."""
     kind = type(os.environ)
     original = kind.__getitem__
@@ -57,14 +57,14 @@ def intercept_environment_reads(recorder: Recorder, os: Any) -> None:
     kind.__getitem__ = getitem
 
 
-VARIABLES = Interceptor("environment", "os", intercept_environment_reads)
+VARIABLES = Interceptor("environment", "os", hold_and_intercept_environment_reads)
 
 
 PROCESS_NUMBERS = ("getpid", "getppid")
 PROCESSORS = ("cpu_count", "process_cpu_count", "sched_getaffinity", "getloadavg")
 
 
-def intercept_process_identity(recorder: Recorder, os: Any) -> None:
+def pin_and_intercept_process_identity(recorder: Recorder, os: Any) -> None:
     """Watch the functions where the program itself calls them; the standard library needs the true numbers."""
 
     def wrap_query(original: Any) -> Any:
@@ -90,7 +90,7 @@ def intercept_process_identity(recorder: Recorder, os: Any) -> None:
         wrap_attribute(os, name, wrap_query)
 
 
-def intercept_temporary_names(recorder: Recorder, tempfile: Any) -> None:
+def pin_and_intercept_temporary_names(recorder: Recorder, tempfile: Any) -> None:
     """Temporary names are drawn from the system's entropy.
 
     Pinned names belong to one check. What an earlier run of it left under one of them is removed: the name would be
@@ -156,8 +156,8 @@ def remove_leftover_of_earlier_run(path: str, recorder: Recorder) -> None:
         recorder.thread.inside_samerun -= 1
 
 
-IDENTITY = Interceptor("identity", "os", intercept_process_identity)
-TEMPORARY_NAMES = Interceptor("identity-tempfile", "tempfile", intercept_temporary_names)
+IDENTITY = Interceptor("identity", "os", pin_and_intercept_process_identity)
+TEMPORARY_NAMES = Interceptor("identity-tempfile", "tempfile", pin_and_intercept_temporary_names)
 
 
 def make_entropy_wrapper(recorder: Recorder, function: str) -> Callable[[Any], Any]:
@@ -176,7 +176,7 @@ def make_entropy_wrapper(recorder: Recorder, function: str) -> Callable[[Any], A
     return wrap
 
 
-def intercept_os_entropy(recorder: Recorder, os: Any) -> None:
+def pin_and_intercept_os_entropy(recorder: Recorder, os: Any) -> None:
     if recorder.has_pin_anywhere(pins.ENTROPY):
         stream = pins.make_pinned_byte_reader("urandom")
 
@@ -205,6 +205,6 @@ def intercept_uuid(recorder: Recorder, uuid: Any) -> None:
     wrap_attribute(uuid, "uuid4", make_entropy_wrapper(recorder, "uuid.uuid4"))
 
 
-ENTROPY = Interceptor("entropy", "os", intercept_os_entropy)
+ENTROPY = Interceptor("entropy", "os", pin_and_intercept_os_entropy)
 ENTROPY_RANDOM = Interceptor("entropy-random", "random", rebind_urandom_of_random)
 ENTROPY_UUID = Interceptor("entropy-uuid", "uuid", intercept_uuid)

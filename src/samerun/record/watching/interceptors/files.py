@@ -45,7 +45,7 @@ class ScandirIterator:
         self._entries = iter(())
 
 
-def intercept_directory_listings(recorder: Recorder, os_module: Any) -> None:
+def sort_and_intercept_directory_listings(recorder: Recorder, os_module: Any) -> None:
     order = recorder.config.listing_order
 
     def sort_entries(items: list[Any], key: Any) -> list[Any]:
@@ -90,7 +90,7 @@ def intercept_directory_listings(recorder: Recorder, os_module: Any) -> None:
             os_module.supports_fd.add(getattr(os_module, name))
 
 
-LISTING = Interceptor("listing", "os", intercept_directory_listings)
+LISTING = Interceptor("listing", "os", sort_and_intercept_directory_listings)
 
 
 CONTENT_BYTES = 1 << 20
@@ -213,7 +213,7 @@ EXISTENCE_FUNCTIONS = ("exists", "lexists", "isfile", "isdir", "getsize")
 TIME_FUNCTIONS = ("getmtime", "getctime", "getatime")
 
 
-def intercept_os_path_queries(recorder: Recorder, path: Any) -> None:
+def pin_and_intercept_os_path_queries(recorder: Recorder, path: Any) -> None:
     """The functions of `os.path`."""
     pinned = pins.STAT in recorder.config.pins
 
@@ -282,4 +282,4 @@ def record_user_file_query(recorder: Recorder, function: str, path: Any, answer:
 
 
 STAT_FACTS = Interceptor("file-facts", "os", pin_and_intercept_os_stat)
-PATH_FACTS = Interceptor("file-facts-path", "posixpath", intercept_os_path_queries)
+PATH_FACTS = Interceptor("file-facts-path", "posixpath", pin_and_intercept_os_path_queries)

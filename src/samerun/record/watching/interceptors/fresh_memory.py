@@ -42,11 +42,11 @@ def torch_fills_uninitialized_memory() -> bool:
     return torch.are_deterministic_algorithms_enabled() and bool(settings.fill_uninitialized_memory)
 
 
-def record_uninitialized_read(recorder: Recorder, operator_name: str, made_at: int) -> None:
-    """Record that an operator reads memory that was not written; `made_at` is negative if a library made it."""
-    if recorder.count_and_should_record(("uninitialised", operator_name, made_at)):
-        by_library = int(made_at < 0)
-        recorder.emit(f.FRESH, name=operator_name, location_id=abs(made_at), inputs=by_library, phase=f.HOST)
+def record_uninitialized_read(recorder: Recorder, operator_name: str, signed_location_id: int) -> None:
+    """Record that an operator reads memory that was not written; `signed_location_id` is negative for a library."""
+    if recorder.count_and_should_record(("uninitialised", operator_name, signed_location_id)):
+        by_library = int(signed_location_id < 0)
+        recorder.emit(f.FRESH, name=operator_name, location_id=abs(signed_location_id), inputs=by_library, phase=f.HOST)
 
 
 def fill_numpy_empty_if_configured(recorder: Recorder, numpy: Any) -> None:

@@ -59,7 +59,7 @@ def intercept_dataloader(recorder: Recorder, dataloader: Any) -> None:
                 state.inside_samerun -= 1
             recorder.last_batch = value
             if recorder.sample_rows is not None:
-                recorder.sample_rows.begin_batch(self, batch)
+                recorder.sample_rows.begin_batch_if_inference(self, batch)
             recorder.emit_host_event(f.BATCH, "DataLoader", outputs=value)
         return batch
 

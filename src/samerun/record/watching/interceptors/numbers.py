@@ -126,7 +126,7 @@ def note_steps_if_requested(recorder: Recorder, optimizer_module: Any) -> None:
     def wrap_zero_grad(original: Any) -> Any:
         def zero_grad(self: Any, *args: Any, **kwargs: Any) -> Any:
             if recorder.numbers is not None and recorder.numbers.losses:
-                recorder.numbers.note_line(GRADIENTS_DROPPED, stack_frames.find_user_line())
+                recorder.numbers.count_user_line(GRADIENTS_DROPPED, stack_frames.find_user_line())
             return original(self, *args, **kwargs)
 
         return zero_grad
@@ -145,7 +145,7 @@ def note_scheduler_steps_if_requested(recorder: Recorder, scheduler_module: Any)
     def wrap_step(original: Any) -> Any:
         def step(self: Any, *args: Any, **kwargs: Any) -> Any:
             if recorder.numbers is not None:
-                recorder.numbers.note_line("scheduler step", stack_frames.find_user_line())
+                recorder.numbers.count_user_line("scheduler step", stack_frames.find_user_line())
             return original(self, *args, **kwargs)
 
         return step
@@ -183,7 +183,7 @@ def switch_recomputation_if_requested(recorder: Recorder, checkpoint_module: Any
                 uses = recorder.numbers.use_counts
                 uses["recompute"] = uses.get("recompute", 0) + 1
                 if kwargs.get("preserve_rng_state") is False:
-                    recorder.numbers.note_line(RECOMPUTED, stack_frames.find_user_line())
+                    recorder.numbers.count_user_line(RECOMPUTED, stack_frames.find_user_line())
             if plain:
                 return function(*args, **{name: value for name, value in kwargs.items() if name not in own})
             return original(function, *args, **kwargs)
@@ -218,13 +218,13 @@ def switch_autocast_if_requested(recorder: Recorder, autocast_module: Any) -> No
 AUTOCAST = Interceptor("numbers-autocast", "torch.amp.autocast_mode", switch_autocast_if_requested)
 
 
-def draw_as_eager_code_does_if_requested(recorder: Recorder, config_module: Any) -> None:
+def use_eager_random_numbers_if_requested(recorder: Recorder, config_module: Any) -> None:
     """Compiled code draws torch's own random numbers: that it has others of its own is known, and hides all else."""
     if recorder.config.numbers is not None:
         config_module.fallback_random = True
 
 
-COMPILED_DRAWS = Interceptor("numbers-compiled-draws", "torch._inductor.config", draw_as_eager_code_does_if_requested)
+COMPILED_DRAWS = Interceptor("numbers-compiled-draws", "torch._inductor.config", use_eager_random_numbers_if_requested)
 
 
 def keep_dtypes_of_generated_code_if_requested(recorder: Recorder, output_code: Any) -> None:
@@ -235,7 +235,7 @@ def keep_dtypes_of_generated_code_if_requested(recorder: Recorder, output_code: 
         def call(self: Any, inputs: Any) -> Any:
             if recorder.numbers is None:
                 return original(self, inputs)
-            with recorder.numbers.in_generated_code():
+            with recorder.numbers.keep_dtypes_in_generated_code():
                 return original(self, inputs)
 
         return call

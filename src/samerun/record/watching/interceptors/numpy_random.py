@@ -18,7 +18,7 @@ from samerun.record.trace import format as f
 from samerun.record.watching import stack_frames
 from samerun.record.watching.interceptor import (
     Interceptor,
-    draw_freely,
+    draw_from_run_specific_seed,
     pin_seed_if_asked,
     wrap_attribute,
     wrap_builtin_method,
@@ -56,7 +56,7 @@ def pin_and_intercept_numpy_random(recorder: Recorder, numpy_random: Any) -> Non
         numpy_random.seed(pins.pinned_seed("numpy"))
     intercept_global_draws(recorder, numpy_random)
     intercept_global_seeding(recorder, numpy_random)
-    intercept_unseeded_creation(recorder)
+    pin_and_intercept_unseeded_creation(recorder)
     intercept_generator_draws(recorder, numpy_random)
     intercept_random_state_draws(recorder, numpy_random)
 
@@ -77,7 +77,7 @@ def intercept_global_draws(recorder: Recorder, numpy_random: Any) -> None:
             if not recorder.thread.inside_samerun and not recorder.stopped:
                 recorder.record_draw_at_user_line("numpy", name, global_state)
                 if freed and recorder.is_pinned_here(pins.FREE):
-                    return draw_freely(recorder, original.__self__, lambda: original(*args, **kwargs))
+                    return draw_from_run_specific_seed(recorder, original.__self__, lambda: original(*args, **kwargs))
             return original(*args, **kwargs)
 
         drawing.__module__, drawing.__qualname__ = "numpy.random", name
@@ -119,7 +119,7 @@ def intercept_global_seeding(recorder: Recorder, numpy_random: Any) -> None:
     wrap_attribute(numpy_random, "set_state", wrap_set_state)
 
 
-def intercept_unseeded_creation(recorder: Recorder) -> None:
+def pin_and_intercept_unseeded_creation(recorder: Recorder) -> None:
     """Every generator made without a seed asks `bit_generator.randbits` for one."""
     stream = pins.make_pinned_byte_reader("numpy-generator")
 

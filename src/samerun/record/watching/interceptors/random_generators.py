@@ -16,7 +16,7 @@ from samerun.record.trace import format as f
 from samerun.record.watching import stack_frames
 from samerun.record.watching.interceptor import (
     Interceptor,
-    draw_freely,
+    draw_from_run_specific_seed,
     pin_seed_if_asked,
     wrap_attribute,
     wrap_builtin_method,
@@ -52,7 +52,7 @@ def pin_and_intercept_python_random(recorder: Recorder, random: Any) -> None:
             if not recorder.thread.inside_samerun and not recorder.stopped:
                 recorder.record_draw_at_user_line("python", name, global_state)
                 if freed and recorder.is_pinned_here(pins.FREE):
-                    return draw_freely(recorder, original.__self__, lambda: original(*args, **kwargs))
+                    return draw_from_run_specific_seed(recorder, original.__self__, lambda: original(*args, **kwargs))
             return original(*args, **kwargs)
 
         return drawing

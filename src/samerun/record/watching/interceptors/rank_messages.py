@@ -43,7 +43,7 @@ def watch_rank_messages(recorder: Recorder, module: Any) -> None:
             finally:
                 recorder.thread.inside_samerun -= 1
             given = arguments.bind(*args, **kwargs).arguments
-            record_unless_it_fails(recorder, record_object_collective, original.__name__, given, result)
+            record_or_stop_recorder(recorder, record_object_collective, original.__name__, given, result)
             return result
 
         return object_collective
@@ -56,7 +56,7 @@ def watch_rank_messages(recorder: Recorder, module: Any) -> None:
             given = arguments.bind(*args, **kwargs).arguments
             if given.get("src") is None and given.get("group_src") is None:
                 recorder.emit_host_event(f.COMPLETION, ANY_SOURCE, value=str(source).encode(), only_at_user_code=True)
-                record_unless_it_fails(recorder, record_message_from, given, source)
+                record_or_stop_recorder(recorder, record_message_from, given, source)
             return source
 
         return recv
@@ -109,7 +109,7 @@ def watch_rank_messages(recorder: Recorder, module: Any) -> None:
             wrap_attribute(work, name, wrap_other_way_to_wait)
 
 
-def record_unless_it_fails(recorder: Recorder, record: Callable[..., None], *values: Any) -> None:
+def record_or_stop_recorder(recorder: Recorder, record: Callable[..., None], *values: Any) -> None:
     """Call `record` where operators are recorded. The program goes on whatever it does."""
     if recorder.recording and not (recorder.thread.inside_samerun or recorder.stopped):
         try:
@@ -118,38 +118,40 @@ def record_unless_it_fails(recorder: Recorder, record: Callable[..., None], *val
             recorder.stop(f"samerun could not tell what ranks exchange: {error!r}")
 
 
-def record_object_collective(recorder: Recorder, name: str, given: dict[str, Any], source: Any) -> None:
-    """Record which ranks exchanged objects. `given`: the arguments by name; `source`: from whom, for a message."""
-    group = find_group(given)
+def record_object_collective(
+    recorder: Recorder, name: str, arguments_by_name: dict[str, Any], source_global_rank: Any
+) -> None:
+    """Record which ranks exchanged objects. `source_global_rank`: from whom, for a message."""
+    group = find_group(arguments_by_name)
     if name == "recv_object_list":
-        record_message_from(recorder, given, source)
+        record_message_from(recorder, arguments_by_name, source_global_rank)
     elif group is not None and name == "send_object_list":
-        peer = given.get("group_dst")
-        peer = group_rank(group, given["dst"]) if peer is None else peer
+        peer = arguments_by_name.get("group_dst")
+        peer = global_to_group_rank(group, arguments_by_name["dst"]) if peer is None else peer
         collectives.emit_message(recorder, f.SENDS, group, peer, OBJECTS)
     elif group is not None:
         collectives.emit_collective(recorder, group)
 
 
-def record_message_from(recorder: Recorder, given: dict[str, Any], source: int) -> None:
+def record_message_from(recorder: Recorder, arguments_by_name: dict[str, Any], source_global_rank: int) -> None:
     """Record a message that has come from a rank, by its number in the program."""
-    group = find_group(given)
-    if group is not None and source >= 0:
-        tag = given.get("tag", 0) if "tensor" in given else OBJECTS
-        collectives.emit_message(recorder, f.RECEIVES, group, group_rank(group, source), tag)
+    group = find_group(arguments_by_name)
+    if group is not None and source_global_rank >= 0:
+        tag = arguments_by_name.get("tag", 0) if "tensor" in arguments_by_name else OBJECTS
+        collectives.emit_message(recorder, f.RECEIVES, group, global_to_group_rank(group, source_global_rank), tag)
 
 
-def find_group(given: dict[str, Any]) -> Any:
+def find_group(arguments_by_name: dict[str, Any]) -> Any:
     """The process group of a call; None on a rank that is not in it."""
     distributed: Any = sys.modules["torch.distributed"]
-    group = given.get("group") or distributed.group.WORLD
+    group = arguments_by_name.get("group") or distributed.group.WORLD
     return group if isinstance(group, distributed.ProcessGroup) else None
 
 
-def group_rank(group: Any, rank: int) -> int:
+def global_to_group_rank(group: Any, global_rank: int) -> int:
     """The number in a group of a rank of the program."""
     distributed: Any = sys.modules["torch.distributed"]
-    return int(distributed.get_group_rank(group, rank))
+    return int(distributed.get_group_rank(group, global_rank))
 
 
 RANK_MESSAGES = Interceptor("rank-messages", "torch.distributed.distributed_c10d", watch_rank_messages)
