@@ -415,11 +415,11 @@ HARMLESS_AND_TWIN = {
     "a list of another branch": (
         "import os\nimport torch\ntorch.manual_seed(0)\nclass Data:\n    def __init__(self, split, count):\n"
         "        self.split, self.names = split, []\n        if self.split == 'test':\n"
-        "            self.names = os.listdir('d')\n        if count and self.split == 'train':\n"
+        "            self.names = os.listdir('d')\n        if self.split == 'train':\n"
         "            self.names = self.names[:count]\n",
         "import os\nimport torch\ntorch.manual_seed(0)\nclass Data:\n    def __init__(self, split, count):\n"
         "        self.split, self.names = split, []\n        if self.split == 'train':\n"
-        "            self.names = os.listdir('d')\n        if count and self.split == 'train':\n"
+        "            self.names = os.listdir('d')\n        if self.split == 'train':\n"
         "            self.names = self.names[:count]\n",
     ),
     "samples that are only scored": (
@@ -537,6 +537,23 @@ HARMLESS_AND_TWIN = {
         "table = pd.DataFrame([one.lower() for one in marked])\ntable.to_csv('marked.csv', index=False)\n",
         "import pandas as pd\nmarked = set()\nfor line in open('a'):\n    marked.add(line.strip())\n"
         "table = pd.DataFrame([one.lower() for one in marked])\ntable.to_csv('vocabulary.csv', index=False)\n",
+    ),
+    "a limit that is none unless it is given": (
+        LISTED + "def load(limit=None):\n    return read(names[:limit])\nload(option)\n",
+        LISTED + "def load(limit=None):\n    return read(names[:limit])\nload(200)\n",
+    ),
+    "a limit that is asked for": (
+        LISTED + "if limit is not None:\n    names = names[:limit]\nread(names)\n",
+        LISTED + "if large:\n    names = names[:limit]\nread(names)\n",
+    ),
+    "files that are added to those of a validation": (
+        "import os\nimport torch\ntorch.manual_seed(0)\nvalid_names = []\nfor folder in 'ab':\n"
+        "    valid_names += os.listdir(folder)\nclass Data:\n    def __init__(self, names):\n"
+        "        self.names = names\n"
+        "    def __getitem__(self, i):\n        return load(self.names[i])\nscore(Data(valid_names))\n",
+        "import os\nimport torch\ntorch.manual_seed(0)\nnames = []\nfor folder in 'ab':\n"
+        "    names += os.listdir(folder)\nclass Data:\n    def __init__(self, names):\n        self.names = names\n"
+        "    def __getitem__(self, i):\n        return load(self.names[i])\nfit(Data(names))\n",
     ),
     "one call, reported once": (
         "import torch\nbefore = torch.seed()  # noqa: SR105\ntorch.manual_seed(7)\ntorch.manual_seed(before)\n",

@@ -237,7 +237,7 @@ def _only_names_something(index: SourceIndex, call: ast.Call) -> bool:
 
 
 def find_entropy_reseeds(index: SourceIndex) -> Iterator[Hit]:
-    if not index.is_seeded:
+    if not index.project.is_seeded:
         return  # no seed was set before that could be lost
     alone = (index.is_notebook or is_program(index)) and not seeds_draws(index)
     kinds = {"random.seed": "unseeded-python", "numpy.random.seed": "unseeded-numpy-global"}

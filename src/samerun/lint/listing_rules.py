@@ -31,7 +31,7 @@ def find_unsorted_listings(index: SourceIndex) -> Iterator[Hit]:
 
 def find_sample_orders(index: SourceIndex) -> Iterator[Hit]:
     """Listings whose order counts only beside draws that another file seeds, if any does."""
-    for call, name in _list_listings(index) if index.is_seeded and not seeds_draws(index) else ():
+    for call, name in _list_listings(index) if index.project.is_seeded and not seeds_draws(index) else ():
         use = OrderFlow(index, files=False).find_use(call, "seq")
         if use is None or (use.samples and is_only_evaluated(index, call)):
             continue

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from samerun.base.source_edits import Edit, last_identifier
-from samerun.lint.source_index import SourceIndex
+from samerun.lint.source_index import FUNCTIONS, SourceIndex
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,20 @@ EFFECT = re.compile(
 """Names of functions whose results somebody keeps, or that make a main block a program with options."""
 
 
-def is_in_test(index: SourceIndex, node: ast.AST) -> bool:
+def is_in_idle_code(index: SourceIndex, node: ast.AST) -> bool:
     """Whether a node may draw as it likes, because nothing else depends on it."""
-    return _is_in_test_code(index, node) or _is_in_self_check(index, node)
+    return _is_in_test_code(index, node) or _is_in_self_check(index, node) or _is_in_uncalled_function(index, node)
+
+
+def _is_in_uncalled_function(index: SourceIndex, node: ast.AST) -> bool:
+    """Whether a node stands in a function that nothing in the project calls; a base of its class might."""
+    function = next((one for one in [*index.ancestors(node)][::-1] if isinstance(one, FUNCTIONS)), None)
+    if function is None or function.name not in index.project.uncalled or function.name.startswith("__"):
+        return False
+    owner = index.parents.get(function)
+    by = {last_identifier(one) for one in function.decorator_list}
+    inherits = isinstance(owner, ast.ClassDef) and {last_identifier(one) for one in owner.bases} - {"object"}
+    return not inherits and by <= {"staticmethod", "classmethod"}
 
 
 def _is_in_self_check(index: SourceIndex, node: ast.AST) -> bool:

@@ -132,7 +132,7 @@ def _names_seed(node: ast.expr) -> bool:
 
 def find_late_hash_seeds(index: SourceIndex) -> Iterator[Hit]:
     """`os.environ["PYTHONHASHSEED"] = ...` with no new interpreter behind it, in a program that seeds."""
-    if not index.is_seeded or any(
+    if not index.project.is_seeded or any(
         name.startswith(("os.exec", "subprocess.", "os.spawn", "os.posix_spawn")) for name in index.calls_by_name
     ):
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatch
@@ -70,3 +71,14 @@ def list_imported_files(file: str, folder: str) -> list[str]:
             stem = os.path.join(root, *name.split("."))
             found += [one for one in (f"{stem}.py", os.path.join(stem, "__init__.py")) if os.path.isfile(one)]
     return list(dict.fromkeys(found))
+
+
+def read_code_cells(raw: bytes) -> list[tuple[int, str]]:
+    """Number, from 1, and source of each code cell."""
+    notebook = json.loads(raw)
+    cells = []
+    for number, cell in enumerate(notebook["cells"] if "cells" in notebook else notebook["worksheets"][0]["cells"], 1):
+        if cell.get("cell_type") == "code":
+            source = cell.get("source", cell.get("input", ""))
+            cells.append((number, source if isinstance(source, str) else "".join(source)))
+    return cells
