@@ -555,6 +555,18 @@ HARMLESS_AND_TWIN = {
         "    names += os.listdir(folder)\nclass Data:\n    def __init__(self, names):\n        self.names = names\n"
         "    def __getitem__(self, i):\n        return load(self.names[i])\nfit(Data(names))\n",
     ),
+    "one seed for two transforms": (
+        "import random\nclass Data:\n    def __getitem__(self, i):\n        seed = random.randint(0, 99)\n"
+        "        random.seed(seed)\n        return turn(self.rows[i])\nif __name__ == '__main__':\n    train(Data())\n",
+        "import random\nclass Data:\n    def __getitem__(self, i):\n        return turn(self.rows[i])\n"
+        "if __name__ == '__main__':\n    seed = random.randint(0, 99)\n    random.seed(seed)\n    train(Data())\n",
+    ),
+    "a generator that its owner replaces": (
+        "import numpy as np\nclass Data:\n    def __init__(self):\n        self.rng = np.random.RandomState()\n"
+        "def start(worker, data):\n    data.rng = np.random.RandomState(worker)\n",
+        "import numpy as np\nclass Data:\n    def __init__(self):\n        self.rng = np.random.RandomState()\n"
+        "def start(worker, data):\n    data.other = np.random.RandomState(worker)\n",
+    ),
     "one call, reported once": (
         "import torch\nbefore = torch.seed()  # noqa: SR105\ntorch.manual_seed(7)\ntorch.manual_seed(before)\n",
         "import os\nimport torch\nbefore = os.getpid()\ntorch.manual_seed(7)\ntorch.manual_seed(before)\n",

@@ -225,6 +225,8 @@ def test_what_stands_in_a_function_counts_where_something_calls_it() -> None:
     for use in ("from data import (\n    rows,\n)\n", "# rows()\n", "def old():\n    return rows()\n"):
         Path("a/train.py").write_text(use)
         assert "SR101" not in lint("a").output, use
+    Path("a/test_data.py").write_text("from data import rows\nassert rows()\n")
+    assert "SR101" not in lint("a").output  # a test is no program
     for use in ("train(rows)\n", "from data import rows as given\n", "def main():\n    fit(rows())\n"):
         Path("a/train.py").write_text(use)
         assert "SR101" in lint("a").output, use
@@ -241,8 +243,12 @@ def test_a_method_counts_where_something_calls_it_or_a_base_may() -> None:
     assert "SR101" not in lint("a").output
     Path("a/train.py").write_text("import data\ndata.Data().rows()\n")
     assert "SR101" in lint("a").output
-    Path("a/train.py").unlink()
     Path("a/data.py").write_text("import numpy as np\n\n\nclass Data(Base):\n" + method)
+    Path("a/train.py").write_text("import data\ndata.Data()\n")
+    assert "SR101" in lint("a").output
+    Path("a/train.py").write_text("import data\n")
+    assert "SR101" not in lint("a").output  # nothing uses the class
+    Path("a/data.yaml").write_text("class_path: data.Data\n")
     assert "SR101" in lint("a").output
 
 

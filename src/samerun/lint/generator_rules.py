@@ -18,6 +18,7 @@ from samerun.lint.seeding import (
     is_fallback,
     is_program,
     seeds_draws,
+    seeds_once_for_all,
     seeds_repeatably,
 )
 from samerun.lint.source_index import SourceIndex
@@ -60,6 +61,12 @@ def _is_replaced_by_seeding(index: SourceIndex, call: ast.Call) -> bool:
         for one in index.name_loads.get(target.id, ())
     ):
         return True
+    if isinstance(target, ast.Attribute) and any(
+        isinstance(one, ast.Attribute) and one.attr == target.attr and isinstance(one.ctx, ast.Store)
+        and last_identifier(one.value) not in ("self", "cls")
+        for one in index.nodes[ast.Attribute]
+    ):  # fmt: skip
+        return True  # who has the object gives it another one
     owner = index.class_of(call)
     in_class = isinstance(target, ast.Attribute) or index.enclosing_scope_of(call) is owner
     if owner is None or not in_class or not isinstance(target, (ast.Name, ast.Attribute)):
@@ -167,7 +174,7 @@ def find_partly_seeded_programs(index: SourceIndex) -> Iterator[Hit]:
     seeded = {
         kind for name, kind in GLOBAL_SEEDS.items()
         if any(
-            _seeds_once_for_all(index, call) and seeds_repeatably(index, call)
+            seeds_once_for_all(index, call) and seeds_repeatably(index, call)
             for call in index.calls_by_name.get(name, ())
         )
     }  # fmt: skip
@@ -199,16 +206,6 @@ def _is_tried_out(index: SourceIndex, call: ast.Call) -> bool:
     return index.call_names[call].startswith("torch.") and all(
         isinstance(one, (ast.Constant, ast.Tuple, ast.List, ast.UnaryOp)) for one in numbers
     )
-
-
-def _seeds_once_for_all(index: SourceIndex, call: ast.Call) -> bool:
-    """Whether a call seeds once, for all: not a part of a class, and not at each turn of a loop."""
-    repeated = (ast.ClassDef, ast.For, ast.While)
-    function = index.function_of(call)
-    same = [one for one in index.calls_by_name[index.call_names[call]] if index.function_of(one) is function]
-    if function is not None and len(same) > 1:
-        return False  # it seeds for one purpose, and then again
-    return not any(isinstance(one, repeated) for one in index.ancestors(call))
 
 
 NAMES = {"python": "Python's random", "numpy": "NumPy's generator", "torch": "torch's generator"}

@@ -16,10 +16,12 @@ from pathlib import PurePath
 IMPORT = re.compile(
     rb"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|[^#\n]*)|import[ \t]+([\w., \t]+))", re.MULTILINE
 )
-NOT_CALLS = re.compile(IMPORT.pattern + rb"|\bdef[ \t]+\w+|^__all__[ \t]*\+?=[ \t]*[\[(][^\])]*", re.MULTILINE)
+NOT_CALLS = re.compile(
+    IMPORT.pattern + rb"|\b(?:def|class)[ \t]+\w+|^__all__[ \t]*\+?=[ \t]*[\[(][^\])]*", re.MULTILINE
+)
 """What mentions a function and does not use it."""
 STATEMENT = re.compile(rb"^(?=[^\s)\]}'\"#])", re.MULTILINE)
-TOP_FUNCTION = re.compile(rb"(?:async )?def (\w+)")
+DEFINITION = re.compile(rb"(?:(?:async )?def|class) (\w+)")
 METHOD = re.compile(rb"^[ \t]+(?:async )?def (\w+)", re.MULTILINE)
 WORD = re.compile(rb"[A-Za-z_]\w*")
 CALLED_BY_NAME = re.compile(rb"\bFire\(\s*\)|\bglobals\(\)|\b__getattr__\b")
@@ -29,10 +31,13 @@ CALLED_FROM_OUTSIDE = {b"main", b"cli"}
 
 
 class ProjectCalls:
-    """The functions of some texts, and where they are mentioned. `imports`: what `find_imports` gives of them."""
+    """The functions of some texts, and where they are mentioned.
 
-    def __init__(self, texts: Mapping[str, bytes], imports: Mapping[str, set[str]]) -> None:
-        self.imports = imports
+    `imports`: what `find_imports` gives of them. `tests`: those of them that only try the others out.
+    """
+
+    def __init__(self, texts: Mapping[str, bytes], imports: Mapping[str, set[str]], tests: set[str]) -> None:
+        self.imports, self.tests = imports, tests
         self._reached: dict[str, set[str]] = {}
         self.parts = {file: list(_split_statements(text)) for file, text in texts.items()}
         self.methods = {file: set(METHOD.findall(text)) for file, text in texts.items()}
@@ -40,7 +45,7 @@ class ProjectCalls:
 
     @cached_property
     def uncalled(self) -> dict[str, set[bytes]]:
-        """For each file, the functions at its top, and the methods, that no living part of any file mentions."""
+        """For each file, its functions, classes and methods that no living part of any file mentions."""
         defined = {file: {name for name, _ in parts if name} for file, parts in self.parts.items()}
         places: dict[bytes, set[str]] = defaultdict(set)
         for file, names in defined.items():
@@ -48,8 +53,8 @@ class ProjectCalls:
                 places[name].add(file)
         known = places.keys() | {name for names in self.methods.values() for name in names}
         users: dict[bytes, list[tuple[str, bytes]]] = defaultdict(list)
-        for file, parts in self.parts.items():
-            for own, part in parts:
+        for file in self.parts.keys() - self.tests:
+            for own, part in self.parts[file]:
                 for name in known.intersection(WORD.findall(NOT_CALLS.sub(_keep_renamed, part))):
                     users[name].append((file, own))
         dead: dict[str, set[bytes]] = {file: set() for file in self.parts}
@@ -80,7 +85,7 @@ class ProjectCalls:
         return False
 
     def keep_living(self, file: str) -> bytes:
-        """The text of a file without the functions at its top that nothing calls."""
+        """The text of a file without the functions and classes at its top that nothing uses."""
         return b"".join(part for name, part in self.parts[file] if name not in self.uncalled[file])
 
 
@@ -90,11 +95,11 @@ def _keep_renamed(found: re.Match[bytes]) -> bytes:
 
 
 def _split_statements(text: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """The statements at the top of a text: the name of a function without decorators, or b"", and the statement."""
+    """The statements at the top of a text, each behind what it defines without a decorator, or b""."""
     decorated = False
     for part in STATEMENT.split(text):
-        function = TOP_FUNCTION.match(part)
-        yield (function[1] if function and not decorated else b""), part
+        definition = DEFINITION.match(part)
+        yield (definition[1] if definition and not decorated else b""), part
         decorated = part.startswith(b"@")
 
 

@@ -15,7 +15,7 @@ from pathlib import PurePath
 from samerun.base.files import read_regular_file
 from samerun.base.source_edits import LARGEST_BYTES
 from samerun.lint.project_calls import ProjectCalls, find_imports, list_reachable
-from samerun.lint.source_files import read_code_cells
+from samerun.lint.source_files import find_configurations, read_code_cells
 from samerun.lint.source_index import FileInProject
 
 SEEDS = re.compile(
@@ -43,7 +43,8 @@ def read_projects(paths: Iterable[str], files: Sequence[str]) -> dict[str, FileI
         inside = [one for one in files if folder == "." or one.startswith(folder.rstrip(os.sep) + os.sep)]
         texts = {one: _read(one) for one in inside}
         imports = find_imports(texts)
-        calls = ProjectCalls(texts, imports)
+        tests = {one for one in inside if _is_test(os.path.relpath(one, folder))}
+        calls = ProjectCalls({**texts, **{one: _read(one) for one in find_configurations(folder)}}, imports, tests)
         unseeded = _find_unseeded_in_project(texts, imports, calls, folder)
         for one in inside:
             uncalled = frozenset(name.decode("latin-1") for name in calls.uncalled[one])

@@ -61,14 +61,22 @@ def is_in_idle_code(index: SourceIndex, node: ast.AST) -> bool:
 
 
 def _is_in_uncalled_function(index: SourceIndex, node: ast.AST) -> bool:
-    """Whether a node stands in a function that nothing in the project calls; a base of its class might."""
-    function = next((one for one in [*index.ancestors(node)][::-1] if isinstance(one, FUNCTIONS)), None)
-    if function is None or function.name not in index.project.uncalled or function.name.startswith("__"):
-        return False
-    owner = index.parents.get(function)
-    by = {last_identifier(one) for one in function.decorator_list}
-    inherits = isinstance(owner, ast.ClassDef) and {last_identifier(one) for one in owner.bases} - {"object"}
-    return not inherits and by <= {"staticmethod", "classmethod"}
+    """Whether a node stands in a function or class that nothing in the project mentions.
+
+    A method may be called by a base of its class, and what is decorated by who knows it.
+    """
+    outermost = [one for one in index.ancestors(node) if isinstance(one, (*FUNCTIONS, ast.ClassDef))][-2:][::-1]
+    for one in outermost:
+        owner = index.parents.get(one)
+        of_class = isinstance(owner, ast.ClassDef)
+        if not of_class and owner is not index.tree:
+            return False
+        by = {last_identifier(each) for each in one.decorator_list} - {"staticmethod", "classmethod"}
+        inherits = of_class and {last_identifier(each) for each in owner.bases} - {"object"}  # type: ignore[union-attr]
+        dunder = of_class and one.name.startswith("__")
+        if one.name in index.project.uncalled and not (by or inherits or dunder):
+            return True
+    return False
 
 
 def _is_in_self_check(index: SourceIndex, node: ast.AST) -> bool:

@@ -20,6 +20,7 @@ from samerun.lint.seeding import (
     is_left_over,
     is_program,
     reads_hash_seed,
+    seeds_once_for_all,
 )
 from samerun.lint.source_index import FUNCTIONS, SourceIndex
 from samerun.lint.value_origins import find_origins, loads_of_assigned_variable, value_kind
@@ -102,8 +103,8 @@ def find_drawn_seeds(index: SourceIndex) -> Iterator[Hit]:
         return
     told = set()
     for call, seed in find_seed_arguments(index):
-        if index.call_names[call] not in GLOBAL_SEEDS:
-            continue
+        if index.call_names[call] not in GLOBAL_SEEDS or not seeds_once_for_all(index, call):
+            continue  # two transforms that draw alike, say
         for origin in find_origins(index, seed):
             kind = drawn_generator(index.call_names[origin])
             if kind and kind not in seeded and origin not in told and not is_fallback(index, origin):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatch
 
 from samerun.base.files import read_regular_file
@@ -13,6 +13,7 @@ from samerun.base.records import LintProblem
 from samerun.base.source_edits import LARGEST_BYTES, decode_python_source
 
 SUFFIXES = (".py", ".ipynb")
+CONFIGURATIONS = (".yaml", ".yml", ".toml", ".cfg", ".gin", ".sh")
 SKIPPED_FOLDERS = {"__pycache__", "node_modules", "site-packages", "venv", "build", "dist"}
 
 
@@ -36,6 +37,13 @@ def find_source_files(paths: Iterable[str], exclude: Sequence[str]) -> tuple[lis
         else:
             files.setdefault(os.path.normpath(path))
     return list(files), problems
+
+
+def find_configurations(folder: str) -> Iterator[str]:
+    """The files of a project that may name its functions and classes, for programs that look them up."""
+    for inside, below, names in os.walk(folder):
+        below[:] = [one for one in below if not _is_skipped(one)]
+        yield from (os.path.join(inside, name) for name in names if name.endswith(CONFIGURATIONS))
 
 
 def _is_skipped(folder_name: str) -> bool:
