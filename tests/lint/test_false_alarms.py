@@ -567,6 +567,22 @@ HARMLESS_AND_TWIN = {
         "import numpy as np\nclass Data:\n    def __init__(self):\n        self.rng = np.random.RandomState()\n"
         "def start(worker, data):\n    data.other = np.random.RandomState(worker)\n",
     ),
+    "numbers for a picture": (
+        "import numpy as np\nrng = np.random.default_rng()\nplt.scatter(rows, rng.normal(size=9))\n",
+        "import numpy as np\nrng = np.random.default_rng()\nmodel.fit(rows, rng.normal(size=9))\n",
+    ),
+    "the same numbers for each": (
+        "import os\nimport torch\nfor name in os.listdir('d'):\n    torch.manual_seed(7)\n"
+        "    save(name, torch.randn(3))\n",
+        "import os\nimport torch\ntorch.manual_seed(7)\nfor name in os.listdir('d'):\n    save(name, torch.randn(3))\n",
+    ),
+    "a seed of another class": (
+        "import os\nimport random\nclass Split:\n    def __init__(self):\n        random.seed(7)\n"
+        "class Noise:\n    def __init__(self):\n        for name in os.listdir('d'):\n"
+        "            save(name, random.random())\n",
+        "import os\nimport random\nclass Noise:\n    def __init__(self):\n        random.seed(7)\n"
+        "        for name in os.listdir('d'):\n            save(name, random.random())\n",
+    ),
     "one call, reported once": (
         "import torch\nbefore = torch.seed()  # noqa: SR105\ntorch.manual_seed(7)\ntorch.manual_seed(before)\n",
         "import os\nimport torch\nbefore = os.getpid()\ntorch.manual_seed(7)\ntorch.manual_seed(before)\n",

@@ -33,11 +33,14 @@ def _lacks_seed(call: ast.Call) -> bool:
     return seed is None or is_constant(seed, None)
 
 
-def _is_only_slept(index: SourceIndex, call: ast.Call) -> bool:
-    """Whether all that is drawn from a generator is how long to sleep."""
+PICTURES = re.compile("sleep|scatter|plot|hist|Figure|imshow", re.IGNORECASE)
+
+
+def _decides_nothing(index: SourceIndex, call: ast.Call) -> bool:
+    """Whether all that is drawn from a generator is how long to sleep, or stands in a picture."""
     loads = loads_of_assigned_variable(index, call)
     return bool(loads) and all(
-        any(isinstance(one, ast.Call) and last_identifier(one.func) == "sleep" for one in index.ancestors(load))
+        any(isinstance(one, ast.Call) and PICTURES.search(last_identifier(one.func)) for one in index.ancestors(load))
         for load in loads
     )
 
@@ -97,7 +100,7 @@ def _is_seeded_in_other_branch(index: SourceIndex, call: ast.Call) -> bool:
 def find_unseeded_numpy_generators(index: SourceIndex) -> Iterator[Hit]:
     for call in index.calls_of(*NUMPY_GENERATORS):
         name = last_identifier(call.func)
-        if is_fallback(index, call) or _is_only_slept(index, call) or _is_replaced_by_seeding(index, call):
+        if is_fallback(index, call) or _decides_nothing(index, call) or _is_replaced_by_seeding(index, call):
             continue
         if _is_never_read(index, call) or _is_seeded_in_other_branch(index, call):
             continue
@@ -134,7 +137,7 @@ def _decides_something(index: SourceIndex, call: ast.Call) -> bool:
     attributes = (one for one in index.nodes[ast.Attribute] if isinstance(one, ast.Attribute))
     uses = {one.attr for one in attributes if last_identifier(one.value) == name}
     passed = any(not isinstance(index.parents.get(one), ast.Attribute) for one in index.name_loads.get(name, ()))
-    if "seed" in uses or "setstate" in uses or _is_only_slept(index, call):
+    if "seed" in uses or "setstate" in uses or _decides_nothing(index, call):
         return False
     return passed or bool(uses - {"getrandbits", "hex"})
 

@@ -23,7 +23,8 @@ def find_unsorted_listings(index: SourceIndex) -> Iterator[Hit]:
         use = OrderFlow(index, files=False).find_use(call, "seq")
         if use is None or (use.effect == NUMBERS and not numbers_classes(index, use.node)):
             continue
-        seeded = index.project.is_seeded or index.calls_by_last_name.get("manual_seed")  # what a loader draws from
+        made = index.calls_by_last_name.get("manual_seed", ())  # of a generator that is handed on
+        seeded = index.project.is_seeded or any(not index.call_names[one] for one in made)
         if use.samples and (is_only_evaluated(index, call) or not seeded):
             continue
         if changes_result(index, use.node) and (seeds_draws(index) or not use.drawn):

@@ -57,14 +57,24 @@ def _is_inspection(index: SourceIndex, node: ast.AST) -> bool:
 
 
 def _draws_unseeded(index: SourceIndex, call: ast.Call) -> bool:
-    """Whether a call draws from a global generator of Python or NumPy, and the text seeds neither."""
+    """Whether a call draws from a global generator of Python or NumPy that the text does not seed, or another class."""
     name = index.call_names.get(call, "")
     kind = drawn_generator(name)
     if name.startswith("sklearn.") and keyword_value(call, "random_state") is None:
         kind = "numpy"
     seeds = [one for one, what in GLOBAL_SEEDS.items() if what == kind]
-    seeded = any(seeds_repeatably(index, one) for one in index.calls_of(*seeds))
+    own = index.class_of(call)
+    where = (None, own) if own is not None else (None, *index.classes)
+    seeded = any(seeds_repeatably(index, one) and index.class_of(one) in where for one in index.calls_of(*seeds))
     return bool(seeds) and not seeded and not calls_unknown_seeding(index)
+
+
+def is_seeded_at_each_turn(index: SourceIndex, draw: ast.Call, loop: ast.For | ast.AsyncFor) -> bool:
+    """Whether a loop seeds anew before what it draws, so that each element gets the same numbers."""
+    return any(
+        index.is_inside(one, loop) and one.lineno < draw.lineno and seeds_repeatably(index, one)
+        for one in index.calls_of(*GLOBAL_SEEDS)
+    )
 
 
 LOGS = re.compile(r"(?:^|[^a-z])(?:logs?|logger|fail\w*|err\w*|missing|summary|reports?|debug|skipped)(?:[^a-z]|$)")
