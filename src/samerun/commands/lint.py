@@ -289,6 +289,8 @@ def confirm_findings(report: LintReport, words: list[str], quiet: bool) -> LintR
 
 def judge_finding(finding: LintFinding, checked: CheckReport) -> Literal["proven", "dropped", "untested"]:
     """What a check says of a finding; see `confirm_findings`."""
+    from samerun.lint.file_linting import list_lines_of_finding
+
     causes: list[Hazard | FoundCause] = [*checked.causes]
     if checked.cause is not None:
         causes.append(checked.cause)
@@ -298,32 +300,12 @@ def judge_finding(finding: LintFinding, checked: CheckReport) -> Literal["proven
             one.certain
             and one.kind == finding.cause
             and here
-            and any(one.line in lines for lines in _list_lines(finding))
+            and any(one.line in lines for lines in list_lines_of_finding(finding))
         ):
             return "proven"
     outcomes = {one.name: one.outcome for one in checked.variations}
     shown = [outcomes.get(name) for name in SHOWN_BY.get(finding.cause, ("rerun",))]
     return "dropped" if all(one == "same" for one in shown) else "untested"
-
-
-def _list_lines(finding: LintFinding) -> list[range]:
-    """The lines of a finding, and of the class or function of its file that it calls: a model draws in its class."""
-    import ast
-
-    from samerun.base.files import read_regular_file
-    from samerun.base.source_edits import LARGEST_BYTES, decode_python_source
-    from samerun.lint.source_index import SourceIndex
-
-    lines = [range(finding.line, finding.end_line + 1)]
-    try:
-        index = SourceIndex(decode_python_source(read_regular_file(finding.file, LARGEST_BYTES)).text)
-    except (OSError, SyntaxError, ValueError):
-        return lines
-    for call in index.calls:
-        if call.lineno == finding.line and isinstance(call.func, ast.Name):
-            bound = (one for one in index.bindings_of(call.func) if isinstance(one, (ast.ClassDef, ast.FunctionDef)))
-            lines += [range(one.lineno, (one.end_lineno or one.lineno) + 1) for one in bound]
-    return lines
 
 
 def _check_all_hazards(words: list[str], variations: list[str], quiet: bool) -> CheckReport:

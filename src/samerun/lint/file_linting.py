@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
@@ -264,6 +265,26 @@ def lint_files(
             f"A process that looked at some of {count_of_files} files was ended from outside.",
             hint="Is there memory left? Name fewer files at a time.",
         ) from error
+
+
+def list_lines_of_finding(finding: LintFinding) -> list[range]:
+    """The lines of a finding, and of the class or function of its file that it calls: a model draws in its class."""
+    lines = [range(finding.line, finding.end_line + 1)]
+    try:
+        index = _index_text(decode_python_source(read_regular_file(finding.file, LARGEST_BYTES)).text)
+    except (OSError, SyntaxError, ValueError):
+        return lines
+    for call in index.calls:
+        if call.lineno == finding.line and isinstance(call.func, ast.Name):
+            bound = (one for one in index.bindings_of(call.func) if isinstance(one, (ast.ClassDef, ast.FunctionDef)))
+            lines += [range(one.lineno, (one.end_lineno or one.lineno) + 1) for one in bound]
+    return lines
+
+
+@lru_cache(maxsize=1)
+def _index_text(text: str) -> SourceIndex:
+    """Parsed once for all findings of a file, which follow each other."""
+    return SourceIndex(text)
 
 
 # --- mending
