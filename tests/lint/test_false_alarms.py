@@ -583,6 +583,12 @@ HARMLESS_AND_TWIN = {
         "import os\nimport random\nclass Noise:\n    def __init__(self):\n        random.seed(7)\n"
         "        for name in os.listdir('d'):\n            save(name, random.random())\n",
     ),
+    "a split to try a class out": (
+        "from sklearn.model_selection import train_test_split\nclass Loader:\n    pass\n"
+        "if __name__ == '__main__':\n    a, b = train_test_split(rows)\n    print(len(Loader(a)), len(Loader(b)))\n",
+        "from sklearn.model_selection import train_test_split\nclass Loader:\n    pass\n"
+        "if __name__ == '__main__':\n    a, b = train_test_split(rows)\n    train(Loader(a), Loader(b))\n",
+    ),
     "one call, reported once": (
         "import torch\nbefore = torch.seed()  # noqa: SR105\ntorch.manual_seed(7)\ntorch.manual_seed(before)\n",
         "import os\nimport torch\nbefore = os.getpid()\ntorch.manual_seed(7)\ntorch.manual_seed(before)\n",
