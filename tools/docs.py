@@ -222,7 +222,7 @@ def render_rules_page() -> str:
         `.pre-commit-hooks.yaml` has the hook `samerun-lint`. Editors give unsaved text to
         `samerun lint --stdin-filename train.py -`; `--format` writes `json`, `sarif` or `github`. A finding in a file
         that calls others is judged by what stands in that file. Tests (`def test_...`, `class Test...`) are left out:
-        they may draw as they like.
+        they may draw as they like. So is what stands in functions and classes that nothing in the linted folder uses.
 
         Rules that are off by default report what does not make a rerun differ, or are wrong more often than one time in
         ten on public training code ([what was judged](../../tests/lint/README.md)).

@@ -415,11 +415,11 @@ HARMLESS_AND_TWIN = {
     "a list of another branch": (
         "import os\nimport torch\ntorch.manual_seed(0)\nclass Data:\n    def __init__(self, split, count):\n"
         "        self.split, self.names = split, []\n        if self.split == 'test':\n"
-        "            self.names = os.listdir('d')\n        if count and self.split == 'train':\n"
+        "            self.names = os.listdir('d')\n        if self.split == 'train':\n"
         "            self.names = self.names[:count]\n",
         "import os\nimport torch\ntorch.manual_seed(0)\nclass Data:\n    def __init__(self, split, count):\n"
         "        self.split, self.names = split, []\n        if self.split == 'train':\n"
-        "            self.names = os.listdir('d')\n        if count and self.split == 'train':\n"
+        "            self.names = os.listdir('d')\n        if self.split == 'train':\n"
         "            self.names = self.names[:count]\n",
     ),
     "samples that are only scored": (
@@ -537,6 +537,57 @@ HARMLESS_AND_TWIN = {
         "table = pd.DataFrame([one.lower() for one in marked])\ntable.to_csv('marked.csv', index=False)\n",
         "import pandas as pd\nmarked = set()\nfor line in open('a'):\n    marked.add(line.strip())\n"
         "table = pd.DataFrame([one.lower() for one in marked])\ntable.to_csv('vocabulary.csv', index=False)\n",
+    ),
+    "a limit that is none unless it is given": (
+        LISTED + "def load(limit=None):\n    return read(names[:limit])\nload(option)\n",
+        LISTED + "def load(limit=None):\n    return read(names[:limit])\nload(200)\n",
+    ),
+    "a limit that is asked for": (
+        LISTED + "if limit is not None:\n    names = names[:limit]\nread(names)\n",
+        LISTED + "if large:\n    names = names[:limit]\nread(names)\n",
+    ),
+    "files that are added to those of a validation": (
+        "import os\nimport torch\ntorch.manual_seed(0)\nvalid_names = []\nfor folder in 'ab':\n"
+        "    valid_names += os.listdir(folder)\nclass Data:\n    def __init__(self, names):\n"
+        "        self.names = names\n"
+        "    def __getitem__(self, i):\n        return load(self.names[i])\nscore(Data(valid_names))\n",
+        "import os\nimport torch\ntorch.manual_seed(0)\nnames = []\nfor folder in 'ab':\n"
+        "    names += os.listdir(folder)\nclass Data:\n    def __init__(self, names):\n        self.names = names\n"
+        "    def __getitem__(self, i):\n        return load(self.names[i])\nfit(Data(names))\n",
+    ),
+    "one seed for two transforms": (
+        "import random\nclass Data:\n    def __getitem__(self, i):\n        seed = random.randint(0, 99)\n"
+        "        random.seed(seed)\n        return turn(self.rows[i])\nif __name__ == '__main__':\n    train(Data())\n",
+        "import random\nclass Data:\n    def __getitem__(self, i):\n        return turn(self.rows[i])\n"
+        "if __name__ == '__main__':\n    seed = random.randint(0, 99)\n    random.seed(seed)\n    train(Data())\n",
+    ),
+    "a generator that its owner replaces": (
+        "import numpy as np\nclass Data:\n    def __init__(self):\n        self.rng = np.random.RandomState()\n"
+        "def start(worker, data):\n    data.rng = np.random.RandomState(worker)\n",
+        "import numpy as np\nclass Data:\n    def __init__(self):\n        self.rng = np.random.RandomState()\n"
+        "def start(worker, data):\n    data.other = np.random.RandomState(worker)\n",
+    ),
+    "numbers for a picture": (
+        "import numpy as np\nrng = np.random.default_rng()\nplt.scatter(rows, rng.normal(size=9))\n",
+        "import numpy as np\nrng = np.random.default_rng()\nmodel.fit(rows, rng.normal(size=9))\n",
+    ),
+    "the same numbers for each": (
+        "import os\nimport torch\nfor name in os.listdir('d'):\n    torch.manual_seed(7)\n"
+        "    save(name, torch.randn(3))\n",
+        "import os\nimport torch\ntorch.manual_seed(7)\nfor name in os.listdir('d'):\n    save(name, torch.randn(3))\n",
+    ),
+    "a seed of another class": (
+        "import os\nimport random\nclass Split:\n    def __init__(self):\n        random.seed(7)\n"
+        "class Noise:\n    def __init__(self):\n        for name in os.listdir('d'):\n"
+        "            save(name, random.random())\n",
+        "import os\nimport random\nclass Noise:\n    def __init__(self):\n        random.seed(7)\n"
+        "        for name in os.listdir('d'):\n            save(name, random.random())\n",
+    ),
+    "a split to try a class out": (
+        "from sklearn.model_selection import train_test_split\nclass Loader:\n    pass\n"
+        "if __name__ == '__main__':\n    a, b = train_test_split(rows)\n    print(len(Loader(a)), len(Loader(b)))\n",
+        "from sklearn.model_selection import train_test_split\nclass Loader:\n    pass\n"
+        "if __name__ == '__main__':\n    a, b = train_test_split(rows)\n    train(Loader(a), Loader(b))\n",
     ),
     "one call, reported once": (
         "import torch\nbefore = torch.seed()  # noqa: SR105\ntorch.manual_seed(7)\ntorch.manual_seed(before)\n",

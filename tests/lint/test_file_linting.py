@@ -181,12 +181,13 @@ def resume(model, optimizer, saved):
     model(torch.nn.functional.dropout(torch.ones(2)))
     torch.save({"optimizer": optimizer.state_dict()}, "a.pt")
     optimizer.load_state_dict(torch.load("a.pt")["optimizer"])
+train(resume)
 """
 
 
 def test_lost_generators_count_where_a_program_seeds_them() -> None:
     Path("a/tests").mkdir(parents=True)
-    Path("a/state.py").write_text(RESUMED + 'if __name__ == "__main__":\n    train(resume)\n')
+    Path("a/state.py").write_text(RESUMED + 'if __name__ == "__main__":\n    main()\n')
     Path("a/train.py").write_text("import torch\n")
     assert "SR151" not in lint("a").output
     assert "SR151" in lint("a/state.py").output  # what seeds may lie elsewhere
@@ -213,6 +214,42 @@ def test_a_function_that_seeds_counts_where_something_calls_it() -> None:
     assert "SR117" not in lint("a").output  # nobody seeds any more
     Path("a/state.py").write_text("import torch, unused\ntorch.manual_seed(1)\nunused.make_deterministic(1)\n")
     assert "SR117" in lint("a").output
+
+
+def test_what_stands_in_a_function_counts_where_something_calls_it() -> None:
+    """In the project: a file that is named alone may be called from elsewhere."""
+    Path("a/b").mkdir(parents=True)
+    function = "import numpy as np\n\n\ndef rows():\n    return np.random.default_rng().normal(size=3)\n"
+    Path("a/data.py").write_text(function + "\n\n__all__ = ['rows']\n")
+    assert "SR101" in lint("a/data.py").output and "SR101" not in lint("a").output
+    for use in ("from data import (\n    rows,\n)\n", "# rows()\n", "def old():\n    return rows()\n"):
+        Path("a/train.py").write_text(use)
+        assert "SR101" not in lint("a").output, use
+    Path("a/test_data.py").write_text("from data import rows\nassert rows()\n")
+    assert "SR101" not in lint("a").output  # a test is no program
+    for use in ("train(rows)\n", "from data import rows as given\n", "def main():\n    fit(rows())\n"):
+        Path("a/train.py").write_text(use)
+        assert "SR101" in lint("a").output, use
+    Path("a/b/data.py").write_text(function)
+    Path("a/train.py").write_text("import data\ndata.rows()\n")
+    assert next(one for one in lint("a").output.splitlines() if "SR101" in one).startswith("a/data.py")
+    assert lint("a").output.count("SR101") == 1  # the other one is not what is imported
+
+
+def test_a_method_counts_where_something_calls_it_or_a_base_may() -> None:
+    Path("a").mkdir()
+    method = "    def rows(self):\n        return np.random.default_rng().normal(size=3)\n"
+    Path("a/data.py").write_text("import numpy as np\n\n\nclass Data:\n" + method)
+    assert "SR101" not in lint("a").output
+    Path("a/train.py").write_text("import data\ndata.Data().rows()\n")
+    assert "SR101" in lint("a").output
+    Path("a/data.py").write_text("import numpy as np\n\n\nclass Data(Base):\n" + method)
+    Path("a/train.py").write_text("import data\ndata.Data()\n")
+    assert "SR101" in lint("a").output
+    Path("a/train.py").write_text("import data\n")
+    assert "SR101" not in lint("a").output  # nothing uses the class
+    Path("a/data.yaml").write_text("class_path: data.Data\n")
+    assert "SR101" in lint("a").output
 
 
 def test_a_notebook_seeds_what_it_imports() -> None:

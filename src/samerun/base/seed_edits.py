@@ -6,7 +6,14 @@ import ast
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 
-from samerun.base.source_edits import Edit, SourceAtLine, last_identifier, make_seed_argument_edits, node_span
+from samerun.base.source_edits import (
+    Edit,
+    SourceAtLine,
+    find_imported_name_of_module,
+    last_identifier,
+    make_seed_argument_edits,
+    node_span,
+)
 
 SEEDING_FUNCTIONS = ("seed", "manual_seed", "manual_seed_all", "seed_everything", "set_seed", "default_rng", "Random",
            "RandomState", "SeedSequence")  # fmt: skip
@@ -97,8 +104,7 @@ class SeedEditor:
 
     @cached_property
     def _imports_torch(self) -> bool:
-        names = [name for node in self.tree.body if isinstance(node, ast.Import) for name in node.names]
-        return any(name.name.partition(".")[0] == "torch" and not name.asname for name in names)
+        return find_imported_name_of_module(self.tree, "torch") == "torch"
 
 
 def make_fixed_seed_edits(source: SourceAtLine) -> list[Edit]:

@@ -216,15 +216,6 @@ class SourceAtLine:
             if node.value is not None and ast.unparse(target) == written
         ]
 
-    def find_imported_name_of_module(self, module_name: str) -> str | None:
-        """The name under which the whole file knows a module; None if it does not."""
-        for node in self.tree.body:
-            if isinstance(node, ast.Import):
-                for alias in node.names:
-                    if alias.name == module_name:
-                        return alias.asname or alias.name
-        return None
-
     def make_insertion_after_imports(self, statement: str) -> Edit:
         """A statement on a line of its own behind the last import at the top of the file, an import without a gap."""
         last = 0
@@ -236,6 +227,14 @@ class SourceAtLine:
                 break
         before = "" if statement.startswith("import ") else "\n"
         return Edit((last + 1, 0), (last + 1, 0), f"{before}{statement}\n")
+
+
+def find_imported_name_of_module(tree: ast.Module, module_name: str) -> str | None:
+    """The name under which a whole file knows a module; None if it does not."""
+    for alias in (alias for node in tree.body if isinstance(node, ast.Import) for alias in node.names):
+        if alias.name == module_name or (alias.name.startswith(f"{module_name}.") and not alias.asname):
+            return alias.asname or module_name
+    return None
 
 
 MakeEdits = Callable[[SourceAtLine], list[Edit]]

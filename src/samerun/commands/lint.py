@@ -122,7 +122,7 @@ def _lint_paths(
 ) -> LintReport:
     """Look at everything that is named, and with --fix mend it. Raises SamerunError for paths that do not fit."""
     from samerun.lint.file_linting import lint_files
-    from samerun.lint.project_seeding import find_unseeded_files
+    from samerun.lint.project_seeding import read_projects
     from samerun.lint.source_files import find_source_files
 
     if not paths:
@@ -132,11 +132,11 @@ def _lint_paths(
             raise SamerunError("- cannot go with other paths or with --fix.", hint="Give it alone.")
         return _lint_stdin(rules, stdin_filename or "<stdin>")
     files, problems = find_source_files(paths, exclude)
-    results = lint_files(files, rules, find_unseeded_files(paths, files))
+    results = lint_files(files, rules, read_projects(paths, files))
     mended, unwritable = 0, dict[str, LintProblem]()
     while fix and (count := _fix_all_and_note_unwritable(results, rules, unwritable)):
         mended += count  # a seed that was put in can make more findings count
-        results = lint_files(files, rules, find_unseeded_files(paths, files))
+        results = lint_files(files, rules, read_projects(paths, files))
     problems += [*unwritable.values(), *(one.problem for one in results if one.problem is not None)]
     return LintReport(len(files), tuple(f for one in results for f in one.findings), tuple(problems), mended)
 
@@ -291,6 +291,8 @@ def run_checks_and_confirm_findings(report: LintReport, words: list[str], quiet:
 
 def judge_finding(finding: LintFinding, checked: CheckReport) -> Literal["proven", "dropped", "untested"]:
     """What a check says of a finding; see `run_checks_and_confirm_findings`."""
+    from samerun.lint.file_linting import list_lines_of_finding
+
     causes: list[Hazard | FoundCause] = [*checked.causes]
     if checked.cause is not None:
         causes.append(checked.cause)
@@ -300,32 +302,12 @@ def judge_finding(finding: LintFinding, checked: CheckReport) -> Literal["proven
             one.certain
             and one.kind == finding.cause
             and here
-            and any(one.line in lines for lines in _list_called_lines(finding))
+            and any(one.line in lines for lines in list_lines_of_finding(finding))
         ):
             return "proven"
     outcomes = {one.name: one.outcome for one in checked.variations}
     shown = [outcomes.get(name) for name in SHOWN_BY.get(finding.cause, ("rerun",))]
     return "dropped" if all(one == "same" for one in shown) else "untested"
-
-
-def _list_called_lines(finding: LintFinding) -> list[range]:
-    """The lines of a finding, and of the class or function of its file that it calls: a model draws in its class."""
-    import ast
-
-    from samerun.base.files import read_regular_file
-    from samerun.base.source_edits import LARGEST_BYTES, decode_python_source
-    from samerun.lint.source_index import SourceIndex
-
-    lines = [range(finding.line, finding.end_line + 1)]
-    try:
-        index = SourceIndex(decode_python_source(read_regular_file(finding.file, LARGEST_BYTES)).text)
-    except (OSError, SyntaxError, ValueError):
-        return lines
-    for call in index.calls:
-        if call.lineno == finding.line and isinstance(call.func, ast.Name):
-            bound = (one for one in index.bindings_of(call.func) if isinstance(one, (ast.ClassDef, ast.FunctionDef)))
-            lines += [range(one.lineno, (one.end_lineno or one.lineno) + 1) for one in bound]
-    return lines
 
 
 def _run_check(words: list[str], variations: list[str], quiet: bool) -> CheckReport:

@@ -77,7 +77,7 @@ def _is_of_best(index: SourceIndex, call: ast.Call) -> bool:
 
 
 def find_saves_without_generators(index: SourceIndex) -> Iterator[Hit]:
-    if not index.is_seeded:
+    if not index.project.is_seeded:
         return  # no two runs draw the same, resumed or not
     elsewhere = any(index.calls_by_last_name.get(one) for one in ("get_rng_state", "get_rng_state_all", "getstate"))
     every = list(_checkpoints(index))

@@ -6,16 +6,17 @@ Nothing is imported or executed. Whatever cannot be read ends as a `LintProblem`
 from __future__ import annotations
 
 import ast
-import json
 import os
 import re
 import warnings
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from samerun.base.errors import SamerunError
@@ -31,9 +32,9 @@ from samerun.base.source_edits import (
     split_python_lines,
 )
 from samerun.base.text import escape_as_one_line
-from samerun.lint.rule import Hit, Rule, is_in_test
-from samerun.lint.source_files import make_problem
-from samerun.lint.source_index import SourceIndex
+from samerun.lint.rule import Hit, Rule, is_in_idle_code
+from samerun.lint.source_files import make_problem, read_code_cells
+from samerun.lint.source_index import ALONE, FileInProject, SourceIndex
 from samerun.lint.table import RULES
 
 NOQA = re.compile(r"#\s*noqa\b(?!:)|#\s*noqa:\s?(?P<codes>[A-Z]+[0-9]*(?:[,\s]+[A-Z]+[0-9]+)*)", re.IGNORECASE)
@@ -119,23 +120,23 @@ def _parse_toml(text: str) -> dict[str, Any]:
 # --- one text
 @dataclass(frozen=True)
 class LintedFile:
-    """What was found in one file. `edits`: for each finding, what mends it. `is_seeded`: see `SourceIndex`."""
+    """What was found in one file. `edits`: for each finding, what mends it."""
 
     file: str
     findings: tuple[LintFinding, ...] = ()
     edits: tuple[tuple[Edit, ...], ...] = ()
     problem: LintProblem | None = None
-    is_seeded: bool = True
+    project: FileInProject = ALONE
 
 
-def lint_text(text: str, file: str, rules: Iterable[Rule], *, is_seeded: bool = True) -> LintedFile:
+def lint_text(text: str, file: str, rules: Iterable[Rule], *, project: FileInProject = ALONE) -> LintedFile:
     """The findings in one Python source, by line; suppressed ones are left out."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of escape sequences in the user's strings
             path = Path(file)
-            index = SourceIndex(text, is_seeded=is_seeded, stem=path.stem, is_notebook=path.suffix == ".ipynb")
-        hits = [(rule, hit) for rule in rules for hit in rule.find(index) if not is_in_test(index, hit.node)]
+            index = SourceIndex(text, project=project, stem=path.stem, is_notebook=path.suffix == ".ipynb")
+        hits = [(rule, hit) for rule in rules for hit in rule.find(index) if not is_in_idle_code(index, hit.node)]
     except SyntaxError as error:
         where = f"line {error.lineno}: " if error.lineno else ""
         return LintedFile(file, problem=LintProblem(file, f"{where}it is not Python 3 source ({error.msg})"))
@@ -151,7 +152,7 @@ def lint_text(text: str, file: str, rules: Iterable[Rule], *, is_seeded: bool = 
             found.setdefault((finding.line, finding.column, finding.code), (finding, hit.edits))
     ordered = [found[key] for key in sorted(found)]
     findings, edits = tuple(one for one, _ in ordered), tuple(one for _, one in ordered)
-    return LintedFile(file, findings, edits, is_seeded=is_seeded)
+    return LintedFile(file, findings, edits, project=project)
 
 
 def _is_suppressed(hit: Hit, code: str, lines: list[str]) -> bool:
@@ -189,10 +190,10 @@ def _to_characters(lines: list[str], line: int, byte: int) -> int:
 
 
 # --- notebooks
-def lint_notebook(raw: bytes, file: str, rules: Iterable[Rule], *, is_seeded: bool = True) -> LintedFile:
+def lint_notebook(raw: bytes, file: str, rules: Iterable[Rule], *, project: FileInProject = ALONE) -> LintedFile:
     """The findings in the code cells of a notebook, which are looked at as one program; none is mended."""
     try:
-        cells = _read_code_cells(raw)
+        cells = read_code_cells(raw)
     except (ValueError, RecursionError, TypeError, AttributeError, LookupError) as error:
         why = "" if isinstance(error, RecursionError) else f" ({escape_as_one_line(str(error), 80)})"
         return LintedFile(file, problem=LintProblem(file, f"it is not a notebook{why}"))
@@ -209,24 +210,13 @@ def lint_notebook(raw: bytes, file: str, rules: Iterable[Rule], *, is_seeded: bo
         for line, part in enumerate(split_python_lines(text), 1):
             lines.append(part.rstrip("\r\n") + "\n")
             places.append((number, line))
-    linted = lint_text("".join(lines), file, rules, is_seeded=is_seeded)
+    linted = lint_text("".join(lines), file, rules, project=project)
     findings = []
     for one in linted.findings:
         (cell, line), (_, end) = places[one.line - 1], places[one.end_line - 1]
         said = re.sub(r"\bline (\d+)", lambda found: "cell {} line {}".format(*places[int(found[1]) - 1]), one.message)
         findings.append(replace(one, cell=cell, line=line, end_line=end, fixable=False, message=said))
     return replace(linted, findings=tuple(findings), edits=tuple(() for _ in findings))
-
-
-def _read_code_cells(raw: bytes) -> list[tuple[int, str]]:
-    """Number, from 1, and source of each code cell."""
-    notebook = json.loads(raw)
-    cells = []
-    for number, cell in enumerate(notebook["cells"] if "cells" in notebook else notebook["worksheets"][0]["cells"], 1):
-        if cell.get("cell_type") == "code":
-            source = cell.get("source", cell.get("input", ""))
-            cells.append((number, source if isinstance(source, str) else "".join(source)))
-    return cells
 
 
 def _without_magics(source: str) -> str:
@@ -238,41 +228,63 @@ def _without_magics(source: str) -> str:
 
 
 # --- one file, all files
-def lint_file(file: str, rules: Sequence[Rule], *, is_seeded: bool = True) -> LintedFile:
+def lint_file(file: str, rules: Sequence[Rule], *, project: FileInProject = ALONE) -> LintedFile:
     """The findings in a file, or why there are none to be had."""
     try:
         raw = read_regular_file(file, LARGEST_BYTES)
         if file.endswith(".ipynb"):
-            return lint_notebook(raw, file, rules, is_seeded=is_seeded)
-        return lint_text(decode_python_source(raw).text, file, rules, is_seeded=is_seeded)
+            return lint_notebook(raw, file, rules, project=project)
+        return lint_text(decode_python_source(raw).text, file, rules, project=project)
     except (OSError, SyntaxError, ValueError) as error:
         return LintedFile(file, problem=make_problem(file, error))
 
 
-def _lint_file_by_codes(file: str, codes: tuple[str, ...], is_seeded: bool) -> LintedFile:
-    return lint_file(file, [rule for rule in RULES if rule.code in codes], is_seeded=is_seeded)
+def _lint_file_by_codes(file: str, codes: tuple[str, ...], project: FileInProject) -> LintedFile:
+    return lint_file(file, [rule for rule in RULES if rule.code in codes], project=project)
 
 
-def lint_files(files: Sequence[str], rules: Sequence[Rule], unseeded: Container[str] = ()) -> list[LintedFile]:
+def lint_files(
+    files: Sequence[str], rules: Sequence[Rule], projects: Mapping[str, FileInProject] = MappingProxyType({})
+) -> list[LintedFile]:
     """What `lint_file` finds in each, in the order of the files; many are looked at in several processes.
 
-    `unseeded`: the files that are run by programs which seed nothing.
+    `projects`: what `read_projects` knows of them.
 
     Raises SamerunError if one of these is killed.
     """
-    seeded = [one not in unseeded for one in files]
+    known = [projects.get(one, ALONE) for one in files]
     count = min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, 16)
     if len(files) < FEWEST_FILES_IN_PARALLEL or count < 2:
-        return [lint_file(one, rules, is_seeded=known) for one, known in zip(files, seeded, strict=True)]
+        return [lint_file(one, rules, project=of) for one, of in zip(files, known, strict=True)]
     codes, count_of_files = tuple(rule.code for rule in rules), len(files)
     try:
         with ProcessPoolExecutor(count) as pool:
-            return list(pool.map(_lint_file_by_codes, files, [codes] * count_of_files, seeded, chunksize=8))
+            return list(pool.map(_lint_file_by_codes, files, [codes] * count_of_files, known, chunksize=8))
     except BrokenExecutor as error:
         raise SamerunError(
             f"A process that looked at some of {count_of_files} files was ended from outside.",
             hint="Is there memory left? Name fewer files at a time.",
         ) from error
+
+
+def list_lines_of_finding(finding: LintFinding) -> list[range]:
+    """The lines of a finding, and of the class or function of its file that it calls: a model draws in its class."""
+    lines = [range(finding.line, finding.end_line + 1)]
+    try:
+        index = _index_text(decode_python_source(read_regular_file(finding.file, LARGEST_BYTES)).text)
+    except (OSError, SyntaxError, ValueError):
+        return lines
+    for call in index.calls:
+        if call.lineno == finding.line and isinstance(call.func, ast.Name):
+            bound = (one for one in index.bindings_of(call.func) if isinstance(one, (ast.ClassDef, ast.FunctionDef)))
+            lines += [range(one.lineno, (one.end_lineno or one.lineno) + 1) for one in bound]
+    return lines
+
+
+@lru_cache(maxsize=1)
+def _index_text(text: str) -> SourceIndex:
+    """Parsed once for all findings of a file, which follow each other."""
+    return SourceIndex(text)
 
 
 # --- mending
@@ -321,7 +333,7 @@ def _try_edits(
     A seed that is put in can make other rules report what did not count before.
     """
     changed = apply_edits(SourceAtLine(text, 1), [edit for _, edits in wanted for edit in edits])
-    again = lint_text(changed, linted.file, rules, is_seeded=linted.is_seeded)
+    again = lint_text(changed, linted.file, rules, project=linted.project)
     before, now = (Counter(one.code for one in each.findings) for each in (linted, again))
     before.subtract(code for code, _ in wanted)
     told = {code for code, _ in wanted} | {rule.code for rule in rules if not rule.needs_seed}

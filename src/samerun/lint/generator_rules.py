@@ -18,6 +18,7 @@ from samerun.lint.seeding import (
     is_fallback,
     is_program,
     seeds_draws,
+    seeds_once_for_all,
     seeds_repeatably,
 )
 from samerun.lint.source_index import SourceIndex
@@ -32,11 +33,14 @@ def _lacks_seed(call: ast.Call) -> bool:
     return seed is None or is_constant(seed, None)
 
 
-def _is_only_slept(index: SourceIndex, call: ast.Call) -> bool:
-    """Whether all that is drawn from a generator is how long to sleep."""
+PICTURES = re.compile("sleep|scatter|plot|hist|Figure|imshow", re.IGNORECASE)
+
+
+def _decides_nothing(index: SourceIndex, call: ast.Call) -> bool:
+    """Whether all that is drawn from a generator is how long to sleep, or stands in a picture."""
     loads = loads_of_assigned_variable(index, call)
     return bool(loads) and all(
-        any(isinstance(one, ast.Call) and last_identifier(one.func) == "sleep" for one in index.ancestors(load))
+        any(isinstance(one, ast.Call) and PICTURES.search(last_identifier(one.func)) for one in index.ancestors(load))
         for load in loads
     )
 
@@ -60,6 +64,12 @@ def _is_replaced_by_seeding(index: SourceIndex, call: ast.Call) -> bool:
         for one in index.name_loads.get(target.id, ())
     ):
         return True
+    if isinstance(target, ast.Attribute) and any(
+        isinstance(one, ast.Attribute) and one.attr == target.attr and isinstance(one.ctx, ast.Store)
+        and last_identifier(one.value) not in ("self", "cls")
+        for one in index.nodes[ast.Attribute]
+    ):  # fmt: skip
+        return True  # who has the object gives it another one
     owner = index.class_of(call)
     in_class = isinstance(target, ast.Attribute) or index.enclosing_scope_of(call) is owner
     if owner is None or not in_class or not isinstance(target, (ast.Name, ast.Attribute)):
@@ -90,7 +100,7 @@ def _is_seeded_in_other_branch(index: SourceIndex, call: ast.Call) -> bool:
 def find_unseeded_numpy_generators(index: SourceIndex) -> Iterator[Hit]:
     for call in index.calls_of(*NUMPY_GENERATORS):
         name = last_identifier(call.func)
-        if is_fallback(index, call) or _is_only_slept(index, call) or _is_replaced_by_seeding(index, call):
+        if is_fallback(index, call) or _decides_nothing(index, call) or _is_replaced_by_seeding(index, call):
             continue
         if _is_never_read(index, call) or _is_seeded_in_other_branch(index, call):
             continue
@@ -117,7 +127,7 @@ def _find_call_without_seed(index: SourceIndex, call: ast.Call) -> ast.Call | No
     return None
 
 
-def _decides_something(index: SourceIndex, call: ast.Call) -> bool:
+def _unseeded_draws_matter(index: SourceIndex, call: ast.Call) -> bool:
     """Whether a generator is drawn from in this text, for more than names and waiting times, and not seeded later."""
     parent = index.parents.get(call)
     target = parent.targets[0] if isinstance(parent, ast.Assign) else None
@@ -127,14 +137,14 @@ def _decides_something(index: SourceIndex, call: ast.Call) -> bool:
     attributes = (one for one in index.nodes[ast.Attribute] if isinstance(one, ast.Attribute))
     uses = {one.attr for one in attributes if last_identifier(one.value) == name}
     passed = any(not isinstance(index.parents.get(one), ast.Attribute) for one in index.name_loads.get(name, ()))
-    if "seed" in uses or "setstate" in uses or _is_only_slept(index, call):
+    if "seed" in uses or "setstate" in uses or _decides_nothing(index, call):
         return False
     return passed or bool(uses - {"getrandbits", "hex"})
 
 
 def find_unseeded_python_generators(index: SourceIndex) -> Iterator[Hit]:
     for call in index.calls_of("random.Random"):
-        if _lacks_seed(call) and not is_fallback(index, call) and _decides_something(index, call):
+        if _lacks_seed(call) and not is_fallback(index, call) and _unseeded_draws_matter(index, call):
             edits = tuple(index.seed_editor.make_edits_seeding_unseeded_call(call))
             yield Hit(call, "Random() takes its seed from the operating system", edits)
 
@@ -167,7 +177,7 @@ def find_partly_seeded_programs(index: SourceIndex) -> Iterator[Hit]:
     seeded = {
         kind for name, kind in GLOBAL_SEEDS.items()
         if any(
-            _seeds_once_for_all(index, call) and seeds_repeatably(index, call)
+            seeds_once_for_all(index, call) and seeds_repeatably(index, call)
             for call in index.calls_by_name.get(name, ())
         )
     }  # fmt: skip
@@ -201,16 +211,6 @@ def _is_tried_out(index: SourceIndex, call: ast.Call) -> bool:
     )
 
 
-def _seeds_once_for_all(index: SourceIndex, call: ast.Call) -> bool:
-    """Whether a call seeds once, for all: not a part of a class, and not at each turn of a loop."""
-    repeated = (ast.ClassDef, ast.For, ast.While)
-    function = index.function_of(call)
-    same = [one for one in index.calls_by_name[index.call_names[call]] if index.function_of(one) is function]
-    if function is not None and len(same) > 1:
-        return False  # it seeds for one purpose, and then again
-    return not any(isinstance(one, repeated) for one in index.ancestors(call))
-
-
 NAMES = {"python": "Python's random", "numpy": "NumPy's generator", "torch": "torch's generator"}
 
 
@@ -237,7 +237,7 @@ def _only_names_something(index: SourceIndex, call: ast.Call) -> bool:
 
 
 def find_entropy_reseeds(index: SourceIndex) -> Iterator[Hit]:
-    if not index.is_seeded:
+    if not index.project.is_seeded:
         return  # no seed was set before that could be lost
     alone = (index.is_notebook or is_program(index)) and not seeds_draws(index)
     kinds = {"random.seed": "unseeded-python", "numpy.random.seed": "unseeded-numpy-global"}

@@ -23,7 +23,9 @@ def find_unsorted_listings(index: SourceIndex) -> Iterator[Hit]:
         use = OrderFlow(index, files=False).find_use(call, "seq")
         if use is None or (use.effect == NUMBERS and not numbers_classes(index, use.node)):
             continue
-        if use.samples and is_only_evaluated(index, call):
+        made = index.calls_by_last_name.get("manual_seed", ())  # of a generator that is handed on
+        seeded = index.project.is_seeded or any(not index.call_names[one] for one in made)
+        if use.samples and (is_only_evaluated(index, call) or not seeded):
             continue
         if changes_result(index, use.node) and (seeds_draws(index) or not use.drawn):
             yield _make_listing_hit(index, call, name, use)
@@ -31,7 +33,7 @@ def find_unsorted_listings(index: SourceIndex) -> Iterator[Hit]:
 
 def find_sample_orders(index: SourceIndex) -> Iterator[Hit]:
     """Listings whose order counts only beside draws that another file seeds, if any does."""
-    for call, name in _list_listings(index) if index.is_seeded and not seeds_draws(index) else ():
+    for call, name in _list_listings(index) if index.project.is_seeded and not seeds_draws(index) else ():
         use = OrderFlow(index, files=False).find_use(call, "seq")
         if use is None or (use.samples and is_only_evaluated(index, call)):
             continue

@@ -6,7 +6,13 @@ import ast
 import re
 from collections.abc import Iterator
 
-from samerun.base.source_edits import Edit, last_identifier, make_insert_argument_edits, node_span
+from samerun.base.source_edits import (
+    Edit,
+    find_imported_name_of_module,
+    last_identifier,
+    make_insert_argument_edits,
+    node_span,
+)
 from samerun.lint.call_arguments import has_star, is_constant, keyword_value
 from samerun.lint.order_exemptions import trains
 from samerun.lint.random_draws import drawn_generator
@@ -33,19 +39,10 @@ def find_unseeded_splits(index: SourceIndex) -> Iterator[Hit]:
     for call in index.calls_of("torch.utils.data.random_split"):
         given = has_star(call) or len(call.args) > 2 or keyword_value(call, "generator") is not None
         if is_program(index) and not given and not is_never_called(index, call):
-            torch = _local_name(index, "torch")
+            torch = find_imported_name_of_module(index.tree, "torch")
             made = f"generator={torch}.Generator().manual_seed(0)"
             edits = tuple(make_insert_argument_edits(call, made)) if torch else ()
             yield Hit(call, "nothing in this program seeds torch, so that every run is split otherwise", edits)
-
-
-def _local_name(index: SourceIndex, module: str) -> str | None:
-    for node in index.tree.body:
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                if alias.name == module:
-                    return alias.asname or alias.name
-    return None
 
 
 SKLEARN_ALWAYS = {

@@ -6,7 +6,7 @@ import ast
 import re
 
 from samerun.base.source_edits import last_identifier
-from samerun.lint.call_arguments import is_constant, keyword_value
+from samerun.lint.call_arguments import argument_for, default_of, is_constant, keyword_value
 from samerun.lint.random_draws import DISPLAY, drawn_generator, is_for_display
 from samerun.lint.seeding import GLOBAL_SEEDS, calls_unknown_seeding, seeds_repeatably
 from samerun.lint.source_index import FUNCTIONS, SourceIndex
@@ -57,14 +57,24 @@ def _is_inspection(index: SourceIndex, node: ast.AST) -> bool:
 
 
 def _draws_unseeded(index: SourceIndex, call: ast.Call) -> bool:
-    """Whether a call draws from a global generator of Python or NumPy, and the text seeds neither."""
+    """Whether a call draws from a global generator of Python or NumPy that the text does not seed, or another class."""
     name = index.call_names.get(call, "")
     kind = drawn_generator(name)
     if name.startswith("sklearn.") and keyword_value(call, "random_state") is None:
         kind = "numpy"
     seeds = [one for one, what in GLOBAL_SEEDS.items() if what == kind]
-    seeded = any(seeds_repeatably(index, one) for one in index.calls_of(*seeds))
+    own = index.class_of(call)
+    where = (None, own) if own is not None else (None, *index.classes)
+    seeded = any(seeds_repeatably(index, one) and index.class_of(one) in where for one in index.calls_of(*seeds))
     return bool(seeds) and not seeded and not calls_unknown_seeding(index)
+
+
+def is_seeded_at_each_turn(index: SourceIndex, draw: ast.Call, loop: ast.For | ast.AsyncFor) -> bool:
+    """Whether a loop seeds anew before what it draws, so that each element gets the same numbers."""
+    return any(
+        index.is_inside(one, loop) and one.lineno < draw.lineno and seeds_repeatably(index, one)
+        for one in index.calls_of(*GLOBAL_SEEDS)
+    )
 
 
 LOGS = re.compile(r"(?:^|[^a-z])(?:logs?|logger|fail\w*|err\w*|missing|summary|reports?|debug|skipped)(?:[^a-z]|$)")
@@ -172,7 +182,21 @@ def takes_no_part(index: SourceIndex, subscript: ast.Subscript, where: ast.Slice
     few = where.upper.value if isinstance(where.upper, ast.Constant) and begins else None
     if rest or (isinstance(few, int) and 0 < few <= FEWEST) or _is_cut_to_filled_part(index, where):
         return True
+    if begins and where.upper is not None and _is_left_out_by_default(index, where.upper):
+        return True
     return _is_one_of_all_parts(index, subscript, where) or _is_behind_header(index, subscript, where)
+
+
+def _is_left_out_by_default(index: SourceIndex, limit: ast.expr) -> bool:
+    """Whether the end of a slice is an option that is None unless somebody gives it: `names[:limit]`."""
+    tests = (part for test in index.enclosing_tests(limit) for part in ast.walk(test))
+    if any(isinstance(part, type(limit)) and ast.dump(part) == ast.dump(limit) for part in tests):
+        return True
+    function = index.function_of(limit)
+    if function is None or not isinstance(limit, ast.Name) or not is_constant(default_of(function, limit.id), None):
+        return False
+    given = (argument_for(call, function, limit.id) for call in index.calls_of_function(function))
+    return not any(isinstance(one, ast.Constant) and one.value is not None for one in given)
 
 
 def is_batch(index: SourceIndex, where: ast.Slice) -> bool:
@@ -265,6 +289,7 @@ def is_only_evaluated(index: SourceIndex, node: ast.AST) -> bool:
     """Whether a node stands where a split is said to be one that is only scored: `if split == "val"`, `test_rows =`."""
     statement = index.statement_of(node)
     targets = statement.targets if isinstance(statement, ast.Assign) else []
+    targets = [statement.target] if isinstance(statement, ast.AugAssign) else targets
     values = [*_equalities(index, node).values(), *(last_identifier(one).partition("_")[0] for one in targets)]
     return any(isinstance(one, str) and EVALUATED.fullmatch(one) for one in values)
 

@@ -9,11 +9,14 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 
 from samerun.base.files import read_regular_file
 from samerun.base.source_edits import LARGEST_BYTES
+from samerun.lint.project_calls import ProjectCalls, find_imports, list_reachable
+from samerun.lint.source_files import find_configurations, read_code_cells
+from samerun.lint.source_index import FileInProject
 
 SEEDS = re.compile(
     rb"(?:\b(?:torch|th)(?:\.random|\.cuda)?\.|^\s*)manual_seed(?:_all)?\s*\(|\bmanual_seed_all\s*\("
@@ -24,51 +27,56 @@ SEEDS = re.compile(
 """Calls that seed torch's global generator, by their names."""
 SEEDING_LIBRARIES = re.compile(
     rb"\bTrainingArguments\b|\bLightningCLI\b"
-    rb"|^[ \t\"]*(?:import|from) +(?:detectron2|fairseq|mmcv|mmengine|ultralytics|recbole|paddle\w*)\b",
+    rb"|^[ \t]*(?:import|from) +(?:detectron2|fairseq|mmcv|mmengine|ultralytics|recbole|paddle\w*)\b",
     re.MULTILINE,
 )
 """Libraries that seed it by themselves."""
-SEEDING_FUNCTION = re.compile(rb"^def (\w*(?:seed|determin|reproduc)\w*)", re.MULTILINE | re.IGNORECASE)
-IMPORT = re.compile(
-    rb"^[ \t\"]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|[^#\n]*)|import[ \t]+([\w., \t]+))", re.MULTILINE
-)
 
 
-def find_unseeded_files(paths: Iterable[str], files: Sequence[str]) -> set[str]:
-    """Those of the files under a folder among the paths that neither seed nor are run by a program that does.
+def read_projects(paths: Iterable[str], files: Sequence[str]) -> dict[str, FileInProject]:
+    """What is known of those files that lie under a folder among the paths.
 
-    A file that is named by itself is left out: what seeds may lie elsewhere.
+    A file that is named by itself is left out: what seeds, and what calls its functions, may lie elsewhere.
     """
-    found: set[str] = set()
+    found: dict[str, FileInProject] = {}
     for folder in (os.path.normpath(path) for path in paths if os.path.isdir(path)):
         inside = [one for one in files if folder == "." or one.startswith(folder.rstrip(os.sep) + os.sep)]
-        found.update(_find_unseeded_in_project({one: _read(one) for one in inside}, folder))
+        texts = {one: _read(one) for one in inside}
+        imports = find_imports(texts)
+        tests = {one for one in inside if _is_test(os.path.relpath(one, folder))}
+        calls = ProjectCalls({**texts, **{one: _read(one) for one in find_configurations(folder)}}, imports, tests)
+        unseeded = _find_unseeded_in_project(texts, imports, calls, folder)
+        for one in inside:
+            uncalled = frozenset(name.decode("latin-1") for name in calls.uncalled[one])
+            found[one] = FileInProject(is_seeded=one not in unseeded, uncalled=uncalled)
     return found
 
 
 def _read(file: str) -> bytes:
-    """The text of a file, without its comments: what is commented out seeds nothing."""
+    """The code of a file, without its comments: what is commented out seeds nothing."""
     try:
         text = read_regular_file(file, LARGEST_BYTES)
-    except OSError:
+        if file.endswith(".ipynb"):
+            text = "\n".join(source for _, source in read_code_cells(text)).encode("utf-8", "surrogatepass")
+    except (OSError, ValueError, RecursionError, TypeError, AttributeError, LookupError):
         return b""
-    return re.sub(rb"#[^\n]*", b"", text) if file.endswith(".py") else text
+    return re.sub(rb"#[^\n]*", b"", text)
 
 
-def _find_unseeded_in_project(texts: Mapping[str, bytes], folder: str) -> set[str]:
-    unused = _find_unused_seeding(texts)
-    used = {file: _without_functions(text, unused) for file, text in texts.items()}
-    seeding = {file for file, text in used.items() if _seeds_torch(text)}
-    idle = {file for file in texts.keys() - seeding if used[file] != texts[file]}  # all that it seeds, nobody asks for
+def _find_unseeded_in_project(
+    texts: Mapping[str, bytes], imports: Mapping[str, set[str]], calls: ProjectCalls, folder: str
+) -> set[str]:
+    """The files that neither seed nor are run by a program that does."""
+    seeding = {file for file in texts if _seeds_torch(calls.keep_living(file))}
+    idle = {file for file in texts.keys() - seeding if _seeds_torch(texts[file])}  # all that it seeds, nobody asks for
     programs = {one for one in seeding if not _is_test(os.path.relpath(one, folder))}
     if not programs:
         return texts.keys() - seeding
-    imports = _find_imports(texts)
     importers: dict[str, set[str]] = defaultdict(set)
     for file, imported in imports.items():
         for one in imported:
             importers[one].add(file)
-    seeded = seeding | _list_reachable(_list_reachable(programs, importers), imports)
+    seeded = seeding | list_reachable(list_reachable(programs, importers), imports)
     # nobody is seen to import it: a registry or a configuration may, of a program at the root or in the same part
     parts = {_part_of_project(one, folder) for one in programs if one.endswith(".py")}
     alone = {
@@ -85,28 +93,6 @@ def _seeds_torch(text: bytes) -> bool:
     return bool(SEEDS.search(told) or SEEDING_LIBRARIES.search(text))
 
 
-def _find_unused_seeding(texts: Mapping[str, bytes]) -> set[bytes]:
-    """The functions that seed, by their names, and that nothing in a project mentions but imports."""
-    defined = {name for text in texts.values() for name in SEEDING_FUNCTION.findall(text)}
-    return {name for name in defined if not any(name in text and _uses(text, name) for text in texts.values())}
-
-
-def _uses(text: bytes, name: bytes) -> bool:
-    for found in re.finditer(rb"(?<!def )\b%s\b" % name, text):
-        start = found.start()
-        if b"import " not in text[max(text.rfind(b"\n", 0, start), start - 100, 0) : start]:
-            return True
-    return False
-
-
-def _without_functions(text: bytes, names: set[bytes]) -> bytes:
-    """A text without the functions of these names that begin at the start of a line, as Python has them."""
-    for name in names:
-        if b"def " + name in text:
-            text = re.sub(rb"^def %s\b.*?(?=^[^\s)]|\Z)" % name, b"", text, flags=re.MULTILINE | re.DOTALL)
-    return text
-
-
 def _part_of_project(path: str, folder: str) -> str:
     """The first folder on the way to a file; `` for a file that lies at the root."""
     return "".join(PurePath(os.path.relpath(path, folder)).parts[:-1][:1])
@@ -115,46 +101,3 @@ def _part_of_project(path: str, folder: str) -> str:
 def _is_test(path: str) -> bool:
     parts = PurePath(path).parts
     return "tests" in parts[:-1] or parts[-1].startswith("test_") or parts[-1] == "conftest.py"
-
-
-def _list_reachable(begin: Iterable[str], edges: Mapping[str, set[str]]) -> set[str]:
-    seen = set(begin)
-    todo = list(seen)
-    while todo:
-        for one in edges.get(todo.pop(), ()):
-            if one not in seen:
-                seen.add(one)
-                todo.append(one)
-    return seen
-
-
-def _find_imports(texts: Mapping[str, bytes]) -> dict[str, set[str]]:
-    """For each file, the files whose paths end like the modules that it imports."""
-    by_name: dict[str, list[tuple[tuple[str, ...], str]]] = defaultdict(list)
-    for file in texts:
-        path = PurePath(file)
-        parts = path.parts[:-1] if path.name == "__init__.py" else (*path.parts[:-1], path.stem)
-        if parts and path.suffix == ".py":
-            by_name[parts[-1]].append((parts, file))
-    return {
-        file: {
-            other
-            for module in _list_imported_modules(text)
-            for parts, other in by_name.get(module[-1], ())
-            if parts[-len(module) :] == module and other != file
-        }
-        for file, text in texts.items()
-    }
-
-
-def _list_imported_modules(text: bytes) -> Iterator[tuple[str, ...]]:
-    """The modules that a text may import, as tuples of names: of `from a.b import c` both a.b and a.b.c."""
-    for module, names, plain in IMPORT.findall(text):
-        for whole in plain.decode("latin-1").split(","):
-            if parts := re.findall(r"[\w.]+", whole)[:1]:
-                yield tuple(one for one in parts[0].split(".") if one) or ("",)
-        base = tuple(one for one in module.decode("latin-1").split(".") if one)
-        if base:
-            yield base
-        for name in re.findall(r"(?:^|[(,\n])\s*(\w+)", names.decode("latin-1")):
-            yield (*base, name)

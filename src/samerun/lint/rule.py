@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from samerun.base.source_edits import Edit, last_identifier
-from samerun.lint.source_index import SourceIndex
+from samerun.lint.source_index import FUNCTIONS, SourceIndex
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,28 @@ EFFECT = re.compile(
 """Names of functions whose results somebody keeps, or that make a main block a program with options."""
 
 
-def is_in_test(index: SourceIndex, node: ast.AST) -> bool:
+def is_in_idle_code(index: SourceIndex, node: ast.AST) -> bool:
     """Whether a node may draw as it likes, because nothing else depends on it."""
-    return _is_in_test_code(index, node) or _is_in_self_check(index, node)
+    return _is_in_test_code(index, node) or _is_in_self_check(index, node) or _is_in_uncalled_function(index, node)
+
+
+def _is_in_uncalled_function(index: SourceIndex, node: ast.AST) -> bool:
+    """Whether a node stands in a function or class that nothing in the project mentions.
+
+    A method may be called by a base of its class, and what is decorated by who knows it.
+    """
+    outermost = [one for one in index.ancestors(node) if isinstance(one, (*FUNCTIONS, ast.ClassDef))][-2:][::-1]
+    for one in outermost:
+        owner = index.parents.get(one)
+        of_class = isinstance(owner, ast.ClassDef)
+        if not of_class and owner is not index.tree:
+            return False
+        by = {last_identifier(each) for each in one.decorator_list} - {"staticmethod", "classmethod"}
+        inherits = of_class and {last_identifier(each) for each in owner.bases} - {"object"}  # type: ignore[union-attr]
+        dunder = of_class and one.name.startswith("__")
+        if one.name in index.project.uncalled and not (by or inherits or dunder):
+            return True
+    return False
 
 
 def _is_in_self_check(index: SourceIndex, node: ast.AST) -> bool:
@@ -77,10 +96,12 @@ def _is_in_self_check(index: SourceIndex, node: ast.AST) -> bool:
             continue
         seen.add(one)
         for call in (part for part in ast.walk(one) if isinstance(part, ast.Call)):
-            if EFFECT.search(last_identifier(call.func)):
-                return False
             named = index.bindings_of(call.func) if isinstance(call.func, ast.Name) else []
-            constructs = constructs or any(isinstance(bound, ast.ClassDef) for bound in named)
+            of_class = any(isinstance(bound, ast.ClassDef) for bound in named)
+            last = last_identifier(call.func)
+            if not of_class and EFFECT.search(last) and last not in ("train_test_split", "DataLoader"):
+                return False
+            constructs = constructs or of_class
             todo += [bound for bound in named if isinstance(bound, (ast.FunctionDef, ast.AsyncFunctionDef))]
     return constructs
 

@@ -20,6 +20,7 @@ from samerun.lint.seeding import (
     is_left_over,
     is_program,
     reads_hash_seed,
+    seeds_once_for_all,
 )
 from samerun.lint.source_index import FUNCTIONS, SourceIndex
 from samerun.lint.value_origins import find_origins, loads_of_assigned_variable, value_kind
@@ -102,8 +103,8 @@ def find_drawn_seeds(index: SourceIndex) -> Iterator[Hit]:
         return
     told = set()
     for call, seed in find_seed_arguments(index):
-        if index.call_names[call] not in GLOBAL_SEEDS:
-            continue
+        if index.call_names[call] not in GLOBAL_SEEDS or not seeds_once_for_all(index, call):
+            continue  # two transforms that draw alike, say
         for origin in find_origins(index, seed):
             kind = drawn_generator(index.call_names[origin])
             if kind and kind not in seeded and origin not in told and not is_fallback(index, origin):
@@ -132,7 +133,7 @@ def _names_seed(node: ast.expr) -> bool:
 
 def find_late_hash_seeds(index: SourceIndex) -> Iterator[Hit]:
     """`os.environ["PYTHONHASHSEED"] = ...` with no new interpreter behind it, in a program that seeds."""
-    if not index.is_seeded or any(
+    if not index.project.is_seeded or any(
         name.startswith(("os.exec", "subprocess.", "os.spawn", "os.posix_spawn")) for name in index.calls_by_name
     ):
         return

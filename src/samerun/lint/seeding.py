@@ -49,6 +49,16 @@ def seeds_draws(index: SourceIndex) -> bool:
     )
 
 
+def seeds_once_for_all(index: SourceIndex, call: ast.Call) -> bool:
+    """Whether a call seeds once, for all: not a part of a class, and not at each turn of a loop."""
+    repeated = (ast.ClassDef, ast.For, ast.While)
+    function = index.function_of(call)
+    same = [one for one in index.calls_by_name[index.call_names[call]] if index.function_of(one) is function]
+    if function is not None and len(same) > 1:
+        return False  # it seeds for one purpose, and then again
+    return not any(isinstance(one, repeated) for one in index.ancestors(call))
+
+
 def is_program(index: SourceIndex) -> bool:
     """Whether the text is a script: it has a main block, or loops at its top."""
     for node in index.tree.body:

@@ -16,7 +16,7 @@ from samerun.lint.source_index import Function, SourceIndex
 DETERMINISTIC_MODE = "torch.use_deterministic_algorithms"
 
 
-def find_warn_only(index: SourceIndex) -> Iterator[Hit]:
+def find_literal_warn_only(index: SourceIndex) -> Iterator[Hit]:
     for call in index.calls_of(DETERMINISTIC_MODE, "torch.set_deterministic_debug_mode"):
         value = keyword_value(call, "warn_only")
         on = call.args and not is_constant(call.args[0], False)
@@ -291,7 +291,7 @@ WARN_ONLY = Rule(
     "import torch\n\ntorch.use_deterministic_algorithms(True, warn_only=False)\n",
     "leave warn_only out; samerun.deterministic() brings kernels for what torch then refuses",
     "A setting that an option of the program chooses.",
-    find_warn_only,
+    find_literal_warn_only,
 )  # fmt: skip
 BENCHMARK_BESIDE_DETERMINISTIC = Rule(
     "SR132", "benchmark-beside-deterministic", "nondeterministic-operator",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatch
 
 from samerun.base.files import read_regular_file
@@ -12,6 +13,7 @@ from samerun.base.records import LintProblem
 from samerun.base.source_edits import LARGEST_BYTES, decode_python_source
 
 SUFFIXES = (".py", ".ipynb")
+CONFIGURATIONS = (".yaml", ".yml", ".toml", ".cfg", ".gin", ".sh")
 SKIPPED_FOLDERS = {"__pycache__", "node_modules", "site-packages", "venv", "build", "dist"}
 
 
@@ -35,6 +37,13 @@ def find_source_files(paths: Iterable[str], exclude: Sequence[str]) -> tuple[lis
         else:
             files.setdefault(os.path.normpath(path))
     return list(files), problems
+
+
+def find_configurations(folder: str) -> Iterator[str]:
+    """The files of a project that may name its functions and classes, for programs that look them up."""
+    for inside, below, names in os.walk(folder):
+        below[:] = [one for one in below if not _is_skipped(one)]
+        yield from (os.path.join(inside, name) for name in names if name.endswith(CONFIGURATIONS))
 
 
 def _is_skipped(folder_name: str) -> bool:
@@ -70,3 +79,14 @@ def list_imported_files(file: str, folder: str) -> list[str]:
             stem = os.path.join(root, *name.split("."))
             found += [one for one in (f"{stem}.py", os.path.join(stem, "__init__.py")) if os.path.isfile(one)]
     return list(dict.fromkeys(found))
+
+
+def read_code_cells(raw: bytes) -> list[tuple[int, str]]:
+    """Number, from 1, and source of each code cell."""
+    notebook = json.loads(raw)
+    cells = []
+    for number, cell in enumerate(notebook["cells"] if "cells" in notebook else notebook["worksheets"][0]["cells"], 1):
+        if cell.get("cell_type") == "code":
+            source = cell.get("source", cell.get("input", ""))
+            cells.append((number, source if isinstance(source, str) else "".join(source)))
+    return cells

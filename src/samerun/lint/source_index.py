@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 
 from samerun.base.seed_edits import SeedEditor
@@ -35,15 +36,28 @@ SAME_NAMES = {
 """Modules of which another one exports the same names."""
 
 
+@dataclass(frozen=True)
+class FileInProject:
+    """What the files around a text say of it, as far as is known; see `project_seeding`.
+
+    `is_seeded`: whether a program that runs it seeds its generators. `uncalled`: its functions that nothing mentions.
+    """
+
+    is_seeded: bool = True
+    uncalled: frozenset[str] = frozenset()
+
+
+ALONE = FileInProject()
+
+
 class SourceIndex:
     """The syntax tree of one text. Raises what `ast.parse` raises.
 
-    `is_seeded`: whether a program that runs the text seeds its generators, as far as is known; see `project_seeding`.
     `stem`: the file's name, without its suffix. `is_notebook`: whether it is one, which nothing imports.
     """
 
-    def __init__(self, text: str, *, is_seeded: bool = True, stem: str = "", is_notebook: bool = False) -> None:
-        self.text, self.is_seeded, self.stem, self.is_notebook = text, is_seeded, stem, is_notebook
+    def __init__(self, text: str, *, project: FileInProject = ALONE, stem: str = "", is_notebook: bool = False) -> None:
+        self.text, self.project, self.stem, self.is_notebook = text, project, stem, is_notebook
         self.tree = ast.parse(text)
         self.parents: dict[ast.AST, ast.AST] = {}
         self.calls: list[ast.Call] = []

@@ -25,6 +25,7 @@ from samerun.lint.order_exemptions import (
     is_only_inference,
     is_only_looked_up,
     is_only_shown,
+    is_seeded_at_each_turn,
     is_shuffled_unseeded,
     is_sorted_here,
     is_sorted_next,
@@ -288,7 +289,7 @@ class OrderFlow:
             last = last_identifier(node.func)
             if last == "backward":
                 return self._use(node, "is the order of the training steps", drawn=True)
-            if draws(index, node):
+            if draws(index, node) and not is_seeded_at_each_turn(index, node, loop):
                 return self._use(node, "decides which element gets which random numbers", drawn=True)
             if not isinstance(node.func, ast.Attribute):
                 return None

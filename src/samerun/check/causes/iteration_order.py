@@ -7,6 +7,7 @@ import ast
 from samerun.base.source_edits import (
     Edit,
     SourceAtLine,
+    find_imported_name_of_module,
     last_identifier,
     make_sorted_listing_edits,
     make_wrap_edits,
@@ -71,7 +72,7 @@ def replace_hash_or_sort_set(source: SourceAtLine) -> list[Edit]:
         if len(call.args) == 1 and not call.keywords and not isinstance(call.args[0], ast.Starred):
             edits.append(Edit(*node_span(call.func), "zlib.crc32"))
             edits += make_wrap_edits(call.args[0], "str(", ").encode()")
-    if edits and source.find_imported_name_of_module("zlib") != "zlib":
+    if edits and find_imported_name_of_module(source.tree, "zlib") != "zlib":
         edits.append(source.make_insertion_after_imports("import zlib"))
     return edits if calls else wrap_iterated_set_in_sorted(source)
 

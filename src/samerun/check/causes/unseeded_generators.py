@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from samerun.base.seed_edits import SeedEditor
-from samerun.base.source_edits import Edit, SourceAtLine, make_manual_seed_edits
+from samerun.base.source_edits import Edit, SourceAtLine, find_imported_name_of_module, make_manual_seed_edits
 from samerun.check.causes.cause import Cause
 from samerun.check.evidence.situation import Situation, Suspect, relative_event_distance
 from samerun.record import pins
@@ -46,7 +46,7 @@ def seed_python_with_zero(source: SourceAtLine) -> list[Edit]:
     if empty:
         editor = SeedEditor(source.tree)
         return [edit for call in empty for edit in editor.make_edits_seeding_unseeded_call(call)]
-    name = source.find_imported_name_of_module("random")
+    name = find_imported_name_of_module(source.tree, "random")
     return [source.make_insertion_after_imports(f"{name}.seed(0)")] if name else []
 
 
@@ -94,7 +94,7 @@ def seed_numpy_global_with_zero(source: SourceAtLine) -> list[Edit]:
     if empty:
         editor = SeedEditor(source.tree)
         return [edit for call in empty for edit in editor.make_edits_seeding_unseeded_call(call)]
-    name = source.find_imported_name_of_module("numpy")
+    name = find_imported_name_of_module(source.tree, "numpy")
     return [source.make_insertion_after_imports(f"{name}.random.seed(0)")] if name else []
 
 
@@ -168,7 +168,7 @@ def find_unseeded_torch_suspects(situation: Situation) -> list[Suspect]:
 
 def seed_torch_with_zero(source: SourceAtLine) -> list[Edit]:
     """Seed torch behind the imports."""
-    name = source.find_imported_name_of_module("torch")
+    name = find_imported_name_of_module(source.tree, "torch")
     return [source.make_insertion_after_imports(f"{name}.manual_seed(0)")] if name else []
 
 

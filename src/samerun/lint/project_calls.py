@@ -1,0 +1,148 @@
+"""Which files of a project import which, and which functions nothing calls.
+
+What stands in them changes no result. Files are searched as bytes, as by `project_seeding`, and whatever mentions a
+name may call it: only what is never mentioned is left out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from pathlib import PurePath
+
+IMPORT = re.compile(
+    rb"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|[^#\n]*)|import[ \t]+([\w., \t]+))", re.MULTILINE
+)
+NOT_CALLS = re.compile(
+    IMPORT.pattern + rb"|\b(?:def|class)[ \t]+\w+|^__all__[ \t]*\+?=[ \t]*[\[(][^\])]*", re.MULTILINE
+)
+"""What mentions a function and does not use it."""
+STATEMENT = re.compile(rb"^(?=[^\s)\]}'\"#])", re.MULTILINE)
+DEFINITION = re.compile(rb"(?:(?:async )?def|class) (\w+)")
+METHOD = re.compile(rb"^[ \t]+(?:async )?def (\w+)", re.MULTILINE)
+WORD = re.compile(rb"[A-Za-z_]\w*")
+CALLED_BY_NAME = re.compile(rb"\bFire\(\s*\)|\bglobals\(\)|\b__getattr__\b")
+"""What calls the functions of a file without their names."""
+CALLED_FROM_OUTSIDE = {b"main", b"cli"}
+"""Functions that the command line starts."""
+
+
+class ProjectCalls:
+    """The functions of some texts, and where they are mentioned.
+
+    `imports`: what `find_imports` gives of them. `tests`: those of them that only try the others out.
+    """
+
+    def __init__(self, texts: Mapping[str, bytes], imports: Mapping[str, set[str]], tests: set[str]) -> None:
+        self.imports, self.tests = imports, tests
+        self._reached: dict[str, set[str]] = {}
+        self.parts = {file: list(_split_statements(text)) for file, text in texts.items()}
+        self.methods = {file: set(METHOD.findall(text)) for file, text in texts.items()}
+        self.dynamic = {file for file, text in texts.items() if CALLED_BY_NAME.search(text)}
+
+    @cached_property
+    def uncalled(self) -> dict[str, set[bytes]]:
+        """For each file, its functions, classes and methods that no living part of any file mentions."""
+        defined = {file: {name for name, _ in parts if name} for file, parts in self.parts.items()}
+        places: dict[bytes, set[str]] = defaultdict(set)
+        for file, names in defined.items():
+            for name in names:
+                places[name].add(file)
+        known = places.keys() | {name for names in self.methods.values() for name in names}
+        users: dict[bytes, list[tuple[str, bytes]]] = defaultdict(list)
+        for file in self.parts.keys() - self.tests:
+            for own, part in self.parts[file]:
+                for name in known.intersection(WORD.findall(NOT_CALLS.sub(_keep_renamed, part))):
+                    users[name].append((file, own))
+        dead: dict[str, set[bytes]] = {file: set() for file in self.parts}
+        static = self.parts.keys() - self.dynamic
+        left = {(file, name) for file in static for name in defined[file] | self.methods[file]}
+        while found := {one for one in left if not self._is_called(*one, users[one[1]], places, dead)}:
+            left -= found
+            for file, name in found:
+                dead[file].add(name)
+        return dead
+
+    def _is_called(
+        self, file: str, name: bytes, users: list[tuple[str, bytes]], places: Mapping[bytes, set[str]],
+        dead: Mapping[str, set[bytes]],
+    ) -> bool:  # fmt: skip
+        if name in CALLED_FROM_OUTSIDE:
+            return True
+        for user, own in users:
+            if own in dead[user] or (user == file and own == name):
+                continue
+            if name in self.methods[file] or len(places[name]) == 1:
+                return True
+            if user not in self._reached:
+                self._reached[user] = list_reachable([user], self.imports)
+            seen = self._reached[user]
+            if file in seen or not seen & places[name]:  # a file that sees another function of this name means that one
+                return True
+        return False
+
+    def keep_living(self, file: str) -> bytes:
+        """The text of a file without the functions and classes at its top that nothing uses."""
+        return b"".join(part for name, part in self.parts[file] if name not in self.uncalled[file])
+
+
+def _keep_renamed(found: re.Match[bytes]) -> bytes:
+    """What an import gives another name: a call of that is not looked for."""
+    return b" ".join(re.findall(rb"\w+(?=[ \t]+as\b)", found[0]))
+
+
+def _split_statements(text: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """The statements at the top of a text, each behind what it defines without a decorator, or b""."""
+    decorated = False
+    for part in STATEMENT.split(text):
+        definition = DEFINITION.match(part)
+        yield (definition[1] if definition and not decorated else b""), part
+        decorated = part.startswith(b"@")
+
+
+def list_reachable(begin: Iterable[str], edges: Mapping[str, set[str]]) -> set[str]:
+    seen = set(begin)
+    todo = list(seen)
+    while todo:
+        for one in edges.get(todo.pop(), ()):
+            if one not in seen:
+                seen.add(one)
+                todo.append(one)
+    return seen
+
+
+def find_imports(texts: Mapping[str, bytes]) -> dict[str, set[str]]:
+    """For each file, the files whose paths end like the modules that it imports; of several, the nearest."""
+    by_name: dict[str, list[tuple[tuple[str, ...], str]]] = defaultdict(list)
+    for file in texts:
+        path = PurePath(file)
+        parts = path.parts[:-1] if path.name == "__init__.py" else (*path.parts[:-1], path.stem)
+        if parts and path.suffix == ".py":
+            by_name[parts[-1]].append((parts, file))
+    found: dict[str, set[str]] = {}
+    for file, text in texts.items():
+        found[file] = set()
+        for module in _list_imported_modules(text):
+            fitting = [
+                (other, parts) for parts, other in by_name.get(module[-1], ()) if parts[-len(module) :] == module
+            ]
+            near = {other: (len(os.path.commonpath((file, other))), -len(parts)) for other, parts in fitting}
+            near.pop(file, None)
+            found[file] |= {other for other, shared in near.items() if shared == max(near.values())}
+    return found
+
+
+def _list_imported_modules(text: bytes) -> Iterator[tuple[str, ...]]:
+    """The modules that a text may import, as tuples of names: of `from a.b import c` both a.b and a.b.c."""
+    for module, names, plain in IMPORT.findall(text):
+        for whole in plain.decode("latin-1").split(","):
+            if parts := re.findall(r"[\w.]+", whole)[:1]:
+                yield tuple(one for one in parts[0].split(".") if one) or ("",)
+        base = tuple(one for one in module.decode("latin-1").split(".") if one)
+        if base:
+            yield base
+        for name in re.findall(r"(?:^|[(,\n])\s*(\w+)", names.decode("latin-1")):
+            yield (*base, name)
