@@ -111,7 +111,10 @@ class StepGuard:
         if self._asks_peer:
             return self._compute_with_peer_and_report(function, (args, kwargs))
         if self._keeps and _distributed():
-            raise SamerunError("guard(keep=True): steps are kept on one rank only.")
+            raise SamerunError(
+                "guard(keep=True): a step of several ranks cannot be kept: a rank alone cannot compute it elsewhere.",
+                hint='Leave out keep=; also="peer" has another rank compute each checked step.',
+            )
         beginning = take_step_beginning(self._parts, (args, kwargs)) if self._keeps else None
         computed = self._compute_until_two_agree_or_raise(lambda: function(*args, **kwargs), (args, kwargs))
         if beginning is not None:

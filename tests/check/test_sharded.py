@@ -17,7 +17,7 @@ from check_command import LINE_TOLERANCE, check
 from repository_paths import PROGRAMS
 
 FOLDER = PROGRAMS / "sharded"
-RANKS = {"mesh": 4, "async_collectives": 0, "seed_by_name": 3, "receive_in_threads": 3}
+RANKS = {"mesh": 4, "hsdp": 4, "async_collectives": 0, "seed_by_name": 3, "receive_in_threads": 3}
 """How many ranks torchrun starts; 0: the program starts its own."""
 
 
@@ -48,7 +48,7 @@ HAZARDS = (
     Hazard("seed_by_name", "hash", ("hash-order",)),
     Hazard("receive_in_threads", "arrival", ("async-order",)),
 )
-CLEAN = sorted({hazard.program for hazard in HAZARDS})
+CLEAN = sorted({"hsdp", *(hazard.program for hazard in HAZARDS)})
 
 
 def launch(program: str, *words: str) -> list[str]:

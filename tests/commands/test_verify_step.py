@@ -97,6 +97,7 @@ def test_trouble_is_trouble(trained: Path, tmp_path: Path) -> None:
     for options, said in (
         (["--step", "2", "train.py"], "step-00000002.pt holds no step"),
         (["--step", "5"], "none is named"),
+        (["--step", "5", "--", "torchrun", "train.py"], "a program on one rank"),
         (["--on", sys.executable, "train.py"], "--on OTHER says where"),
         (["--step", "5", "--on", "/no/python", "train.py"], "/no/python"),
         (["--step", "5", "--on", "false", "train.py"], "before it computed a guarded step"),
@@ -145,3 +146,15 @@ def test_what_cannot_be_kept_is_refused(tmp_path: Path) -> None:
         samerun.guard(layer, every=1, also="peer").step(lambda: layer(torch.ones(2)))
     with pytest.raises(SamerunError, match="also='both'"):
         samerun.guard(layer, every=1, also="both")  # type: ignore[arg-type]
+
+
+def test_a_step_of_several_ranks_is_not_kept(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import torch, torch.distributed as dist, samerun\n"
+        "from torch.testing._internal.distributed.fake_pg import FakeStore\n"
+        "dist.init_process_group('fake', store=FakeStore(), rank=0, world_size=2)\n"
+        "guard = samerun.guard(torch.nn.Linear(2, 2), every=1, keep=True)\n"
+        "guard.step(lambda: None)\n"
+    )
+    done = run(tmp_path, "train.py")
+    assert done.returncode == 1 and "a step of several ranks cannot be kept" in done.stderr, done.stderr

@@ -23,6 +23,11 @@ def verify_step(step_number_or_file: str, python_command: str | None, form: str,
     """
     from samerun.step_replay import ANSWER, read_step
 
+    if form == "command":
+        raise SamerunError(
+            "--step computes a step of a program on one rank: name the script, not a command that starts it.",
+            hint='Steps of several ranks are not kept. guard(also="peer") has another rank compute them.',
+        )
     if form not in ("script", "module") or not words:
         raise SamerunError(
             "--step computes a step of a program, and none is named.",

@@ -42,14 +42,19 @@ def is_environment_copy(value: Any) -> bool:
 def digest_module(module: Any, attributes: dict[str, Any], depth: int) -> bytes:
     """Digest of a module: its class, its own attributes, its submodules, and the beginning of each tensor in it.
 
-    Modules of one class differ in their weights, which lie deeper than other objects are looked into.
+    Modules of one class differ in their weights, which lie deeper than other objects are looked into. A sharded tensor
+    (DTensor) is digested by what this rank holds of it: to view it would call collectives, and a rank that is alone on
+    a line would wait for the others for ever.
     """
+    import torch
+
+    plain = (torch.Tensor, torch.nn.Parameter)
     parts = [type(module).__qualname__.encode()]
     for name, tensor in (*named_parameters(module), *named_buffers(module)):
-        flat = tensor.detach()
-        if flat.is_contiguous():
-            flat = flat.view(-1)[:FIRST_ELEMENTS]
-        parts += [f"{name}{tuple(tensor.shape)}".encode(), digest(flat)]
+        beginning = tensor
+        if type(tensor) in plain and tensor.is_contiguous():
+            beginning = tensor.detach().view(-1)[:FIRST_ELEMENTS]
+        parts += [f"{name}{tuple(tensor.shape)}".encode(), digest(beginning)]
     own = {name: value for name, value in attributes.items() if not name.startswith("_")}
     parts.append(digest_variable(own, depth + 1))
     parts += [digest_variable(each, depth + 1) for _, each in dict_items_bypassing_overrides(attributes["_modules"])]
