@@ -38,7 +38,7 @@ class Suspicion(NamedTuple):
     def is_repeated_without_fault(self, second: Attempt) -> bool:
         """Whether two ranks differed again, but in what they were given."""
         difference = None if self.is_collective else second.differences[self.step_of]
-        return self.repeats and difference is not None and not difference.differs_with_same_inputs
+        return self.repeats and difference is not None and not difference.has_operator_differing_on_same_inputs
 
 
 class StepSummary(NamedTuple):
@@ -246,7 +246,7 @@ class PeerCheck:
         for each in self.exchange.gather(told):
             testimony.update(each)
         locations = self.exchange.gather(second.original.operators.location)
-        found = self._find_collective_suspicions(first, second)
+        found = self._find_ranks_with_unequal_collectives(first, second)
         for whose, (number, attempt) in itertools.product(range(self.world), ((1, first), (2, second))):
             difference = attempt.differences[whose]
             if difference is None or (difference.is_other_program and second.differences[whose] is None):
@@ -284,7 +284,7 @@ class PeerCheck:
             return (step_owner_rank, peer, third)
         return (step_owner_rank, peer)
 
-    def _find_collective_suspicions(self, first: Attempt, second: Attempt) -> list[Suspicion]:
+    def _find_ranks_with_unequal_collectives(self, first: Attempt, second: Attempt) -> list[Suspicion]:
         """Of results that all ranks must have got, who got another one."""
         found = []
         for attempt in (first, second):
@@ -311,7 +311,7 @@ class PeerCheck:
         differences = [difference for difference in second.differences if difference is not None]
         for difference in differences:
             operator = difference.operator
-            if operator is not None and difference.differs_with_same_inputs:
+            if operator is not None and difference.has_operator_differing_on_same_inputs:
                 if not operator.is_unordered or second.original.operators.uses_deterministic_operators:
                     return
                 raise StepNotRepeatableError(

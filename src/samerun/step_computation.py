@@ -69,7 +69,7 @@ class StepDifference(NamedTuple):
         return self.operator is not None and self.operator.is_other_program
 
     @property
-    def differs_with_same_inputs(self) -> bool:
+    def has_operator_differing_on_same_inputs(self) -> bool:
         """An operator that computed something else from the same inputs. Only known where those were digested."""
         return self.operator is not None and not self.operator.is_other_program and not self.operator.has_other_inputs
 

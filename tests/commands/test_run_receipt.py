@@ -247,9 +247,9 @@ def test_a_hostile_command_is_refused(form: str, words: list[str], place: Path, 
 
 
 def test_recorded_variables_that_are_code_are_not_taken_over() -> None:
-    from samerun.record.receipt.recorded_command import select_restorable_variables
+    from samerun.record.receipt.recorded_command import select_allowlisted_variables
 
-    assert select_restorable_variables({"LD_PRELOAD": "x.so", "OMP_NUM_THREADS": "2", "MKL_CBWR": "$(x)"}) == {
+    assert select_allowlisted_variables({"LD_PRELOAD": "x.so", "OMP_NUM_THREADS": "2", "MKL_CBWR": "$(x)"}) == {
         "OMP_NUM_THREADS": "2"
     }
 

@@ -24,9 +24,9 @@ TORCHES = os.environ.get("TORCHES", "2.10.* >=2.10").split()
 NOBODY = 65534
 WHERE = """
 import os, samerun
-from samerun.base.native import find_missing_libraries
+from samerun.base.native import find_unloadable_libraries
 print(os.path.dirname(samerun.__file__))
-print(find_missing_libraries())
+print(find_unloadable_libraries())
 """
 
 pytestmark = pytest.mark.skipif(not PYTHONS, reason="needs what `make wheels` builds; `make test-wheel` runs this")

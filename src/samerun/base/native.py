@@ -45,7 +45,7 @@ MISSING_IN_ONE_LINE = (
 )
 
 
-def find_missing_libraries() -> list[str]:
+def find_unloadable_libraries() -> list[str]:
     """Names of the libraries that were not built, or do not load here. Each is loaded to find out."""
     package = Path(__file__).parent.parent
     wanted = [name for name in LIBRARIES if name != ONLY_ON_LINUX or sys.platform == "linux"]

@@ -242,7 +242,7 @@ def bisect_settings(
 ) -> dict[str, Any]:
     """The program is the one that the user names; of the receipts come only its arguments and harmless variables."""
     from samerun.record.receipt import bisection
-    from samerun.record.receipt.recorded_command import select_restorable_variables
+    from samerun.record.receipt.recorded_command import select_allowlisted_variables
 
     states = []
     for name, receipt in zip((good_receipt, bad_receipt), _load_receipts(good_receipt, bad_receipt), strict=True):
@@ -252,7 +252,7 @@ def bisect_settings(
                 f"{name} is of {' '.join(words[:1]) or 'no program'}, and the program is {program.words[0]}.",
                 hint="Name the program that both receipts are of.",
             )
-        states.append(bisection.SettingsState(tuple(words[1:]), select_restorable_variables(receipt["variables"])))
+        states.append(bisection.SettingsState(tuple(words[1:]), select_allowlisted_variables(receipt["variables"])))
     changes = bisection.list_setting_changes(*states)
     if not changes:
         raise SamerunError(

@@ -15,7 +15,7 @@ from samerun import __version__
 from samerun.base.errors import SamerunError
 from samerun.base.files import require_output_safe_to_replace, write_to_file_or_stdout
 from samerun.base.guard import kill_marked_processes_on_death
-from samerun.base.native import MISSING_IN_ONE_LINE, find_missing_libraries
+from samerun.base.native import MISSING_IN_ONE_LINE, find_unloadable_libraries
 from samerun.base.program_command import FORM, WORDS, ProgramCommand, raise_interrupt_on_term_or_hup
 from samerun.base.target import Target, TargetForm, resolve_target
 from samerun.base.text import echo_escaped
@@ -146,7 +146,7 @@ def run_check_and_report(
     require_output_safe_to_replace("--html", html_to)
     require_output_safe_to_replace("--sarif", sarif_to)
     require_output_safe_to_replace("--patch", patch_to)
-    if not quiet and find_missing_libraries():
+    if not quiet and find_unloadable_libraries():
         echo_escaped(f"samerun: {MISSING_IN_ONE_LINE}", err=True)
     begin = time.time()
     ignored = [parse_ignore_rule(text) for text in options["ignore"]]

@@ -20,7 +20,7 @@ from samerun.base.errors import SamerunError
 from samerun.base.files import require_output_safe_to_replace
 from samerun.base.guard import kill_marked_processes_on_death
 from samerun.base.launch import prepend_bootstrap_to_pythonpath
-from samerun.base.native import find_missing_libraries
+from samerun.base.native import find_unloadable_libraries
 from samerun.base.program_command import (
     FORM,
     ProgramCommand,
@@ -106,7 +106,7 @@ def survey_and_report(
         seen = import_torch_and_survey_this_process(policy)
         seen["program"] = None
     findings = [one for one in seen["switches"] if one["verdict"] in FINDINGS]
-    missing = {"missing_libraries": find_missing_libraries()}
+    missing = {"missing_libraries": find_unloadable_libraries()}
     record = {"schema": 1, "samerun": __version__, "verdict": "findings" if findings else "clean", **seen, **missing}
     from samerun.report.doctor import show_switches
     from samerun.report.output import write_json_and_show_unless_to_stdout

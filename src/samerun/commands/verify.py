@@ -167,12 +167,12 @@ def rerun_and_compare(
     from samerun.receipt_block import FOLDER_VARIABLE
     from samerun.record.receipt.diff import diff_runs, load_run, wrap_new_run
     from samerun.record.receipt.environment_diff import TIERS, EnvironmentDifference, find_tested_tier
-    from samerun.record.receipt.recorded_command import select_restorable_variables
+    from samerun.record.receipt.recorded_command import select_allowlisted_variables
     from samerun.record.receipt.watched_run import RunRequest, run_and_write_receipt
 
     receipt = recorded_run.receipt
     in_code = receipt["command"]["form"] == "code"
-    environment = {**os.environ, **select_restorable_variables(receipt["variables"])}
+    environment = {**os.environ, **select_allowlisted_variables(receipt["variables"])}
     if receipt["held"] is not None:
         wanted = required_environment(receipt["held"]["threads"])
         environment = make_launch_environment(environment, {n: v for n, v in wanted.items() if n not in environment},

@@ -32,7 +32,7 @@ def validate_seed(seed: object, caller_name: str) -> int:
 
     Taken: Python's and NumPy's whole numbers from 0 to 2**64-1. Not taken: bool, float, str.
     """
-    rule = f"{caller_name}(seed={_format_seed(seed)}): a seed is a whole number from 0 to {LARGEST_SEED}"
+    rule = f"{caller_name}(seed={_short_repr_of_seed(seed)}): a seed is a whole number from 0 to {LARGEST_SEED}"
     if isinstance(seed, bool) or not isinstance(seed, Integral):
         raise SeedError(f"{rule}, not a {type(seed).__name__}.", "Pass a whole number, such as seed=0.")
     if not 0 <= int(seed) <= LARGEST_SEED:
@@ -40,7 +40,7 @@ def validate_seed(seed: object, caller_name: str) -> int:
     return int(seed)
 
 
-def _format_seed(seed: object) -> str:
+def _short_repr_of_seed(seed: object) -> str:
     if isinstance(seed, int) and seed.bit_length() > 256:  # Python refuses to print the very long ones
         return f"<a number of {seed.bit_length()} bits>"
     return reprlib.repr(seed)

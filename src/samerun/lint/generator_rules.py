@@ -259,7 +259,7 @@ def find_entropy_reseeds(index: SourceIndex) -> Iterator[Hit]:
     for call in index.calls_by_last_name.get("seed", ()):
         if isinstance(call.func, ast.Attribute) and not call.args and not call.keywords:
             made = [one for one in find_origins(index, call.func.value) if index.call_names[one] == "torch.Generator"]
-            if made and not is_fallback(index, call) and not _is_seeded_by_choice(index, call.func.value):
+            if made and not is_fallback(index, call) and not _is_seeded_if_seed_is_given(index, call.func.value):
                 edits = (
                     [] if index.seed_editor.is_in_loop_or_per_sample_function(call) else make_manual_seed_edits(call)
                 )
@@ -269,7 +269,7 @@ def find_entropy_reseeds(index: SourceIndex) -> Iterator[Hit]:
                 )  # fmt: skip
 
 
-def _is_seeded_by_choice(index: SourceIndex, generator: ast.expr) -> bool:
+def _is_seeded_if_seed_is_given(index: SourceIndex, generator: ast.expr) -> bool:
     """Whether the same function seeds a generator with a number where it is given one."""
     return any(
         isinstance(one.func, ast.Attribute)

@@ -312,7 +312,7 @@ def _equalities(index: SourceIndex, node: ast.AST) -> dict[str, object]:
     return found
 
 
-def is_sorted_here(index: SourceIndex, node: ast.AST) -> bool:
+def is_sorted_at_mention(index: SourceIndex, node: ast.AST) -> bool:
     """Whether `node` is sorted in place, or bound to what is sorted."""
     parent = index.parents.get(node)
     if isinstance(parent, ast.Attribute):

@@ -21,7 +21,7 @@ from samerun.lint.value_flow import OrderFlow
 from samerun.lint.value_origins import OBJECT_LISTS, element_kind, value_kind
 
 
-def list_sets(index: SourceIndex) -> Iterator[ast.expr]:
+def list_set_expressions(index: SourceIndex) -> Iterator[ast.expr]:
     """The expressions that make a set."""
     for kind in (ast.Set, ast.SetComp):
         yield from index.nodes[kind]  # type: ignore[misc]
@@ -31,7 +31,7 @@ def list_sets(index: SourceIndex) -> Iterator[ast.expr]:
 def find_sets_in_order(index: SourceIndex) -> Iterator[Hit]:
     """Sets of text, iterated where the order counts."""
     told: set[ast.AST] = set()
-    for made in list_sets(index) if not reads_hash_seed(index) else ():
+    for made in list_set_expressions(index) if not reads_hash_seed(index) else ():
         if _element_kind_of_set(index, made) != "text" or _is_tiny(made):
             continue
         use = OrderFlow(index, files=False).find_use(made, "set")
@@ -74,7 +74,7 @@ def _make_sorted_edits(node: ast.expr) -> tuple[Edit, ...]:
 
 def find_sets_of_modules(index: SourceIndex) -> Iterator[Hit]:
     """Sets of parameters or modules, iterated: they are ordered by address."""
-    for made in list_sets(index):
+    for made in list_set_expressions(index):
         inner = made.args[0] if isinstance(made, ast.Call) and made.args else made
         if isinstance(inner, (ast.SetComp, ast.ListComp, ast.GeneratorExp)):
             clause = inner.generators[0]

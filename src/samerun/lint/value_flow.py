@@ -27,7 +27,7 @@ from samerun.lint.order_exemptions import (
     is_only_shown,
     is_seeded_at_each_turn,
     is_shuffled_unseeded,
-    is_sorted_here,
+    is_sorted_at_mention,
     is_sorted_next,
     positions_in_appended_lists,
     takes_no_part,
@@ -328,7 +328,7 @@ class OrderFlow:
         index = self.index
         if isinstance(target, ast.Attribute):
             mentions = index.self_attributes(target)
-            if not any(is_sorted_here(index, one) for one in mentions):
+            if not any(is_sorted_at_mention(index, one) for one in mentions):
                 for one in mentions:
                     if isinstance(one.ctx, ast.Load) and not is_excluded(index, target, one):
                         self._push(one, kind)
@@ -357,14 +357,14 @@ class OrderFlow:
         index = self.index
         around = {own, *index.ancestors(own)}
         ends = [(1 << 30, 0)]
-        ordered = [one for one in loads if is_sorted_here(index, one) or is_shuffled_unseeded(index, one)]
+        ordered = [one for one in loads if is_sorted_at_mention(index, one) or is_shuffled_unseeded(index, one)]
         for one in [*index.bindings[scope].get(name, ()), *ordered]:
             if not isinstance(one, ast.Name):
                 continue
             statement = index.statement_of(one)
             if isinstance(statement, ast.AugAssign) or (statement.lineno, statement.col_offset) < start:
                 continue
-            always = index.parents.get(statement) in around or is_sorted_here(index, one)
+            always = index.parents.get(statement) in around or is_sorted_at_mention(index, one)
             if always and not isinstance(statement, (ast.For, ast.AsyncFor)):
                 ends.append((statement.end_lineno or statement.lineno, statement.end_col_offset or 0))
         return min(ends)

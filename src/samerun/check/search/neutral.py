@@ -39,7 +39,7 @@ from samerun.check.search.neutral_runs import (
     count_uses,
     describe_unread_parameters_or_empty,
     find_first_differing_record,
-    require_decisive_values,
+    require_common_decisive_values,
     require_ended_well,
     require_same_names_and_sizes,
     select_record,
@@ -145,7 +145,7 @@ class SwitchJudge:
     def judge(self) -> NeutralResult:
         switch, a, b = self.switch, self.a, self.b
         require_same_names_and_sizes(a.numbers, b.numbers, self.changed)
-        require_decisive_values(a.numbers, b.numbers)
+        require_common_decisive_values(a.numbers, b.numbers)
         disturbed = self._rerun_side(a, disturbance=COARSE_ULP if computes_coarsely(a) else 1.0, name="disturbed")
         if switch.coarser and computes_coarsely(disturbed):  # casts of the program's own: only now they are seen
             disturbed = self._rerun_side(a, disturbance=COARSE_ULP, name="disturbed-coarsely")

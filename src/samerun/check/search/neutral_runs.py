@@ -123,7 +123,7 @@ def require_same_names_and_sizes(a: RunNumbers, b: RunNumbers, first_change: Fir
             )
 
 
-def require_decisive_values(a: RunNumbers, b: RunNumbers) -> None:
+def require_common_decisive_values(a: RunNumbers, b: RunNumbers) -> None:
     """Raises NotComparable if the runs have no parameter, buffer or result in common that could be read."""
     compared: set[str] = set()
     for _, _, records in neutrality.iterate_common_records((a, b)):

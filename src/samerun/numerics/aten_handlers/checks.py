@@ -95,11 +95,11 @@ def raise_if_torch_refuses(func: OpOverload, args: Any, kwargs: Any) -> None:
             raise_torch_error_unless_accepted(func, args, kwargs, error)
     except Exception as error:
         raise_torch_error_unless_accepted(func, args, kwargs, error)
-    if _is_non_floating_or_mixed_dtype(args, kwargs) and _torch_kernel_can_be_asked(func):
+    if _is_first_non_floating_or_mixed(args, kwargs) and _torch_kernel_can_be_asked(func):
         _run_torch_kernel_on_copies(func, args, kwargs)
 
 
-def _is_non_floating_or_mixed_dtype(args: Any, kwargs: Any) -> bool:
+def _is_first_non_floating_or_mixed(args: Any, kwargs: Any) -> bool:
     """Whether the first tensor or a new tensor does not hold floating-point numbers, or two tensors hold different
     ones."""
     tensors = [leaf for leaf in _pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]

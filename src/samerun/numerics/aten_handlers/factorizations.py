@@ -27,7 +27,7 @@ MOST_SWEEPS = 40
 NEGLIGIBLE = 2.0**-53
 
 
-def _float64_matrices(operator: str, a: Tensor, square: bool = True) -> Tensor:
+def _copy_to_float64_batch(operator: str, a: Tensor, square: bool = True) -> Tensor:
     """[batch, m, n] in float64, in memory of its own. torch's own checks come before."""
     if a.dtype not in (torch.float32, torch.float64):
         raise NoPortableKernel(f"{a.dtype}.", "It has one for float32 and float64.")
@@ -82,7 +82,7 @@ def _row_order_from_pivots(pivots: Tensor, m: int) -> Tensor:
 
 
 def lu_factor_ex(a: Tensor, *, pivot: bool = True, check_errors: bool = False) -> tuple[Tensor, Tensor, Tensor]:
-    lu, pivots, info = _lu_in_place(_float64_matrices("torch.lu_factor_ex", a, square=False), pivot)
+    lu, pivots, info = _lu_in_place(_copy_to_float64_batch("torch.lu_factor_ex", a, square=False), pivot)
     _raise_if_asked(check_errors, info, a, "torch.linalg.lu_factor_ex")
     k = min(a.shape[-2:])
     return (_restore(lu, a, *a.shape[-2:]), pivots.reshape(*a.shape[:-2], k), info.reshape(a.shape[:-2]))
@@ -128,9 +128,9 @@ def lu_solve(lu: Tensor, pivots: Tensor, b: Tensor, *, left: bool = True, adjoin
     given = b if left else b.mT
     shape: Any = torch.broadcast_shapes(lu.shape[:-2], given.shape[:-2])  # type: ignore[no-untyped-call]
     n, k = given.shape[-2:]
-    wide = _float64_matrices("linalg.lu_solve", lu.expand(*shape, n, n))
+    wide = _copy_to_float64_batch("linalg.lu_solve", lu.expand(*shape, n, n))
     rows = pivots.expand(*shape, n).reshape(math.prod(shape), n)
-    right = _float64_matrices("linalg.lu_solve", given.expand(*shape, n, k), square=False)
+    right = _copy_to_float64_batch("linalg.lu_solve", given.expand(*shape, n, k), square=False)
     found = _solve_with_lu(wide, rows, right, adjoint if left else not adjoint)
     found = found.reshape(*shape, n, k).to(b.dtype)
     return found if left else found.mT
@@ -139,7 +139,7 @@ def lu_solve(lu: Tensor, pivots: Tensor, b: Tensor, *, left: bool = True, adjoin
 def solve_ex(
     a: Tensor, b: Tensor, *, left: bool = True, check_errors: bool = False
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    wide, pivots, info = _lu_in_place(_float64_matrices("linalg.solve", a), True)
+    wide, pivots, info = _lu_in_place(_copy_to_float64_batch("linalg.solve", a), True)
     n = a.shape[-1]
     is_vector = b.dim() == 1 or (b.dim() == a.dim() - 1 and b.shape == a.shape[:-1])
     given = b[..., None] if is_vector else (b if left else b.mT)
@@ -154,7 +154,7 @@ def solve_ex(
 
 
 def inverse_ex(a: Tensor, *, check_errors: bool = False) -> tuple[Tensor, Tensor]:
-    wide, pivots, info = _lu_in_place(_float64_matrices("linalg.inv", a), True)
+    wide, pivots, info = _lu_in_place(_copy_to_float64_batch("linalg.inv", a), True)
     _raise_if_asked(check_errors, info, a, "torch.linalg.inv_ex")
     n = a.shape[-1]
     identity = torch.eye(n, dtype=torch.float64).expand(wide.shape[0], n, n)
@@ -168,7 +168,7 @@ def _sign_of_permutation(pivots: Tensor) -> Tensor:
 
 def _lu_or_lu_of_transpose(operator: str, a: Tensor) -> tuple[Tensor, Tensor]:
     """LU and pivots of A, or of its transpose where A is contiguous: torch chooses so, and its gradients know."""
-    lu, pivots, _ = _lu_in_place(_float64_matrices(operator, a.mT if a.is_contiguous() else a), True)
+    lu, pivots, _ = _lu_in_place(_copy_to_float64_batch(operator, a.mT if a.is_contiguous() else a), True)
     return lu, pivots
 
 
@@ -190,7 +190,7 @@ def slogdet(a: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 def cholesky_ex(a: Tensor, *, upper: bool = False, check_errors: bool = False) -> tuple[Tensor, Tensor]:
     """Column by column: l = sqrt(d), the column / l, and its products taken from what is left."""
-    rest = _float64_matrices("linalg.cholesky", a.mT if upper else a)
+    rest = _copy_to_float64_batch("linalg.cholesky", a.mT if upper else a)
     batch, n = rest.shape[:2]
     out, info = torch.zeros_like(rest), torch.zeros(batch, dtype=torch.int32)
     for j in range(n):
@@ -215,8 +215,8 @@ def cholesky_solve(b: Tensor, factor: Tensor, upper: bool = False) -> Tensor:
     """L y = b, L' x = y."""
     shape: Any = torch.broadcast_shapes(b.shape[:-2], factor.shape[:-2])  # type: ignore[no-untyped-call]
     n, k = b.shape[-2:]
-    lower = _float64_matrices("cholesky_solve", (factor.mT if upper else factor).expand(*shape, n, n))
-    right = _float64_matrices("cholesky_solve", b.expand(*shape, n, k), square=False)
+    lower = _copy_to_float64_batch("cholesky_solve", (factor.mT if upper else factor).expand(*shape, n, n))
+    right = _copy_to_float64_batch("cholesky_solve", b.expand(*shape, n, k), square=False)
     y = kernels.solve_triangular(lower, right, False, False)
     return kernels.solve_triangular(lower.mT.contiguous(), y, True, False).reshape(*shape, n, k).to(b.dtype)
 
@@ -259,7 +259,7 @@ def _rotate_columns(x: Tensor, p: Tensor, q: Tensor, c: Tensor, s: Tensor) -> No
 
 def eigh(a: Tensor, uplo: str = "L", compute_v: bool = True) -> tuple[Tensor, Tensor]:
     """Eigenvalues, ascending, and their vectors, as columns."""
-    x = _float64_matrices("linalg.eigh", a)
+    x = _copy_to_float64_batch("linalg.eigh", a)
     n = x.shape[1]
     x = torch.tril(x) + torch.tril(x, -1).mT if uplo.upper() == "L" else torch.triu(x) + torch.triu(x, 1).mT
     if not bool(torch.isfinite(x).all()):
@@ -303,7 +303,7 @@ def svd(
     a: Tensor, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Columns are turned until they are orthogonal (Hestenes, 1958): their lengths are the singular values."""
-    x = _float64_matrices("linalg.svd", a, square=False)
+    x = _copy_to_float64_batch("linalg.svd", a, square=False)
     if not bool(torch.isfinite(x).all()):
         torch.linalg.svd(a, full_matrices)  # torch's own words
     is_wide = x.shape[1] < x.shape[2]

@@ -17,7 +17,11 @@ from samerun.numerics.aten_handlers.checks import raise_torch_error_unless_accep
 from samerun.numerics.aten_handlers.declare import NoPortableKernel
 from samerun.numerics.aten_handlers.table import resolve_runner_unless_exact
 from samerun.numerics.dispatch import compiled_regions, composites, optimizer_loops
-from samerun.numerics.dispatch.refusals import explain_refusal, find_user_source_location, raise_no_kernel_unless_meta
+from samerun.numerics.dispatch.refusals import (
+    explain_refusal,
+    find_source_location_outside_torch,
+    raise_no_kernel_unless_meta,
+)
 
 _Tensor = torch.Tensor
 _strided = torch.strided
@@ -147,7 +151,7 @@ class PortableMode(_python_dispatch.TorchDispatchMode):
             raise NoPortableKernel(f"what it got, which torch takes: {error}") from error
 
     def _raise_or_warn_and_run_torch(self, reason: NoPortableKernel, func: OpOverload, args: Any, kwargs: Any) -> Any:
-        message, hint = explain_refusal(func, reason, find_user_source_location())
+        message, hint = explain_refusal(func, reason, find_source_location_outside_torch())
         if self.settings[-1] == "error":
             raise NotPortableError(message, hint) from None
         warnings.warn(NotPortableWarning(message), stacklevel=2)
@@ -188,7 +192,7 @@ def _install_hooks_once() -> None:
     composites.install_composite_kernels(current_portable_mode)
     if not _hooks_installed:
         _hooks_installed = True
-        compiled_regions.install_torch_compile_hooks(current_portable_mode, find_user_source_location)
+        compiled_regions.install_torch_compile_hooks(current_portable_mode, find_source_location_outside_torch)
         optimizer_loops.replace_torch_optimizer_loops()
 
 

@@ -103,7 +103,7 @@ def _drop_torch_prefix(value: Any) -> str:
 _SAMERUN_FOLDER = str(Path(__file__).resolve().parents[2]) + os.sep
 
 
-def find_user_source_location() -> str:
+def find_source_location_outside_torch() -> str:
     """ "file:line" of the innermost frame that is neither torch's nor samerun's; the file relative if it can be."""
     torch = sys.modules.get("torch")
     skipped = [_SAMERUN_FOLDER, "<"]

@@ -25,7 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from samerun.base.errors import NotPortableError
 from samerun.numerics.aten_handlers.exact import MOVES
 from samerun.numerics.dispatch.portable import portable
-from samerun.numerics.dispatch.refusals import find_user_source_location
+from samerun.numerics.dispatch.refusals import find_source_location_outside_torch
 from samerun.numerics.kernels.tensors import copy_tensors_in_pytree
 
 _MOVES = frozenset(f"aten::{name}" for name in MOVES)
@@ -74,7 +74,7 @@ class CallRecorder(TorchDispatchMode):
             self.calls[key].times += 1
         else:
             copied_args, copied_kwargs = copy_tensors_in_pytree((args, kwargs))
-            line, number = find_user_source_location(), len(self.shapes)
+            line, number = find_source_location_outside_torch(), len(self.shapes)
             self.calls[key] = RecordedCall(str(func), line, copied_args, copied_kwargs, number=number)
         self.shapes.append((str(func), key))
         return func(*args, **kwargs)

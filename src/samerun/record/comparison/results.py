@@ -85,7 +85,7 @@ def collect_results(run: RunTraces) -> dict[str, tuple[list[ResultKey], Counter[
     for role, trace in run.traces.items():
         is_child = "/" in role
         ordered, unordered = results.setdefault("children" if is_child else role, ([], Counter()))
-        for event in _iter_result_events(trace):
+        for event in _iterate_results_and_value_reads(trace):
             key = (event.kind, event.name, event.file, event.line, event.text, event.outputs)
             if event.thread == 0 and event.kind in (f.LEAF, f.SAVE, f.FINAL, f.MARK) and not is_child:
                 ordered.append(key)
@@ -94,7 +94,7 @@ def collect_results(run: RunTraces) -> dict[str, tuple[list[ResultKey], Counter[
     return {role: found for role, found in results.items() if found[0] or found[1]}
 
 
-def _iter_result_events(trace: Trace) -> Iterator[Event]:
+def _iterate_results_and_value_reads(trace: Trace) -> Iterator[Event]:
     reading = [number for number, text in enumerate(trace.strings) if text.startswith(READING_OPERATORS)]
     at = 0
     for chunk in trace.iter_event_chunks():

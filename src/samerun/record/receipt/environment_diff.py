@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from samerun.record.receipt.code_version import digest_source_file, read_code_version
-from samerun.record.receipt.recorded_command import select_restorable_variables
+from samerun.record.receipt.recorded_command import select_allowlisted_variables
 from samerun.record.receipt.redact import redact_like_recorded
 
 MAX_VERIFY_GIT_SECONDS = 6.0
@@ -282,7 +282,7 @@ def list_environment_differences_here(receipt: dict[str, Any], facts_here: dict[
     """
     machine = {k: v for k, v in receipt["machine"].items() if k != "torch"}
     variables = redact_like_recorded(
-        {**facts_here["variables"], **select_restorable_variables(receipt["variables"])}, receipt["variables"]
+        {**facts_here["variables"], **select_allowlisted_variables(receipt["variables"])}, receipt["variables"]
     )
     held = ("PYTHONHASHSEED", "CUBLAS_WORKSPACE_CONFIG", "TORCH_DISABLE_NATIVE_JIT") if receipt["held"] else ()
     here = {

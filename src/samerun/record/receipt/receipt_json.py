@@ -188,7 +188,7 @@ def _compile(schema: dict[str, Any], definitions: dict[str, Any]) -> SchemaError
 
     def find_error(value: Any) -> str:
         if type(value) not in kinds:  # not isinstance: True is not a number here
-            return f": {_json_type_name(value)} instead of {kind}"
+            return f": {_describe_json_type(value)} instead of {kind}"
         return inner(value)
 
     return find_error
@@ -272,5 +272,5 @@ def _compile_integer(keywords: dict[str, Any], definitions: dict[str, Any]) -> S
     return find_error
 
 
-def _json_type_name(value: Any) -> str:
+def _describe_json_type(value: Any) -> str:
     return next((name for name, kinds in _KINDS.items() if type(value) in kinds), "a fraction")

@@ -83,7 +83,7 @@ def resolve_recorded_command(command: dict[str, Any]) -> Target:
     return Target((sys.executable, *words), tuple(words), str(script.parent))
 
 
-def select_restorable_variables(recorded_variables: dict[str, str]) -> dict[str, str]:
+def select_allowlisted_variables(recorded_variables: dict[str, str]) -> dict[str, str]:
     """The recorded variables that a rerun restores."""
     return {
         name: recorded_variables[name]

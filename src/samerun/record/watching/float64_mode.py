@@ -89,7 +89,7 @@ class Float64Mode(KeepsProgramsCompiledMixin, TorchDispatchMode):
                 return func(*args, **kwargs)
             wide = self.widens and not self.region_depth
             before = take_generator_state(kwargs, tensors) if self.summarise is not None and operator.random else None
-            out = self._call_in_float64_if_possible(operator, args, kwargs, tensors) if wide else func(*args, **kwargs)
+            out = self._call_with_float64_results(operator, args, kwargs, tensors) if wide else func(*args, **kwargs)
             if self.summarise is not None and not operator.silent and not operator.allocates:
                 results = [t for t in operator.flatten_written_arguments(args, kwargs) if isinstance(t, torch.Tensor)]
                 written = {id(t) for t in results}
@@ -100,9 +100,7 @@ class Float64Mode(KeepsProgramsCompiledMixin, TorchDispatchMode):
                 self.summarise(operator, tensors, [*results, *(t for t in outs if id(t) not in written)], drew)
         return out
 
-    def _call_in_float64_if_possible(
-        self, operator: WatchedOperator, args: Any, kwargs: Any, tensors: list[Any]
-    ) -> Any:
+    def _call_with_float64_results(self, operator: WatchedOperator, args: Any, kwargs: Any, tensors: list[Any]) -> Any:
         func = operator.func
         if func._schema.name == "aten::lift_fresh":  # what torch.tensor made of Python's numbers
             made = func(*args, **kwargs)

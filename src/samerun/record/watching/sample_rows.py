@@ -72,7 +72,7 @@ class SampleRows:
             self.rows = -1
             return
         if not self.is_current_pass(iterator):
-            self.reset_pass()
+            self.reset_data_loader_pass()
             self.iterator = weakref.ref(iterator)
         tensors = collect_batch_tensors(batch)
         self.rows = next((int(t.shape[0]) for t in tensors if t.dim()), -1)
@@ -103,9 +103,9 @@ class SampleRows:
                     f.ROWS, name=shown, location_id=location_id, inputs=self.passes,
                     outputs=stream.hasher.digest(), phase=f.FORWARD,
                 )  # fmt: skip
-        self.reset_pass()
+        self.reset_data_loader_pass()
 
-    def reset_pass(self) -> None:
+    def reset_data_loader_pass(self) -> None:
         """Drop also what an interrupted pass has given: with smaller batches, it stops at another sample."""
         self.iterator, self.rows, self.batches = None, -1, 0
         self.streams.clear()

@@ -189,7 +189,7 @@ class StepNumbers:
             self._add_summary(INPUT_OF + type(model).__name__, phase, location_id, [tensor], [tensor], False)
 
     # --- models --------------------------------------------------------------------------------------
-    def call_root_model(self, call: Any, model: Any, args: Any, kwargs: Any) -> Any:
+    def call_root_model_with_switches(self, call: Any, model: Any, args: Any, kwargs: Any) -> Any:
         """Call a model of the program, with what the switches change about it; note what an evaluation gives."""
         state = self.recorder.thread
         if self.recorder.stopped or state.inside_samerun:

@@ -33,9 +33,9 @@ class GraphParts:
         self.position = {node: at for at, node in enumerate(self.graph.graph.nodes)}
         self.placeholders: list[Node] = [n for n in self.graph.graph.nodes if n.op == "placeholder"]
         self.context = [n for n in self.nodes if getattr(n.target, "__name__", "") in CONTEXT_TARGETS]
-        self.kinds = self._run_and_find_value_kinds()
+        self.kinds = self._run_and_classify_node_values()
 
-    def _run_and_find_value_kinds(self) -> dict[Node, Any]:
+    def _run_and_classify_node_values(self) -> dict[Node, Any]:
         """Of every node: "tensor", "number", a tuple of such kinds, or "other"."""
         kinds: dict[Node, Any] = {}
 

@@ -127,7 +127,7 @@ class Doubling:
         self._pauses[location_id] = self._pauses.get(location_id, 0) + 1
         return self._pauses[location_id] <= PAUSES_AT_A_PLACE
 
-    def register_thread(self, state: ThreadState) -> None:
+    def note_role_of_current_thread(self, state: ThreadState) -> None:
         """Note that a thread uses operators, and its role."""
         ident = threading.get_ident()
         if ident not in self._names:

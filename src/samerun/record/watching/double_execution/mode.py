@@ -74,7 +74,7 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
     ) -> DoubledCall | None:
         """Check the operands and copy what will be overwritten; None if the operator is not executed twice."""
         state, doubling = self.state, self.doubling
-        doubling.register_thread(state)
+        doubling.note_role_of_current_thread(state)
         call = DoubledCall(func, operator, args, kwargs)
         flags, call.location_id = self._find_phase_and_location(state, call.tensors)
         call.phase = flags & f.PHASE_MASK

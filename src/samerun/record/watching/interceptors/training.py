@@ -59,7 +59,7 @@ def track_module_calls_and_final_models(recorder: Recorder, torch: Any) -> None:
         state.module = name_of(self, len(state.outer_modules) == 1)
         try:
             if recorder.numbers is not None and len(state.outer_modules) == 1:
-                return recorder.numbers.call_root_model(original, self, args, kwargs)
+                return recorder.numbers.call_root_model_with_switches(original, self, args, kwargs)
             return original(self, *args, **kwargs)
         finally:
             state.module = state.outer_modules.pop()
