@@ -393,7 +393,7 @@ def test_the_environment_that_is_wanted_needs_no_torch() -> None:
 import json, sys
 from samerun.control.determinism.survey import required_environment, survey
 survey()
-print(json.dumps([required_environment(threads=2, environment={}), "torch" in sys.modules]))
+print(json.dumps([required_environment(threads=2, user_environment={}), "torch" in sys.modules]))
 """
     wanted, imported = told(program)
     assert not imported

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from samerun.base.errors import SamerunError
@@ -244,15 +243,15 @@ def _lint_file_by_codes(file: str, codes: tuple[str, ...], project: FileInProjec
 
 
 def lint_files(
-    files: Sequence[str], rules: Sequence[Rule], projects: Mapping[str, FileInProject] = MappingProxyType({})
+    files: Sequence[str], rules: Sequence[Rule], projects: Mapping[str, FileInProject] | None = None
 ) -> list[LintedFile]:
     """What `lint_file` finds in each, in the order of the files; many are looked at in several processes.
 
-    `projects`: what `read_projects` knows of them.
+    `projects`: what `read_projects` knows of them; None: each stands alone.
 
     Raises SamerunError if one of these is killed.
     """
-    known = [projects.get(one, ALONE) for one in files]
+    known = [(projects or {}).get(one, ALONE) for one in files]
     count = min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, 16)
     if len(files) < FEWEST_FILES_IN_PARALLEL or count < 2:
         return [lint_file(one, rules, project=of) for one, of in zip(files, known, strict=True)]
