@@ -12,11 +12,7 @@ from samerun import __version__
 from samerun.base.errors import SamerunError
 from samerun.base.files import require_output_safe_to_replace, write_to_file_or_stdout
 from samerun.base.guard import kill_marked_processes_on_death
-from samerun.base.program_command import (
-    ProgramCommand,
-    raise_interrupt_on_term_or_hup,
-    resolve_target_of_context,
-)
+from samerun.base.program_command import ProgramCommand, raise_interrupt_on_term_or_hup, resolve_target_of_context
 from samerun.base.text import echo_escaped
 from samerun.base.work_folder import temporary_work_folder
 

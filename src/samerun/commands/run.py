@@ -20,12 +20,7 @@ from samerun.base.files import (
     require_output_safe_to_replace,
     write_to_file_or_stdout,
 )
-from samerun.base.program_command import (
-    FORM,
-    ProgramCommand,
-    raise_interrupt_on_term_or_hup,
-    resolve_target_of_context,
-)
+from samerun.base.program_command import FORM, ProgramCommand, raise_interrupt_on_term_or_hup, resolve_target_of_context
 from samerun.base.target import Target, TargetForm
 from samerun.base.text import echo_escaped
 from samerun.commands.deterministic_options import add_deterministic_options
@@ -127,11 +122,9 @@ def _resolve_receipt_destination(text: str, target: Target) -> Path | str:
     from samerun.record.receipt.remote import is_remote_address
 
     if is_remote_address(text):
-        return (
-            f"{text.rstrip('/')}/{make_receipt_name(target.shown)}"
-            if remote.require_bucket_and_check_is_folder(text)
-            else text
-        )
+        if remote.require_bucket_and_check_is_folder(text):
+            return f"{text.rstrip('/')}/{make_receipt_name(target.shown)}"
+        return text
     if text.endswith(os.sep) or os.path.isdir(text):
         file = create_folder_and_make_receipt_path(Path(text), target.shown)
         require_output_safe_to_replace("--receipt", str(file))

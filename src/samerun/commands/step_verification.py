@@ -33,11 +33,8 @@ def verify_step(step_number_or_file: str, python_command: str | None, form: str,
             "--step computes a step of a program, and none is named.",
             hint="Try: samerun verify --step 101 --on /other/bin/python train.py",
         )
-    path = (
-        FOLDER / f"step-{int(step_number_or_file):08}.pt"
-        if step_number_or_file.isascii() and step_number_or_file.isdigit()
-        else Path(step_number_or_file)
-    )
+    is_number = step_number_or_file.isascii() and step_number_or_file.isdigit()
+    path = FOLDER / f"step-{int(step_number_or_file):08}.pt" if is_number else Path(step_number_or_file)
     read_step(path)
     python = shlex.split(python_command) if python_command is not None else [sys.executable]
     program = ["-m", *words] if form == "module" else words

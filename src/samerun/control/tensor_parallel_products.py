@@ -15,7 +15,7 @@ from samerun.base.errors import SamerunError
 from samerun.control.gradient_tree import tree_all_reduce_sum_in_place, tree_sum_in_place
 
 
-def _split_into_contiguous_copies(tensor: Tensor, count: int, dimension: int) -> list[Tensor]:
+def _split_contiguous(tensor: Tensor, count: int, dimension: int) -> list[Tensor]:
     return [block.clone(memory_format=torch.contiguous_format) for block in tensor.chunk(count, dimension)]
 
 
@@ -42,12 +42,9 @@ class ColumnParallelLinearInBlocks(torch.autograd.Function):
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, group: Any, blocks_per_rank: int, scratch: Any
     ) -> Tensor:
         rows = _flatten_to_rows_or_raise_in_autocast(x).contiguous()
-        biases = (
-            _split_into_contiguous_copies(bias, blocks_per_rank, 0) if bias is not None else [None] * blocks_per_rank
-        )
+        biases = _split_contiguous(bias, blocks_per_rank, 0) if bias is not None else [None] * blocks_per_rank
         parts = [
-            linear(rows, *each)
-            for each in zip(_split_into_contiguous_copies(weight, blocks_per_rank, 0), biases, strict=True)
+            linear(rows, *each) for each in zip(_split_contiguous(weight, blocks_per_rank, 0), biases, strict=True)
         ]
         ctx.save_for_backward(rows, weight)
         ctx.how, ctx.has_bias = (group, blocks_per_rank, scratch, x.shape), bias is not None
@@ -57,10 +54,9 @@ class ColumnParallelLinearInBlocks(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         rows, weight = ctx.saved_tensors
         group, blocks_per_rank, scratch, shape = ctx.how
-        blocks = _split_into_contiguous_copies(gradients[0].reshape(len(rows), -1), blocks_per_rank, 1)
+        blocks = _split_contiguous(gradients[0].reshape(len(rows), -1), blocks_per_rank, 1)
         products = [
-            block @ part
-            for block, part in zip(blocks, _split_into_contiguous_copies(weight, blocks_per_rank, 0), strict=True)
+            block @ part for block, part in zip(blocks, _split_contiguous(weight, blocks_per_rank, 0), strict=True)
         ]
         of_weight = torch.cat([block.T @ rows for block in blocks])
         of_bias = torch.cat([block.sum(0) for block in blocks]) if ctx.has_bias else None
@@ -77,9 +73,7 @@ class RowParallelLinearInBlocks(torch.autograd.Function):
     ) -> Tensor:
         rows = _flatten_to_rows_or_raise_in_autocast(x)
         pairs = zip(
-            _split_into_contiguous_copies(rows, blocks_per_rank, 1),
-            _split_into_contiguous_copies(weight, blocks_per_rank, 1),
-            strict=True,
+            _split_contiguous(rows, blocks_per_rank, 1), _split_contiguous(weight, blocks_per_rank, 1), strict=True
         )
         whole = _sum_over_blocks_and_ranks_in_place([linear(*pair) for pair in pairs], group, scratch)
         ctx.save_for_backward(rows, weight)
@@ -91,10 +85,6 @@ class RowParallelLinearInBlocks(torch.autograd.Function):
         rows, weight = ctx.saved_tensors
         blocks_per_rank, shape = ctx.how
         gradient = gradients[0].reshape(len(rows), -1).contiguous()
-        of_x = torch.cat(
-            [gradient @ part for part in _split_into_contiguous_copies(weight, blocks_per_rank, 1)], 1
-        ).view(shape)
-        of_weight = torch.cat(
-            [gradient.T @ part for part in _split_into_contiguous_copies(rows, blocks_per_rank, 1)], 1
-        )
+        of_x = torch.cat([gradient @ part for part in _split_contiguous(weight, blocks_per_rank, 1)], 1).view(shape)
+        of_weight = torch.cat([gradient.T @ part for part in _split_contiguous(rows, blocks_per_rank, 1)], 1)
         return of_x, of_weight, gradient.sum(0) if ctx.has_bias else None, None, None, None

@@ -210,9 +210,7 @@ def _tuples_to_lists(value: Any) -> Any:
 
 
 def _parse_manifest(body: Any) -> Manifest:
-    """Raises _Damaged, and what looking up raises, for anything that `replace_manifest` would not
-    have written.
-    """
+    """Raises _Damaged, and what looking up raises, for anything that `replace_manifest` would not have written."""
     generation, world = (
         _require_int_from_zero_to(body["generation"], 10**8),
         _require_int_from_zero_to(body["world_size"], MAX_RANKS),

@@ -19,12 +19,12 @@ SORTED_STORES = re.compile(r"(?:^|_)(?:fs|filesystem|file_system|gfile|s3|gcs|hd
 
 
 def find_unsorted_listings(index: SourceIndex) -> Iterator[Hit]:
+    made = index.calls_by_last_name.get("manual_seed", ())  # of a generator that is handed on
+    seeded = index.project.is_seeded or any(not index.call_names[one] for one in made)
     for call, name in _list_listings(index):
         use = OrderFlow(index, files=False).find_use(call, "seq")
         if use is None or (use.effect == NUMBERS and not numbers_classes(index, use.node)):
             continue
-        made = index.calls_by_last_name.get("manual_seed", ())  # of a generator that is handed on
-        seeded = index.project.is_seeded or any(not index.call_names[one] for one in made)
         if use.samples and (is_only_evaluated(index, call) or not seeded):
             continue
         if changes_result(index, use.node) and (seeds_draws(index) or not use.drawn):

@@ -185,12 +185,9 @@ class SwitchJudge:
         lossy = None if switch.coarser else find_lossy_side(a.numbers, b.numbers, a64.numbers, b64.numbers)
         if lossy is not None:
             base = replace(base, outcome="wrong", detail=f"{switch.detail}; {lossy}")
-            in_regions = switch.name == "compile"
-            return (
-                self._rerun_and_explain_compiled_regions(base, a64)
-                if in_regions
-                else self._rerun_and_name_losing_operator(base, lossy)
-            )
+            if switch.name == "compile":
+                return self._rerun_and_explain_compiled_regions(base, a64)
+            return self._rerun_and_name_losing_operator(base, lossy)
         new = find_operator_with_new_value(*(side.numbers.operators.get(self.changed.step, []) for side in (b, a)))
         if new is not None:
             file = relative_path_if_below_working_directory(new.location.file)

@@ -84,11 +84,11 @@ def launch_normalize_rows_backward(
     weight_grad_terms: Address,
     num_rows: int,
     row_length: int,
-    groups: int,
-    inner: int,
+    weight_row_period: int,
+    values_per_weight: int,
 ) -> None:
     pointers = map(c_void_p, (x, grad_output, weight_or_null, mean, rstd, grad_input, weight_grad_terms))
-    sizes = map(c_int64, (row_length, groups, inner))
+    sizes = map(c_int64, (row_length, weight_row_period, values_per_weight))
     launch_kernel(
         device,
         "norms",
