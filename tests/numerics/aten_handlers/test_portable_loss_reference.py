@@ -105,11 +105,14 @@ ROWS = [(1, 5), (33, 11), (300, 7), (4100, 3)]
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(("rows", "classes"), ROWS)
-@pytest.mark.parametrize("special", [False, True])
-def test_nll_and_cross_entropy(rows: int, classes: int, weighted: bool, special: bool, reduction: str) -> None:
+@pytest.mark.parametrize(("special", "some_ignored"), [(False, True), (True, True), (True, False)])
+def test_nll_and_cross_entropy(
+    rows: int, classes: int, weighted: bool, special: bool, some_ignored: bool, reduction: str
+) -> None:
     x = values(rows, classes, seed=7, special=special)
     target = torch.arange(rows) * 5 % classes
-    target[2::7] = -100
+    if some_ignored:
+        target[2::7] = -100
     weight = values(classes, seed=3).abs() if weighted else None
     w = None if weight is None else weight.numpy()
     number, g = REDUCTIONS[reduction], values(rows, seed=4)

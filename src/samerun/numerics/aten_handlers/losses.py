@@ -12,7 +12,7 @@ from samerun.numerics.aten_handlers.declare import Members, Scalar, divide_corre
 from samerun.numerics.kernels import library, sums
 from samerun.numerics.kernels.functions import exp, log, log1p, sigmoid
 
-MEAN, SUM = 1, 2
+NONE, MEAN, SUM = 0, 1, 2
 
 
 def reduce_terms(terms: Tensor, reduction: int) -> Tensor:
@@ -65,6 +65,18 @@ def _require_targets_in_bounds(target: Tensor, ignore_index: int, classes: int) 
         raise IndexError(f"Target {int(target[is_out_of_bounds][0])} is out of bounds.")
 
 
+_MOST_EXACT_COUNT = 1 << 24
+"""Ones are added up to this number without a rounding, in any order and type."""
+
+
+def _counts_every_target(target: Tensor, class_weight: Tensor | None, ignore_index: int, classes: int) -> bool:
+    """Whether every target is a class that is neither ignored nor weighted: found in one pass over them."""
+    if class_weight is not None or library.is_off_cpu(target) or not 0 < target.numel() <= _MOST_EXACT_COUNT:
+        return False
+    lowest, highest = (int(each) for each in torch.aminmax(target))
+    return lowest >= 0 and highest < classes and not lowest <= ignore_index <= highest
+
+
 @widen_half_inputs
 def nll_loss(
     x: Tensor, target: Tensor, class_weight: Tensor | None, reduction: int, ignore_index: int
@@ -73,6 +85,13 @@ def nll_loss(
     rows = _reshape_classes_last(x)
     if target.shape != (x.shape[:1] + x.shape[2:] if x.dim() > 1 else ()) and (x.dim() > 1 or target.numel() != 1):
         raise RuntimeError(f"size mismatch (got input: {list(x.shape)} , target: {list(target.shape)}")
+    if _counts_every_target(target, class_weight, ignore_index, rows.shape[1]):
+        # The same terms and the same sums in a third of the operators: losses of small models are called each step.
+        terms = torch.neg(rows.gather(1, target.reshape(-1, 1)).reshape(-1))
+        if reduction == NONE:
+            return terms.reshape(target.shape), x.new_zeros(())
+        total = x.new_full((), float(target.numel()))
+        return torch.div(sums.sum(terms), total) if reduction == MEAN else sums.sum(terms), total
     _require_targets_in_bounds(target, ignore_index, rows.shape[1])
     kept, place, weight = _find_classes_and_weights(target, class_weight, ignore_index, x.dtype)
     value = rows.gather(1, place[:, None])[:, 0]
@@ -97,12 +116,18 @@ def nll_loss_backward(
     total_weight: Tensor,
 ) -> Tensor:
     """-(grad * class_weight) at the target's class, or -((grad / total_weight) * class_weight) for the mean; else 0."""
-    kept, place, weight = _find_classes_and_weights(target, class_weight, ignore_index, x.dtype)
     if reduction == MEAN:
         grad = torch.div(grad, total_weight)
-    value = torch.neg(torch.mul(grad.reshape(-1) if grad.dim() else grad, weight))
-    value = torch.where(kept, value, torch.zeros_like(value))
-    rows = x.new_zeros(place.shape[0], _reshape_classes_last(x).shape[1]).scatter_(1, place[:, None], value[:, None])
+    if grad.dim():
+        grad = grad.reshape(-1)
+    classes = x.shape[1] if x.dim() > 1 else x.shape[0]
+    if _counts_every_target(target, class_weight, ignore_index, classes):
+        place, value = target.reshape(-1), torch.neg(grad).expand(target.numel())
+    else:
+        kept, place, weight = _find_classes_and_weights(target, class_weight, ignore_index, x.dtype)
+        value = torch.neg(torch.mul(grad, weight))
+        value = torch.where(kept, value, torch.zeros_like(value))
+    rows = x.new_zeros(place.shape[0], classes).scatter_(1, place[:, None], value[:, None])
     if x.dim() <= 2:
         return rows.reshape(x.shape)
     return rows.reshape(x.shape[0], *x.shape[2:], x.shape[1]).movedim(-1, 1).contiguous()
