@@ -72,11 +72,15 @@ def _make_fused_adam_handler(decoupled_weight_decay: bool) -> Any:
         rate, is_coupled = float(lr), not decoupled_weight_decay and weight_decay != 0
         decay = 1 - rate * weight_decay if decoupled_weight_decay and weight_decay != 0 else 1.0
 
+        known: dict[float, AdamFactors] = {}  # parameters have nearly always taken the same number of steps
+
         def factors_at(step: Tensor) -> AdamFactors:
             t = float(step)
-            root = (1 - integer_power(beta2, t)) ** 0.5
-            minus_size = -(rate / (1 - integer_power(beta1, t)))
-            return AdamFactors(decay, weight_decay, 1 - beta1, beta2, 1 - beta2, root, eps, minus_size)
+            if t not in known:
+                root = (1 - integer_power(beta2, t)) ** 0.5
+                minus_size = -(rate / (1 - integer_power(beta1, t)))
+                known[t] = AdamFactors(decay, weight_decay, 1 - beta1, beta2, 1 - beta2, root, eps, minus_size)
+            return known[t]
 
         if grad_scale is None and found_inf is None and not amsgrad and len(steps) == len(params):
             factors = [factors_at(step) for step in steps]

@@ -135,7 +135,11 @@ def resolve_runner_unless_exact(func: OpOverload, on_cuda: bool = False, is_comp
             run = run if base in SELF_CHECKED or name[:-1] in SELF_CHECKED else with_meta_function_check(run)
             return _with_whole_numbers_by_torch(run) if {overload, name} & WHOLE_BY_TORCH else run
     if name.startswith("aten::_foreach_"):
-        return with_meta_function_check(_make_foreach_runner(func, name.removeprefix("aten::_foreach_")))
+        alone = name.removeprefix("aten::_foreach_")
+        if not on_cuda and f"aten::{alone.rstrip('_')}" in exact:  # torch's CPU kernel is a loop over `alone`
+            return None
+        run = with_meta_function_check(_make_foreach_runner(func, alone))
+        return run if on_cuda or is_complex or alone.rstrip("_") not in ("add", "sub") else _by_torch_unless_scaled(run)
     return _make_decomposing_or_refusing_runner(func)
 
 
@@ -222,6 +226,15 @@ def _make_out_runner(handler: Handler, outs: list[str]) -> Runner:
         return written if isinstance(found, tuple) else written[0]
 
     return run
+
+
+def _by_torch_unless_scaled(run: Runner) -> Runner:
+    """`run`, for lists that are added or subtracted: without `alpha`, torch's kernel rounds each sum once."""
+
+    def run_if_scaled(mode: Any, func: OpOverload, args: Any, kwargs: Any) -> Any:
+        return func(*args, **kwargs) if kwargs.get("alpha", 1) == 1 else run(mode, func, args, kwargs)
+
+    return run_if_scaled
 
 
 _FOREACH_BASE = {"norm": "linalg_vector_norm"}
