@@ -7,6 +7,7 @@
 # make gpu             what only a CUDA device can tell, in MINUTES=40; needs torch alone
 # make test-packages   50 packages beside torch         make test-programs   training programs that others wrote
 # make docs   the site, in build/site, with warnings as errors
+# make test-pages   the commands that the pages show, each run
 # make test-matrix   oldest and newest torch, Python, NumPy
 # make wheels   what a release consists of, in dist/     make test-wheel   the same, installed as a stranger does
 
@@ -19,7 +20,7 @@ BIN := $(VENV)/bin
 PYTHON := $(BIN)/python
 STAMP := $(VENV)/.samerun-installed
 
-.PHONY: setup demo wheels test-wheel test-matrix docs test test-slow test-exhaustive test-adapters test-packages test-programs lint format types bench fuzz fuzz-portable gpu
+.PHONY: setup demo wheels test-wheel test-matrix docs test test-slow test-exhaustive test-pages test-adapters test-packages test-programs lint format types bench fuzz fuzz-portable gpu
 
 setup: $(STAMP)
 
@@ -64,6 +65,11 @@ test-slow: $(STAMP)
 
 test-exhaustive: $(STAMP)
 	$(PYTHON) -m pytest -m exhaustive
+
+# Every command of README and pages as a reader runs it, and the examples in a notebook: ten minutes, beside CI's others.
+test-pages: $(STAMP)
+	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -n 2 --dist worksteal tests/repository/test_doc_commands.py \
+		tests/repository/test_doc_examples.py
 
 # What other people's loops and stores need is large, so it has an environment of its own: the main one stays as
 # small as a user's, and the tests there show that samerun does without. What runs here is skipped there. The
