@@ -3,13 +3,13 @@
 #include "common.h"
 #include "../functions/float_functions.h"
 
-#define EACH_OF_ROW(j, n) for (int64_t j = threadIdx.x; j < (n); j += blockDim.x)
+#define EACH_OF_ROW(j, row_length) for (int64_t j = threadIdx.x; j < (row_length); j += blockDim.x)
 
 /* Every thread gets it. A NaN may be passed over: the sum that follows is one all the same. */
-DEVICE float row_max_nan_undefined(const float *x, int64_t n) {
+DEVICE float row_max_nan_undefined(const float *x, int64_t row_length) {
     __shared__ float part[MOST_WARPS];
     float most = -__builtin_inff();
-    EACH_OF_ROW(j, n) most = x[j] > most ? x[j] : most;
+    EACH_OF_ROW(j, row_length) most = x[j] > most ? x[j] : most;
     for (int half = WARP / 2; half; half /= 2) {
         const float other = __shfl_down_sync(0xFFFFFFFFu, most, half);
         most = other > most ? other : most;
@@ -23,42 +23,43 @@ DEVICE float row_max_nan_undefined(const float *x, int64_t n) {
 }
 
 /* The sum of e^(x - m), whose terms go to e. */
-DEVICE float exp_shifted_and_sum_row(const float *x, float shift, float *exp_out, int64_t n) {
-    EACH_OF_ROW(j, n) exp_out[j] = exp_float(x[j] - shift);
+DEVICE float exp_shifted_and_sum_row(const float *x, float shift, float *exp_out, int64_t row_length) {
+    EACH_OF_ROW(j, row_length) exp_out[j] = exp_float(x[j] - shift);
     __syncthreads();
-    return sum_row_by_thread_block(n, [&](int64_t j) { return exp_out[j]; });
+    return sum_row_by_thread_block(row_length, [&](int64_t j) { return exp_out[j]; });
 }
 
-KERNEL softmax(const float *x, const float *, float *out, int64_t n) {
-    x += blockIdx.x * n, out += blockIdx.x * n;
-    const float sum = exp_shifted_and_sum_row(x, row_max_nan_undefined(x, n), out, n);
-    EACH_OF_ROW(j, n) out[j] = out[j] / sum;
+KERNEL softmax(const float *x, const float *, float *out, int64_t row_length) {
+    x += blockIdx.x * row_length, out += blockIdx.x * row_length;
+    const float sum = exp_shifted_and_sum_row(x, row_max_nan_undefined(x, row_length), out, row_length);
+    EACH_OF_ROW(j, row_length) out[j] = out[j] / sum;
 }
 
-KERNEL log_softmax(const float *x, const float *, float *out, int64_t n) {
-    x += blockIdx.x * n, out += blockIdx.x * n;
-    const float m = row_max_nan_undefined(x, n), sum = log_float(exp_shifted_and_sum_row(x, m, out, n));
-    EACH_OF_ROW(j, n) out[j] = (x[j] - m) - sum;
+KERNEL log_softmax(const float *x, const float *, float *out, int64_t row_length) {
+    x += blockIdx.x * row_length, out += blockIdx.x * row_length;
+    const float m = row_max_nan_undefined(x, row_length),
+                sum = log_float(exp_shifted_and_sum_row(x, m, out, row_length));
+    EACH_OF_ROW(j, row_length) out[j] = (x[j] - m) - sum;
 }
 
-KERNEL logsumexp(const float *x, const float *, float *out, int64_t n) {
-    x += blockIdx.x * n;
-    float m = row_max_nan_undefined(x, n);
+KERNEL logsumexp(const float *x, const float *, float *out, int64_t row_length) {
+    x += blockIdx.x * row_length;
+    float m = row_max_nan_undefined(x, row_length);
     if (m == __builtin_inff() || m == -__builtin_inff()) m = 0;
-    const float sum = sum_row_by_thread_block(n, [&](int64_t j) { return exp_float(x[j] - m); });
+    const float sum = sum_row_by_thread_block(row_length, [&](int64_t j) { return exp_float(x[j] - m); });
     if (threadIdx.x == 0) out[blockIdx.x] = m + log_float(sum);
 }
 
 /* output: of softmax. */
-KERNEL softmax_backward(const float *output, const float *grad_output, float *grad_input, int64_t n) {
-    output += blockIdx.x * n, grad_output += blockIdx.x * n, grad_input += blockIdx.x * n;
-    const float sum = sum_row_by_thread_block(n, [&](int64_t j) { return grad_output[j] * output[j]; });
-    EACH_OF_ROW(j, n) grad_input[j] = (grad_output[j] - sum) * output[j];
+KERNEL softmax_backward(const float *output, const float *grad_output, float *grad_input, int64_t row_length) {
+    output += blockIdx.x * row_length, grad_output += blockIdx.x * row_length, grad_input += blockIdx.x * row_length;
+    const float sum = sum_row_by_thread_block(row_length, [&](int64_t j) { return grad_output[j] * output[j]; });
+    EACH_OF_ROW(j, row_length) grad_input[j] = (grad_output[j] - sum) * output[j];
 }
 
 /* output: of log_softmax. */
-KERNEL log_softmax_backward(const float *output, const float *grad_output, float *grad_input, int64_t n) {
-    output += blockIdx.x * n, grad_output += blockIdx.x * n, grad_input += blockIdx.x * n;
-    const float sum = sum_row_by_thread_block(n, [&](int64_t j) { return grad_output[j]; });
-    EACH_OF_ROW(j, n) grad_input[j] = grad_output[j] - exp_float(output[j]) * sum;
+KERNEL log_softmax_backward(const float *output, const float *grad_output, float *grad_input, int64_t row_length) {
+    output += blockIdx.x * row_length, grad_output += blockIdx.x * row_length, grad_input += blockIdx.x * row_length;
+    const float sum = sum_row_by_thread_block(row_length, [&](int64_t j) { return grad_output[j]; });
+    EACH_OF_ROW(j, row_length) grad_input[j] = grad_output[j] - exp_float(output[j]) * sum;
 }

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import click
 
-from samerun.base.target import Target, resolve_target, split_samerun_options_from_program
+from samerun.base.target import Target, resolve_target, split_command_line_at_program
 
 FORM, WORDS = "samerun.form", "samerun.words"
 
@@ -19,7 +19,7 @@ class ProgramCommand(click.Command):
         takes_value = {
             name for p in self.get_params(ctx) if isinstance(p, click.Option) and not p.is_flag for name in p.opts
         }
-        own, form, words = split_samerun_options_from_program(args, takes_value)
+        own, form, words = split_command_line_at_program(args, takes_value)
         ctx.meta[FORM], ctx.meta[WORDS] = form, words
         return super().parse_args(ctx, own)
 

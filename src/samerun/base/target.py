@@ -45,7 +45,7 @@ class SplitCommandLine(NamedTuple):
     program_words: list[str]
 
 
-def split_samerun_options_from_program(arguments: list[str], options_with_value: set[str]) -> SplitCommandLine:
+def split_command_line_at_program(arguments: list[str], options_with_value: set[str]) -> SplitCommandLine:
     """(samerun's options, form, the rest): everything behind the script, `-m MODULE` or `--` is the program's.
 
     The form is "script", "module", "command" or "" when nothing is named.

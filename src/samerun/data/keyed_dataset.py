@@ -105,7 +105,7 @@ def try_load_without_seeding(dataset: Any, collate: Any, indices: list[Any]) -> 
     if collate not in TORCH_COLLATES or not all(type(index) is int for index in indices):
         return None
     patched = (TensorDataset.__getitem__, Subset.__getitem__) != _TORCH_GETITEMS
-    if patched or _torch_modes_are_active() or _user_changed_default_collate():
+    if patched or _torch_modes_are_active() or _user_registered_collate_function():
         return None
     try:
         return _try_load_plain_samples(dataset, indices)
@@ -142,7 +142,7 @@ def _torch_modes_are_active() -> bool:
     return bool(inside._len_torch_function_stack() or inside._len_torch_dispatch_stack())
 
 
-def _user_changed_default_collate() -> bool:
+def _user_registered_collate_function() -> bool:
     """Return whether the user has registered a function with `default_collate`."""
     return any(function.__module__ != default_collate.__module__ for function in default_collate_fn_map.values())
 

@@ -154,7 +154,9 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         requested = self._requested_epoch
         if requested is not None and (progress is None or progress.epoch + progress.finished != requested):
             progress = LoaderProgress(self._resolve_seed(), requested)
-        return make_loader_state(progress or LoaderProgress(self._resolve_seed(), 0), self._make_state_identity())
+        return make_loader_state(
+            progress or LoaderProgress(self._resolve_seed(), 0), self._describe_dataset_and_order()
+        )
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Make the next iteration continue from where `state_dict` was called.
@@ -166,7 +168,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         Raises DataError if `state` is not a loader state, or belongs to another dataset, order, name or seed.
         """
         known = self.seed if self.seed is not None else seed_in_force()
-        progress = parse_loader_state(state, self._make_state_identity(), known)
+        progress = parse_loader_state(state, self._describe_dataset_and_order(), known)
         if isinstance(self.sampler, Order) and progress.seen > len(self.sampler):
             raise DataError(
                 f"load_state_dict(): the state has seen {progress.seen} samples, and an epoch has {len(self.sampler)}.",
@@ -249,7 +251,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
                 "Make a new DataLoader when the length of a dataset changes.",
             )
 
-    def _make_state_identity(self) -> dict[str, Any]:
+    def _describe_dataset_and_order(self) -> dict[str, Any]:
         dataset: Any = self.dataset
         kind = type(dataset)
         identity: dict[str, Any] = {"name": self.name, "dataset": f"{kind.__module__}.{kind.__qualname__}"}

@@ -165,7 +165,7 @@ class ClockReadingTracker:
             targets = above.targets if isinstance(above, ast.Assign) else [above.target]
             return all(self._mark_target_if_traceable(target) for target in targets)
         if isinstance(above, ast.Tuple) and isinstance(self.above[above], ast.Assign):
-            parts = [elementwise_unpacking_targets_or_empty(target, above) for target in self.above[above].targets]  # type: ignore[attr-defined]
+            parts = [tuple_unpacking_targets_or_empty(target, above) for target in self.above[above].targets]  # type: ignore[attr-defined]
             if all(parts):
                 return all(self._mark_target_if_traceable(each[above.elts.index(node)]) for each in parts)  # type: ignore[arg-type]
         self.enqueue([above])
@@ -266,7 +266,7 @@ class ClockReadingTracker:
         single = isinstance(above, ast.AnnAssign) or (isinstance(above, ast.Assign) and len(above.targets) == 1)
         value = above.value if single else None
         if isinstance(above, ast.Tuple) and isinstance(self.above[above], ast.Assign):
-            parts = elementwise_unpacking_targets_or_empty(above, self.above[above].value)  # type: ignore[attr-defined]
+            parts = tuple_unpacking_targets_or_empty(above, self.above[above].value)  # type: ignore[attr-defined]
             value = self.above[above].value.elts[above.elts.index(target)] if parts else None  # type: ignore
         if isinstance(value, ast.Call):
             return self.resolve_called_name(value) in CONTAINER_CONSTRUCTORS and not value.args[1:]
@@ -325,7 +325,7 @@ class ClockReadingTracker:
         return False
 
 
-def elementwise_unpacking_targets_or_empty(target: ast.AST, value: ast.AST) -> list[ast.expr]:
+def tuple_unpacking_targets_or_empty(target: ast.AST, value: ast.AST) -> list[ast.expr]:
     """The parts of a target, where those of the value go to them one by one; else nothing."""
     if not isinstance(target, ast.Tuple) or not isinstance(value, ast.Tuple) or len(target.elts) != len(value.elts):
         return []

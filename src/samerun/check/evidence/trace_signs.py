@@ -58,12 +58,12 @@ def has_no_sign_of_race(traces: RunTraces, treat_id_as_sign: bool = True) -> boo
         for event in select_events(trace, (f.COMPLETION, f.CLOCK)):
             if event.direct and event.kind == f.CLOCK:
                 clocks[event.file].add(event.line)
-            elif event.direct and not comes_from_single_producer_queue(trace, event):
+            elif event.direct and not is_queue_get_with_one_started_thread(trace, event):
                 return False
     return not any(clocks.values()) or not clock_may_affect_results(clocks)
 
 
-def comes_from_single_producer_queue(trace: Trace, event: Event) -> bool:
+def is_queue_get_with_one_started_thread(trace: Trace, event: Event) -> bool:
     """Whether an item comes from a queue that a single thread fills, and so in a fixed order."""
     return event.name in QUEUES and len(select_events(trace, (f.THREAD,))) == 1
 

@@ -242,7 +242,7 @@ def explain_difference(
         found = (
             explain_by_optimizer_settings(record_a, record_b)
             or explain_draws(record_b, record_a, operators_b, operators_a)
-            or explain_clipping(operators_b, operators_a)
+            or explain_clipping_before_unscaling(operators_b, operators_a)
             or explain_dropped_gradients(record_b, record_a)
         )
         if found is not None:
@@ -325,7 +325,9 @@ def explain_draws(
     return None
 
 
-def explain_clipping(operators_b: list[OperatorSummary], operators_a: list[OperatorSummary]) -> Culprit | None:
+def explain_clipping_before_unscaling(
+    operators_b: list[OperatorSummary], operators_a: list[OperatorSummary]
+) -> Culprit | None:
     """Gradients that are clipped while they are still scaled, on one side only."""
     clipped_b, clipped_a = find_clipping_before_unscaling(operators_b), find_clipping_before_unscaling(operators_a)
     if (clipped_b is None) == (clipped_a is None):

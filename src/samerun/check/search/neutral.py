@@ -39,10 +39,10 @@ from samerun.check.search.neutral_runs import (
     count_uses,
     describe_unread_parameters_or_empty,
     find_first_differing_record,
+    find_step_or_call_record,
     require_common_decisive_values,
     require_ended_well,
     require_same_names_and_sizes,
-    select_record,
 )
 from samerun.check.search.report_records import relative_path_if_below_working_directory
 from samerun.check.search.run_status import REGIONS, require_comparable, require_success
@@ -228,7 +228,7 @@ class SwitchJudge:
         """Add how far both sides are from side A in float64, at the record that tells the most."""
         wrong = judgement.verdict == "wrong"
         kind, number = (judgement.kind, judgement.number) if wrong else (self.changed.kind, self.changed.number)
-        records = [select_record(n, kind, number) for n in (self.a.numbers, self.b.numbers, a64.numbers)]
+        records = [find_step_or_call_record(n, kind, number) for n in (self.a.numbers, self.b.numbers, a64.numbers)]
         if any(record is None for record in records):
             return base
         a, b, exact = (record for record in records if record is not None)
@@ -251,7 +251,9 @@ class SwitchJudge:
     def _rerun_and_explain_wrong(
         self, base: NeutralResult, judgement: RunJudgement, a64: NumberedRun, b64: NumberedRun
     ) -> NeutralResult:
-        records = [select_record(n, judgement.kind, judgement.number) for n in (self.a.numbers, self.b.numbers)]
+        records = [
+            find_step_or_call_record(n, judgement.kind, judgement.number) for n in (self.a.numbers, self.b.numbers)
+        ]
         step = judgement.number if judgement.kind == "step" else (records[0].head["step"] + 1 if records[0] else 1)
         if step not in a64.numbers.operators or step not in b64.numbers.operators:
             a64, b64 = (

@@ -101,13 +101,13 @@ def find_first_differing_call(a: RunNumbers, b: RunNumbers) -> FirstChange | Non
     return None
 
 
-def select_record(numbers: RunNumbers, kind: str, number: int) -> NumberRecord | None:
+def find_step_or_call_record(numbers: RunNumbers, kind: neutrality.RecordKind, number: int) -> NumberRecord | None:
     return (numbers.steps if kind == "step" else numbers.calls).get(number)
 
 
 def require_same_names_and_sizes(a: RunNumbers, b: RunNumbers, first_change: FirstChange) -> None:
     """Raises NotComparable if the two sides train parameters of other names or sizes."""
-    one, other = (select_record(numbers, first_change.kind, first_change.number) for numbers in (a, b))
+    one, other = (find_step_or_call_record(numbers, first_change.kind, first_change.number) for numbers in (a, b))
     if one is None or other is None:
         raise NotComparable("the step that differs first was written down on one side only")
     for kind in ("parameter", "output"):

@@ -133,7 +133,7 @@ class Search:
             if varied_run is not None and varied_run.difference is None:
                 self.outcomes["rerun"] = Outcome("rerun", SAME, "the run with everything varied gave the same")
             else:
-                differs = self.rerun_control_until_difference(
+                differs = self.rerun_control_and_find_first_difference(
                     first, self.make_varied_plan(pinned), is_last_test=not plain
                 )
                 if differs is not None:
@@ -174,7 +174,9 @@ class Search:
         """Whether less is compared under this variation: it is then varied alone, so that it hides nothing."""
         return variation.apply(self.plan, True).scope != self.plan.scope
 
-    def rerun_control_until_difference(self, control: Run, plan: RunPlan, is_last_test: bool) -> Situation | None:
+    def rerun_control_and_find_first_difference(
+        self, control: Run, plan: RunPlan, is_last_test: bool
+    ) -> Situation | None:
         """Repeat the control, `repeat` runs in all: the first difference, or None if all are the same.
 
         If two runs were asked for, the first difference settles it; with `is_last_test`, a program

@@ -139,31 +139,28 @@ def _can_seed_privateuse1() -> bool:
     return bool(device.is_available() and not device._is_in_bad_fork())
 
 
-def _require_privateuse1_module() -> Any:
+def _get_privateuse1_module() -> Any:
     return getattr(get_imported_module("torch"), get_imported_module("torch")._C._get_privateuse1_backend_name())
 
 
 def _seed_privateuse1(seed: int) -> None:
-    _require_privateuse1_module().manual_seed_all(seed)
+    _get_privateuse1_module().manual_seed_all(seed)
 
 
 def _get_privateuse1_state() -> State:
-    return [
-        _require_privateuse1_module().get_rng_state(index)
-        for index in range(_require_privateuse1_module().device_count())
-    ]
+    return [_get_privateuse1_module().get_rng_state(index) for index in range(_get_privateuse1_module().device_count())]
 
 
 def _set_privateuse1_state(state: State) -> None:
-    here = _require_privateuse1_module().device_count()
+    here = _get_privateuse1_module().device_count()
     if len(state) != here:
         raise DeviceCountMismatch(len(state), here)
     for index, device_state in enumerate(state):
-        _require_privateuse1_module().set_rng_state(device_state.cpu(), index)
+        _get_privateuse1_module().set_rng_state(device_state.cpu(), index)
 
 
 def _is_privateuse1_device_uninitialized() -> bool:
-    return not getattr(_require_privateuse1_module(), "is_initialized", lambda: True)()
+    return not getattr(_get_privateuse1_module(), "is_initialized", lambda: True)()
 
 
 CUSTOM = RandomSource(

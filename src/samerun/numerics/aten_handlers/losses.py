@@ -29,7 +29,7 @@ def divide_gradient_for_mean(grad: Tensor, terms: Tensor, reduction: int) -> Ten
     return grad
 
 
-def _reshape_classes_last(x: Tensor) -> Tensor:
+def _flatten_to_rows_of_classes(x: Tensor) -> Tensor:
     """[n, c, ...] or [c] -> [n', c], in row-major order of the positions."""
     return x.reshape(1, -1) if x.dim() == 1 else x.movedim(1, -1).reshape(-1, x.shape[1])
 
@@ -82,7 +82,7 @@ def nll_loss(
     x: Tensor, target: Tensor, class_weight: Tensor | None, reduction: int, ignore_index: int
 ) -> tuple[Tensor, Tensor]:
     """-(class_weight * x) at the target's class; the mean divides by the sum of the weights. Also that sum."""
-    rows = _reshape_classes_last(x)
+    rows = _flatten_to_rows_of_classes(x)
     if target.shape != (x.shape[:1] + x.shape[2:] if x.dim() > 1 else ()) and (x.dim() > 1 or target.numel() != 1):
         raise RuntimeError(f"size mismatch (got input: {list(x.shape)} , target: {list(target.shape)}")
     if _counts_every_target(target, class_weight, ignore_index, rows.shape[1]):

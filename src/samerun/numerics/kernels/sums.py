@@ -261,16 +261,16 @@ def _fix_sign_of_zero_extremum(result: Tensor, x: Tensor, dims: list[int], keepd
     return torch.where(result == 0, zero, result)
 
 
-def _dims_or_all(x: Tensor, dim: Dims) -> list[int]:
+def _dims_as_given_or_all(x: Tensor, dim: Dims) -> list[int]:
     dims = [dim] if isinstance(dim, int) else list(dim or ())
     return dims or list(range(x.dim()))
 
 
 def amax(x: Tensor, dim: int | list[int] | tuple[int, ...] = (), keepdim: bool = False) -> Tensor:
     """The largest over `dim` (one, several, or all where empty)."""
-    return _fix_sign_of_zero_extremum(torch.amax(x, dim, keepdim), x, _dims_or_all(x, dim), keepdim, True)
+    return _fix_sign_of_zero_extremum(torch.amax(x, dim, keepdim), x, _dims_as_given_or_all(x, dim), keepdim, True)
 
 
 def amin(x: Tensor, dim: int | list[int] | tuple[int, ...] = (), keepdim: bool = False) -> Tensor:
     """The smallest over `dim` (one, several, or all where empty)."""
-    return _fix_sign_of_zero_extremum(torch.amin(x, dim, keepdim), x, _dims_or_all(x, dim), keepdim, False)
+    return _fix_sign_of_zero_extremum(torch.amin(x, dim, keepdim), x, _dims_as_given_or_all(x, dim), keepdim, False)

@@ -149,7 +149,7 @@ class StreamComparison:
                 if self.ignores_unused_memory and self._note_if_from_unwritten_memory():
                     self._drop_events_and_count_operators(1, 1)
                     continue
-                return self._blame_skipped_draw_if_possible(self._make_value_difference_at_heads())
+                return self._blame_earlier_extra_draw_if_cause(self._make_value_difference_at_heads())
             extra_in, count = find_extra_before_resync(left, right)
             if not count or not _RESULTS.isdisjoint((left if extra_in == "a" else right).kinds_of_first(count)):
                 extra_in, count = find_extra_ignoring_values(left.events, right.events)
@@ -180,7 +180,7 @@ class StreamComparison:
             event_count if only_in_run == "a" else 0, event_count if only_in_run == "b" else 0
         )
 
-    def _blame_skipped_draw_if_possible(self, difference: Difference) -> Difference:
+    def _blame_earlier_extra_draw_if_cause(self, difference: Difference) -> Difference:
         """Report skipped draws as the difference if a later draw finds its generator in another state.
 
         The extra draws were skipped as harmless. A generator with the same seed in another state shows they were not.

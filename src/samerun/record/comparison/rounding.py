@@ -45,7 +45,7 @@ def norm(values: Any) -> float:
     return float(np.linalg.norm(values)) if len(values) else 0.0
 
 
-def is_another_kind(one: Any, other: Any) -> bool:
+def nonfinite_elements_differ(one: Any, other: Any) -> bool:
     """Whether elements that are finite, NaN, or infinite with a sign are so on one side only."""
     return not np.array_equal(
         np.where(np.isfinite(one), 0.0, one), np.where(np.isfinite(other), 0.0, other), equal_nan=True
@@ -57,7 +57,7 @@ def judge_item(
 ) -> ItemJudgement:
     """Judge one value, of both sides, and of both in float64. `is_float64_partly_narrow`: see CLEAR_IF_NARROW."""
     a, b, a64, b64 = values_of_a_b_a64_b64
-    if is_another_kind(a64, b64) or is_another_kind(a, b):
+    if nonfinite_elements_differ(a64, b64) or nonfinite_elements_differ(a, b):
         return ItemJudgement("wrong", key, np.inf, 1.0, np.inf, np.inf, 1.0)
     every = np.logical_and.reduce([np.isfinite(each) for each in values_of_a_b_a64_b64])
     a, b, a64, b64 = (each[every] for each in values_of_a_b_a64_b64)

@@ -124,14 +124,14 @@ def read_summaries(folder: Path, files: Sequence[FileState]) -> Iterator[list[Re
         for part in parts:
             yield _summarize_files(folder, part)
         return
-    yield from _read_with_workers(folder, parts, workers)
+    yield from _read_in_any_order_with_workers(folder, parts, workers)
 
 
 def _summarize_files(folder: Path, file_states: Sequence[FileState]) -> list[ReceiptSummary]:
     return [read_summary(folder / name, stamp, size) for name, stamp, size in file_states]
 
 
-def _read_with_workers(
+def _read_in_any_order_with_workers(
     folder: Path, parts: list[Sequence[FileState]], worker_count: int
 ) -> Iterator[list[ReceiptSummary]]:
     from multiprocessing.connection import wait

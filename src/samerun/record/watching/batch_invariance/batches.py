@@ -103,12 +103,12 @@ class BatchInputs:
             if altered.any() and at != self.mask_at:
                 rows[altered.to(leaf.device)] = _alter_values_unless_bool(rows[altered.to(leaf.device)])
             if composition.padding.length and rows.ndim > 1 and rows.shape[1] == length:
-                rows = self._pad(rows, composition.padding, at == self.mask_at)
+                rows = self._add_padding_places(rows, composition.padding, at == self.mask_at)
             leaves.append(rows)
         made: Arguments = _pytree.tree_unflatten(leaves, self._spec)
         return made
 
-    def _pad(self, rows: Tensor, padding: Padding, is_mask: bool) -> Tensor:
+    def _add_padding_places(self, rows: Tensor, padding: Padding, is_mask: bool) -> Tensor:
         side = rows.new_zeros((rows.shape[0], padding.length, *rows.shape[2:]))
         if is_mask:
             side.fill_(self._marks_padding)

@@ -157,11 +157,11 @@ class BatchExaminer:
         count = self.inputs.row_count
         return range(0, count, max(1, (count + MOST_SAMPLES - 1) // MOST_SAMPLES))
 
-    def _neighbour_batch_size(self) -> int:
+    def _size_of_batch_with_neighbours(self) -> int:
         return min(NEIGHBOURS, max(self.sizes))
 
     def _vary_position(self) -> None:
-        size = self._neighbour_batch_size()
+        size = self._size_of_batch_with_neighbours()
         pairs = [
             (compose_cycled(size, sample, self.inputs.row_count), position, sample)
             for sample in self._samples()
@@ -178,7 +178,7 @@ class BatchExaminer:
         )  # fmt: skip
 
     def _vary_contents(self) -> None:
-        size = self._neighbour_batch_size()
+        size = self._size_of_batch_with_neighbours()
         if size < 2:
             self._add_experiment("contents", NOT_TRIED, "there is no batch with other rows")
             return

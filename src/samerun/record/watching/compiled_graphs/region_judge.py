@@ -12,7 +12,15 @@ import numpy as np
 import torch
 from torch.fx import GraphModule
 
-from samerun.record.comparison.rounding import GUARD, LOSES_HALF, UNIT, ItemKey, is_another_kind, judge_item, norm
+from samerun.record.comparison.rounding import (
+    GUARD,
+    LOSES_HALF,
+    UNIT,
+    ItemKey,
+    judge_item,
+    nonfinite_elements_differ,
+    norm,
+)
 from samerun.record.watching.compiled_graphs.graph_runs import (
     NotInspectable,
     Run,
@@ -145,13 +153,13 @@ class RegionJudge:
                 left = float(np.count_nonzero(exact.numbers != other.numbers))
                 scale = float(len(exact.numbers))
             else:
-                if is_another_kind(exact.numbers, other.numbers):
+                if nonfinite_elements_differ(exact.numbers, other.numbers):
                     left, scale = np.inf, 1.0
                 else:
                     program = one.numbers
                     if b is not None and key in b and b[key].shape == one.shape:
                         program = b[key].numbers
-                    elif not is_another_kind(
+                    elif not nonfinite_elements_differ(
                         one.numbers, exact.numbers
                     ):  # it is taken to round as the graph itself does
                         finite = np.isfinite(exact.numbers)
@@ -183,8 +191,8 @@ class RegionJudge:
                 if not np.array_equal(one.numbers, exact.numbers):
                     continue
                 left, scale = float(np.count_nonzero(one.numbers != other.numbers)), float(len(one.numbers))
-            elif is_another_kind(one.numbers, other.numbers):
-                if is_another_kind(one.numbers, exact.numbers):
+            elif nonfinite_elements_differ(one.numbers, other.numbers):
+                if nonfinite_elements_differ(one.numbers, exact.numbers):
                     continue
                 left, scale = np.inf, 1.0
             else:
@@ -226,7 +234,7 @@ def explains(disturbed: Values, key: ItemKey, exact: Any, difference_norm: float
         return False
     if np.issubdtype(exact.numbers.dtype, np.integer):
         return difference_norm <= float(np.count_nonzero(moved.numbers != exact.numbers))
-    if is_another_kind(moved.numbers, exact.numbers):
+    if nonfinite_elements_differ(moved.numbers, exact.numbers):
         return True
     finite = np.isfinite(exact.numbers)
     return difference_norm <= allowed_factor * norm(moved.numbers[finite] - exact.numbers[finite])

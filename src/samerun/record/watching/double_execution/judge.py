@@ -114,7 +114,9 @@ class ResultJudge:
         if call.only_moves_elements:
             for result_index in differing_results:
                 if result_index >= count and d.is_readable(self.results[result_index]):
-                    shadows.add_for_moved_result(self.results[result_index], second_results[result_index], origin)
+                    shadows.add_for_result_with_unwritten_elements(
+                        self.results[result_index], second_results[result_index], origin
+                    )
         else:
             real = [
                 result_index
@@ -183,7 +185,7 @@ class ResultJudge:
             else:
                 name = call.operator.name.split(".")[1]
                 origin = UnwrittenOrigin(call.location_id, name, inside=True)
-                self.doubling.shadows.add_for_moved_result(
+                self.doubling.shadows.add_for_result_with_unwritten_elements(
                     self.results[result_index], second_results[result_index], origin
                 )
 

@@ -319,7 +319,9 @@ class ShadowBuffers:
         if shadow.last_digest == _digest_storage(shadow.storage):
             self.shadows.pop(storage._cdata, None)
 
-    def add_for_moved_result(self, result: Any, result_in_shadow: Any, origin: UnwrittenOrigin) -> None:
+    def add_for_result_with_unwritten_elements(
+        self, result: Any, result_in_shadow: Any, origin: UnwrittenOrigin
+    ) -> None:
         """A result holds elements that were never written: `result_in_shadow` becomes its shadow."""
         mine, others = result.untyped_storage(), result_in_shadow.untyped_storage()
         if mine._cdata not in self.shadows and mine.nbytes() == others.nbytes():
