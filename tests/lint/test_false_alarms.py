@@ -589,6 +589,49 @@ HARMLESS_AND_TWIN = {
         "from sklearn.model_selection import train_test_split\nclass Loader:\n    pass\n"
         "if __name__ == '__main__':\n    a, b = train_test_split(rows)\n    train(Loader(a), Loader(b))\n",
     ),
+    "a state that nothing is drawn from": (
+        "import numpy as np\nsave(np.random.RandomState().get_state())\n",
+        "import numpy as np\nsave(np.random.RandomState().normal(size=3))\n",
+    ),
+    "a generator in a variable that nothing reads": (
+        "import numpy as np\nclass Master:\n    def __init__(self):\n        self.rng = np.random.RandomState()\n"
+        "    def run(self):\n        rng, rows = self.rng, self.rows\n        return sum(rows)\n",
+        "import numpy as np\nclass Master:\n    def __init__(self):\n        self.rng = np.random.RandomState()\n"
+        "    def run(self):\n        rng, rows = self.rng, self.rows\n        return rng.choice(rows)\n",
+    ),
+    "a function that finds a state for who gives none": (
+        "import numpy as np\ndef random_state():\n    return np.random.RandomState().randint(99)\n",
+        "import numpy as np\ndef random_rows():\n    return np.random.RandomState().randint(99)\n",
+    ),
+    "a split that is thrown away": (
+        "from sklearn.model_selection import train_test_split\ntrain_test_split(rows)\n",
+        "from sklearn.model_selection import train_test_split\nfit(train_test_split(rows))\n",
+    ),
+    "boosting, which draws nothing by itself": (
+        "from sklearn.ensemble import AdaBoostClassifier\nAdaBoostClassifier().fit(x, y)\n",
+        "from sklearn.ensemble import BaggingClassifier\nBaggingClassifier().fit(x, y)\n",
+    ),
+    "a position that is taken out": (
+        "import os\nnames = os.listdir('d')\nnames.pop(names.index('README'))\ndel names[names.index('TODO')]\n",
+        "import os\nnames = os.listdir('d')\nlabel = names.index('cat')\nfit(label)\n",
+    ),
+    "a branch that nobody asks for": (
+        "from sklearn.manifold import TSNE\ndef reduce(rows, kind='MDS'):\n    if kind == 'TSNE':\n"
+        "        return TSNE().fit(rows)\nif __name__ == '__main__':\n    save(reduce(rows), reduce(rows, 'UMAP'))\n",
+        "from sklearn.manifold import TSNE\ndef reduce(rows, kind='MDS'):\n    if kind == 'TSNE':\n"
+        "        return TSNE().fit(rows)\nif __name__ == '__main__':\n    save(reduce(rows), reduce(rows, kind))\n",
+    ),
+    "lines in an order that no reader counts": (
+        "found = {str(x) for x in rows}\nwith open('passwords.txt', 'w') as f:\n    for one in found:\n"
+        "        f.write(one)\n",
+        "found = {str(x) for x in rows}\nwith open('words.txt', 'w') as f:\n    for one in found:\n"
+        "        f.write(one)\n",
+    ),
+    "a number by which a name is found again": (
+        "import os\nnames = {}\nfor i, name in enumerate(os.listdir('classes')):\n    names[i] = name\n",
+        "import os\nnames, labels = {}, []\nfor i, name in enumerate(os.listdir('classes')):\n    names[i] = name\n"
+        "    labels.append(i)\n",
+    ),
     "one call, reported once": (
         "import torch\nbefore = torch.seed()  # noqa: SR105\ntorch.manual_seed(7)\ntorch.manual_seed(before)\n",
         "import os\nimport torch\nbefore = os.getpid()\ntorch.manual_seed(7)\ntorch.manual_seed(before)\n",

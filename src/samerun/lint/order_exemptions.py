@@ -92,7 +92,9 @@ def is_log(index: SourceIndex, write: ast.AST) -> bool:
 
 
 CLASS_NAMES = re.compile("label|class|cls|categor|species|speaker|person|identit|target|vocab|word|token|tag")
-VOCABULARY = re.compile("vocab|label|class|dict|token|word|tag|categor|alphabet|char|entit|relation|index|2id|to_id")
+VOCABULARY = re.compile(
+    "vocab|2id|to_id|(?<![a-z])(?:label|class(?!if|ic)|dict|token|word|tag|categor|alphabet|char(?!t|g)|entit|relation|index)"
+)
 
 
 def numbers_classes(index: SourceIndex, node: ast.AST) -> bool:
@@ -155,8 +157,13 @@ def is_counter(index: SourceIndex, receiver: ast.expr) -> bool:
 
 
 def is_only_looked_up(index: SourceIndex, position: ast.Call) -> bool:
-    """Whether a position is printed, or only reads what stands there in another list."""
+    """Whether a position is printed, takes its element out, or only reads what stands there in another list."""
     target = index.parents.get(position)
+    if isinstance(target, ast.Call) and isinstance(target.func, ast.Attribute) and target.func.attr == "pop":
+        searched = position.func.value if isinstance(position.func, ast.Attribute) else position
+        return ast.dump(target.func.value) == ast.dump(searched)
+    if isinstance(target, ast.Subscript) and isinstance(target.ctx, ast.Del):
+        return True
     value = target.targets[0] if isinstance(target, ast.Assign) else position
     if isinstance(value, ast.Name):
         scope = index.enclosing_scope_of(value)
@@ -257,6 +264,14 @@ def begins_as_dictionary(index: SourceIndex, target: ast.expr) -> bool:
         isinstance(one, (ast.Dict, ast.DictComp)) or (isinstance(one, ast.Call) and last_identifier(one.func) in makers)
         for one in index.values_assigned_to(target)
     )
+
+
+def is_only_key(index: SourceIndex, number: ast.expr, loop: ast.AST) -> bool:
+    """Whether a loop uses a number only as the key under which it stores: who looks there finds the same elements."""
+    name = number.id if isinstance(number, ast.Name) else ""
+    uses = [one for one in index.name_loads.get(name, ()) if index.is_inside(one, loop)]
+    parents = (index.parents[one] for one in uses)
+    return all(isinstance(one, ast.Subscript) and isinstance(one.ctx, ast.Store) for one in parents)
 
 
 def is_shuffled_unseeded(index: SourceIndex, node: ast.AST) -> bool:

@@ -23,6 +23,7 @@ from samerun.lint.order_exemptions import (
     is_made_outside,
     is_only_gone_through,
     is_only_inference,
+    is_only_key,
     is_only_looked_up,
     is_only_shown,
     is_seeded_at_each_turn,
@@ -311,7 +312,7 @@ class OrderFlow:
             length = isinstance(node.value, ast.Call) and last_identifier(node.value.func) == "len"
             same = length and node.value.args and ast.dump(node.value.args[0]) == ast.dump(target.value)  # type: ignore
             filled = isinstance(target.slice, ast.Name) and target.slice.id in numbers
-            if filled and not begins_as_dictionary(index, target.value):
+            if filled and (not begins_as_dictionary(index, target.value) or is_only_key(index, target.slice, loop)):
                 self._follow_target(target.value, "seq", after=loop)
                 return None
             if same or filled or (isinstance(node.value, ast.Name) and counted):
