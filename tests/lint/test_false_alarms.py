@@ -612,7 +612,8 @@ HARMLESS_AND_TWIN = {
         "from sklearn.ensemble import BaggingClassifier\nBaggingClassifier().fit(x, y)\n",
     ),
     "a position that is taken out": (
-        "import os\nnames = os.listdir('d')\nnames.pop(names.index('README'))\ndel names[names.index('TODO')]\n",
+        "import os\nnames = os.listdir('d')\nnames.pop(names.index('README'))\ndel names[names.index('TODO')]\n"
+        "label = names.index('label.png')\nlabel_path = names.pop(label)\n",
         "import os\nnames = os.listdir('d')\nlabel = names.index('cat')\nfit(label)\n",
     ),
     "a branch that nobody asks for": (
@@ -627,10 +628,22 @@ HARMLESS_AND_TWIN = {
         "found = {str(x) for x in rows}\nwith open('words.txt', 'w') as f:\n    for one in found:\n"
         "        f.write(one)\n",
     ),
+    "files that are only counted": (
+        "import os\nfrom sklearn.model_selection import train_test_split\nlabels = []\nfor _ in os.listdir('cats'):\n"
+        "    labels.append(1)\ntrain, test = train_test_split(labels, random_state=0)\n",
+        "import os\nfrom sklearn.model_selection import train_test_split\nlabels = []\nfor _ in os.listdir('cats'):\n"
+        "    labels.append(_)\ntrain, test = train_test_split(labels, random_state=0)\n",
+    ),
     "a number by which a name is found again": (
         "import os\nnames = {}\nfor i, name in enumerate(os.listdir('classes')):\n    names[i] = name\n",
         "import os\nnames, labels = {}, []\nfor i, name in enumerate(os.listdir('classes')):\n    names[i] = name\n"
         "    labels.append(i)\n",
+    ),
+    "a seed for names of files": (
+        "import random\nimport time\ndef store(rows):\n    random.seed(time.time())\n"
+        "    tmp_name = ''.join(random.SystemRandom().choice('abc') for _ in range(6))\n    save(rows, tmp_name)\n",
+        "import random\nimport time\ndef store(rows):\n    random.seed(time.time())\n"
+        "    save([random.choice(rows) for _ in range(6)])\n",
     ),
     "one call, reported once": (
         "import torch\nbefore = torch.seed()  # noqa: SR105\ntorch.manual_seed(7)\ntorch.manual_seed(before)\n",

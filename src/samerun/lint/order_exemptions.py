@@ -159,11 +159,6 @@ def is_counter(index: SourceIndex, receiver: ast.expr) -> bool:
 def is_only_looked_up(index: SourceIndex, position: ast.Call) -> bool:
     """Whether a position is printed, takes its element out, or only reads what stands there in another list."""
     target = index.parents.get(position)
-    if isinstance(target, ast.Call) and isinstance(target.func, ast.Attribute) and target.func.attr == "pop":
-        searched = position.func.value if isinstance(position.func, ast.Attribute) else position
-        return ast.dump(target.func.value) == ast.dump(searched)
-    if isinstance(target, ast.Subscript) and isinstance(target.ctx, ast.Del):
-        return True
     value = target.targets[0] if isinstance(target, ast.Assign) else position
     if isinstance(value, ast.Name):
         scope = index.enclosing_scope_of(value)
@@ -173,7 +168,11 @@ def is_only_looked_up(index: SourceIndex, position: ast.Call) -> bool:
     if value is position and is_only_shown(index, position):
         return True
     above = [index.parents.get(one) for one in reads]
-    return all(isinstance(one, ast.Subscript) and isinstance(one.ctx, ast.Load) for one in above)
+    return all(
+        (isinstance(one, ast.Subscript) and not isinstance(one.ctx, ast.Store))
+        or (isinstance(one, ast.Call) and last_identifier(one.func) == "pop")
+        for one in above
+    )
 
 
 FEWEST = 10
@@ -355,6 +354,12 @@ def enumerated_names(target: ast.expr, iterated: ast.expr) -> set[str]:
     if counted and isinstance(target, ast.Tuple) and isinstance(target.elts[0], ast.Name):
         return {target.elts[0].id}
     return set()
+
+
+def ignores_elements(target: ast.expr, numbers: set[str], body: list[ast.AST]) -> bool:
+    """Whether a loop only counts its turns: `for _ in names`."""
+    elements = {one.id for one in _names_in(target)} - numbers
+    return bool(elements) and not any(isinstance(one, ast.Name) and one.id in elements for one in body)
 
 
 def positions_in_appended_lists(body: list[ast.AST]) -> set[str]:

@@ -16,6 +16,7 @@ from samerun.lint.order_exemptions import (
     SORTING,
     begins_as_dictionary,
     enumerated_names,
+    ignores_elements,
     is_batch,
     is_counter,
     is_excluded,
@@ -268,7 +269,8 @@ class OrderFlow:
         if isinstance(loop.iter, ast.Call) and last_identifier(loop.iter.func) == "range":
             numbers |= {one.id for one in ast.walk(loop.target) if isinstance(one, ast.Name)}
         body = [node for statement in loop.body for node in ast.walk(statement)]
-        if any(isinstance(node, ast.Call) and last_identifier(node.func) in SORTING for node in body):
+        sorts = any(isinstance(node, ast.Call) and last_identifier(node.func) in SORTING for node in body)
+        if sorts or ignores_elements(loop.target, numbers, body):
             return None  # sorted again before it is used: os.walk, say
         for node in body:
             if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and is_constant(node.value, 1):
@@ -281,7 +283,8 @@ class OrderFlow:
             if isinstance(node, (ast.Yield, ast.YieldFrom)):
                 self._follow_result(node, "seq")
             elif isinstance(node, ast.AugAssign) and isinstance(node.value, (ast.List, ast.ListComp)):
-                self._follow_if_made_outside(node.target, loop)
+                if is_made_outside(self.index, node.target, loop):
+                    self._follow_target(node.target, "seq", after=loop)
         return None
 
     def _follow_loop_node(self, node: ast.AST, loop: ast.For | ast.AsyncFor, numbers: set[str]) -> OrderUse | None:
@@ -319,10 +322,6 @@ class OrderFlow:
                 return self._use(node, NUMBERS)
             self._follow_target(target.value, "dict", after=loop)
         return None
-
-    def _follow_if_made_outside(self, target: ast.expr, loop: ast.AST) -> None:
-        if is_made_outside(self.index, target, loop):
-            self._follow_target(target, "seq", after=loop)
 
     def _follow_target(self, target: ast.expr, kind: str, after: ast.AST | None = None) -> None:
         """Everywhere that a name, or an attribute of self, is read once it holds the order."""
