@@ -628,6 +628,11 @@ HARMLESS_AND_TWIN = {
         "found = {str(x) for x in rows}\nwith open('words.txt', 'w') as f:\n    for one in found:\n"
         "        f.write(one)\n",
     ),
+    "results that are found again by their numbers": (
+        "numbers, features = {}, []\nfor i, (smiles, row) in enumerate(pool.imap_unordered(compute, molecules)):\n"
+        "    numbers[smiles] = i\n    features.append(row)\n",
+        "numbers = {}\nfor i, word in enumerate(pool.imap_unordered(compute, texts)):\n    numbers[word] = i\n",
+    ),
     "files that are only counted": (
         "import os\nfrom sklearn.model_selection import train_test_split\nlabels = []\nfor _ in os.listdir('cats'):\n"
         "    labels.append(1)\ntrain, test = train_test_split(labels, random_state=0)\n",
@@ -657,3 +662,8 @@ def test_the_harmless_one_is_silent_and_its_twin_is_not(case: str) -> None:
     harmless, twin = HARMLESS_AND_TWIN[case]
     assert [one.code for one in lint_text(harmless, "train.py", CHECKED).findings] == []
     assert len(lint_text(twin, "train.py", CHECKED).findings) == 1
+
+
+@pytest.mark.parametrize(("file", "count"), [("data_tester.py", 0), ("check_data.py", 0), ("data.py", 1)])
+def test_a_file_that_tries_something_out_draws_as_it_likes(file: str, count: int) -> None:
+    assert len(lint_text("import os\nshow(os.listdir('d')[:80])\n", file, CHECKED).findings) == count

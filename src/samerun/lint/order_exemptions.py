@@ -45,12 +45,13 @@ def changes_result(index: SourceIndex, node: ast.AST) -> bool:
 INSPECTION = re.compile(
     r"(?:^|_)(?:check|verify|inspect|sanity|explore|speed\w*|bench\w*|timing|summari[sz]e|summary|stats?|statistics)(?:_|$)"
 )
+TRYING_OUT = re.compile(r"(?:^|_)(?:check|verify|inspect|sanity|tester)(?:_|$)")
 STANDS_ALONE = re.compile("Infer|Predict|Demo|Test(?![a-z])")
 
 
 def _is_inspection(index: SourceIndex, node: ast.AST) -> bool:
     """Whether a use stands in a file or function that only looks at data, or in a dataset whose items stand alone."""
-    return bool(DISPLAY.search(index.stem)) or any(
+    return bool(DISPLAY.search(index.stem) or TRYING_OUT.search(index.stem)) or any(
         INSPECTION.search(one.name) if isinstance(one, FUNCTIONS) else STANDS_ALONE.search(one.name)
         for one in index.ancestors(node) if isinstance(one, (*FUNCTIONS, ast.ClassDef))
     )  # fmt: skip

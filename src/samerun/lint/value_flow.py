@@ -106,8 +106,7 @@ class OrderFlow:
             if (self.at, kind) in self.seen:
                 continue
             self.seen.add((self.at, kind))
-            use = self._follow(self.at, kind)
-            if use is not None:
+            if (use := self._follow(self.at, kind)) is not None:
                 return use
         return None
 
@@ -277,14 +276,15 @@ class OrderFlow:
                 numbers.add(node.target.id)
         numbers -= positions_in_appended_lists(body)
         for node in body:
-            use = self._follow_loop_node(node, loop, numbers)
-            if use is not None:
+            if (use := self._follow_loop_node(node, loop, numbers)) is not None:
                 return use
             if isinstance(node, (ast.Yield, ast.YieldFrom)):
                 self._follow_result(node, "seq")
-            elif isinstance(node, ast.AugAssign) and isinstance(node.value, (ast.List, ast.ListComp)):
-                if is_made_outside(self.index, node.target, loop):
-                    self._follow_target(node.target, "seq", after=loop)
+            grown = (
+                node if isinstance(node, ast.AugAssign) and isinstance(node.value, (ast.List, ast.ListComp)) else None
+            )
+            if grown is not None and is_made_outside(self.index, grown.target, loop):
+                self._follow_target(grown.target, "seq", after=loop)
         return None
 
     def _follow_loop_node(self, node: ast.AST, loop: ast.For | ast.AsyncFor, numbers: set[str]) -> OrderUse | None:
