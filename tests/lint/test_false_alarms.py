@@ -261,7 +261,7 @@ HARMLESS_AND_TWIN = {
     ),
     "a position that is printed": (
         "import os\nrows = os.listdir('d')\nfor name in rows:\n    print(rows.index(name))\n",
-        "import os\nrows = os.listdir('d')\nfor name in rows:\n    use(rows.index(name))\n",
+        "import os\nclasses = os.listdir('d')\nfor name in classes:\n    use(classes.index(name))\n",
     ),
     "a draw beside a seed for one sample": (
         "import random\nimport numpy as np\ndef change(x, seed):\n    random.seed(seed)\n"
@@ -632,6 +632,10 @@ HARMLESS_AND_TWIN = {
         "numbers, features = {}, []\nfor i, (smiles, row) in enumerate(pool.imap_unordered(compute, molecules)):\n"
         "    numbers[smiles] = i\n    features.append(row)\n",
         "numbers = {}\nfor i, word in enumerate(pool.imap_unordered(compute, texts)):\n    numbers[word] = i\n",
+    ),
+    "a position that is no class": (
+        "import os\nframes = os.listdir('d')\nstart = frames.index('first.png')\nshow(start)\n",
+        "import os\nclasses = os.listdir('d')\nkind = classes.index('cat')\nshow(kind)\n",
     ),
     "files that are only counted": (
         "import os\nfrom sklearn.model_selection import train_test_split\nlabels = []\nfor _ in os.listdir('cats'):\n"

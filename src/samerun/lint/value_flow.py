@@ -61,6 +61,7 @@ WRITING_METHODS = {"write", "writelines", "writerow", "writerows", "to_csv", "to
 LISTINGS = ("os.listdir", "os.scandir", "glob.glob", "glob.iglob")
 MODEL_MAKERS = ("torch.optim.", "torch.nn.ModuleList", "torch.nn.Sequential", "torch.nn.ParameterList")
 NUMBERS = "numbers the elements"
+POSITIONS = "is what index() gives numbers by"
 SAMPLES = "is the order of the samples of"
 SET_OPERATIONS = {"union", "intersection", "difference", "symmetric_difference", "copy"}
 
@@ -213,7 +214,7 @@ class OrderFlow:
         elif method in ("copy", "keys", "values", "items", "tolist", "elements"):
             self._push(call, kind)
         elif method == "index" and kind == "seq" and not is_only_looked_up(self.index, call):
-            return self._use(call, "is what index() gives numbers by")
+            return self._use(call, POSITIONS)
         elif method in WRITING_METHODS:
             return self._use_in_file(call, method)
         return None
