@@ -261,7 +261,7 @@ HARMLESS_AND_TWIN = {
     ),
     "a position that is printed": (
         "import os\nrows = os.listdir('d')\nfor name in rows:\n    print(rows.index(name))\n",
-        "import os\nrows = os.listdir('d')\nfor name in rows:\n    use(rows.index(name))\n",
+        "import os\nclasses = os.listdir('d')\nfor name in classes:\n    use(classes.index(name))\n",
     ),
     "a draw beside a seed for one sample": (
         "import random\nimport numpy as np\ndef change(x, seed):\n    random.seed(seed)\n"
@@ -589,6 +589,71 @@ HARMLESS_AND_TWIN = {
         "from sklearn.model_selection import train_test_split\nclass Loader:\n    pass\n"
         "if __name__ == '__main__':\n    a, b = train_test_split(rows)\n    train(Loader(a), Loader(b))\n",
     ),
+    "a state that nothing is drawn from": (
+        "import numpy as np\nsave(np.random.RandomState().get_state())\n",
+        "import numpy as np\nsave(np.random.RandomState().normal(size=3))\n",
+    ),
+    "a generator in a variable that nothing reads": (
+        "import numpy as np\nclass Master:\n    def __init__(self):\n        self.rng = np.random.RandomState()\n"
+        "    def run(self):\n        rng, rows = self.rng, self.rows\n        return sum(rows)\n",
+        "import numpy as np\nclass Master:\n    def __init__(self):\n        self.rng = np.random.RandomState()\n"
+        "    def run(self):\n        rng, rows = self.rng, self.rows\n        return rng.choice(rows)\n",
+    ),
+    "a function that finds a state for who gives none": (
+        "import numpy as np\ndef random_state():\n    return np.random.RandomState().randint(99)\n",
+        "import numpy as np\ndef random_rows():\n    return np.random.RandomState().randint(99)\n",
+    ),
+    "a split that is thrown away": (
+        "from sklearn.model_selection import train_test_split\ntrain_test_split(rows)\n",
+        "from sklearn.model_selection import train_test_split\nfit(train_test_split(rows))\n",
+    ),
+    "boosting, which draws nothing by itself": (
+        "from sklearn.ensemble import AdaBoostClassifier\nAdaBoostClassifier().fit(x, y)\n",
+        "from sklearn.ensemble import BaggingClassifier\nBaggingClassifier().fit(x, y)\n",
+    ),
+    "a position that is taken out": (
+        "import os\nnames = os.listdir('d')\nnames.pop(names.index('README'))\ndel names[names.index('TODO')]\n"
+        "label = names.index('label.png')\nlabel_path = names.pop(label)\n",
+        "import os\nnames = os.listdir('d')\nlabel = names.index('cat')\nfit(label)\n",
+    ),
+    "a branch that nobody asks for": (
+        "from sklearn.manifold import TSNE\ndef reduce(rows, kind='MDS'):\n    if kind == 'TSNE':\n"
+        "        return TSNE().fit(rows)\nif __name__ == '__main__':\n    save(reduce(rows), reduce(rows, 'UMAP'))\n",
+        "from sklearn.manifold import TSNE\ndef reduce(rows, kind='MDS'):\n    if kind == 'TSNE':\n"
+        "        return TSNE().fit(rows)\nif __name__ == '__main__':\n    save(reduce(rows), reduce(rows, kind))\n",
+    ),
+    "lines in an order that no reader counts": (
+        "found = {str(x) for x in rows}\nwith open('passwords.txt', 'w') as f:\n    for one in found:\n"
+        "        f.write(one)\n",
+        "found = {str(x) for x in rows}\nwith open('words.txt', 'w') as f:\n    for one in found:\n"
+        "        f.write(one)\n",
+    ),
+    "results that are found again by their numbers": (
+        "numbers, features = {}, []\nfor i, (smiles, row) in enumerate(pool.imap_unordered(compute, molecules)):\n"
+        "    numbers[smiles] = i\n    features.append(row)\n",
+        "numbers = {}\nfor i, word in enumerate(pool.imap_unordered(compute, texts)):\n    numbers[word] = i\n",
+    ),
+    "a position that is no class": (
+        "import os\nframes = os.listdir('d')\nstart = frames.index('first.png')\nshow(start)\n",
+        "import os\nclasses = os.listdir('d')\nkind = classes.index('cat')\nshow(kind)\n",
+    ),
+    "files that are only counted": (
+        "import os\nfrom sklearn.model_selection import train_test_split\nlabels = []\nfor _ in os.listdir('cats'):\n"
+        "    labels.append(1)\ntrain, test = train_test_split(labels, random_state=0)\n",
+        "import os\nfrom sklearn.model_selection import train_test_split\nlabels = []\nfor _ in os.listdir('cats'):\n"
+        "    labels.append(_)\ntrain, test = train_test_split(labels, random_state=0)\n",
+    ),
+    "a number by which a name is found again": (
+        "import os\nnames = {}\nfor i, name in enumerate(os.listdir('classes')):\n    names[i] = name\n",
+        "import os\nnames, labels = {}, []\nfor i, name in enumerate(os.listdir('classes')):\n    names[i] = name\n"
+        "    labels.append(i)\n",
+    ),
+    "a seed for names of files": (
+        "import random\nimport time\ndef store(rows):\n    random.seed(time.time())\n"
+        "    tmp_name = ''.join(random.SystemRandom().choice('abc') for _ in range(6))\n    save(rows, tmp_name)\n",
+        "import random\nimport time\ndef store(rows):\n    random.seed(time.time())\n"
+        "    save([random.choice(rows) for _ in range(6)])\n",
+    ),
     "one call, reported once": (
         "import torch\nbefore = torch.seed()  # noqa: SR105\ntorch.manual_seed(7)\ntorch.manual_seed(before)\n",
         "import os\nimport torch\nbefore = os.getpid()\ntorch.manual_seed(7)\ntorch.manual_seed(before)\n",
@@ -601,3 +666,8 @@ def test_the_harmless_one_is_silent_and_its_twin_is_not(case: str) -> None:
     harmless, twin = HARMLESS_AND_TWIN[case]
     assert [one.code for one in lint_text(harmless, "train.py", CHECKED).findings] == []
     assert len(lint_text(twin, "train.py", CHECKED).findings) == 1
+
+
+@pytest.mark.parametrize(("file", "count"), [("data_tester.py", 0), ("check_data.py", 0), ("data.py", 1)])
+def test_a_file_that_tries_something_out_draws_as_it_likes(file: str, count: int) -> None:
+    assert len(lint_text("import os\nshow(os.listdir('d')[:80])\n", file, CHECKED).findings) == count

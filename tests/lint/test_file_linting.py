@@ -171,8 +171,10 @@ def test_which_files(tmp_path: Path) -> None:
     Path("b/loop").symlink_to(tmp_path, target_is_directory=True)
     Path("b/broken.py").symlink_to("nowhere")
     os.mkfifo("b/pipe.py")
-    assert find_source_files(["."], []) == (["a.py", "h.ipynb", "b/c.py"], [])
-    assert find_source_files(["g.txt", "./b", "b"], ["c.py"])[0] == ["g.txt"]
+    Path("b/__pycache__/g.yaml").touch()
+    Path("b/i.yaml").touch()
+    assert find_source_files(["."], []) == (["a.py", "h.ipynb", "b/c.py"], ["pyproject.toml", "b/i.yaml"], [])
+    assert find_source_files(["g.txt", "./b", "b"], ["c.py"]).files == ["g.txt"]
 
 
 RESUMED = """
@@ -222,18 +224,49 @@ def test_what_stands_in_a_function_counts_where_something_calls_it() -> None:
     function = "import numpy as np\n\n\ndef rows():\n    return np.random.default_rng().normal(size=3)\n"
     Path("a/data.py").write_text(function + "\n\n__all__ = ['rows']\n")
     assert "SR101" in lint("a/data.py").output and "SR101" not in lint("a").output
-    for use in ("from data import (\n    rows,\n)\n", "# rows()\n", "def old():\n    return rows()\n"):
+    unused = "from data import (\n    rows,\n)\n", "# rows()\n", "def old():\n    return rows()\n"
+    alike = "fit(\n    rows=3)\n", "def main():\n    rows = [3]\n    fit(rows)\n", '"""Call rows()."""\n'
+    for use in (*unused, *alike):
         Path("a/train.py").write_text(use)
         assert "SR101" not in lint("a").output, use
     Path("a/test_data.py").write_text("from data import rows\nassert rows()\n")
     assert "SR101" not in lint("a").output  # a test is no program
-    for use in ("train(rows)\n", "from data import rows as given\n", "def main():\n    fit(rows())\n"):
+    called = "def main():\n    rows = rows()\n    fit(rows)\n"
+    for use in ("train(rows)\n", "from data import rows as given\n", "def main():\n    fit(rows())\n", called):
         Path("a/train.py").write_text(use)
         assert "SR101" in lint("a").output, use
     Path("a/b/data.py").write_text(function)
     Path("a/train.py").write_text("import data\ndata.rows()\n")
     assert next(one for one in lint("a").output.splitlines() if "SR101" in one).startswith("a/data.py")
     assert lint("a").output.count("SR101") == 1  # the other one is not what is imported
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("setup.py", "from setuptools import setup\nsetup()\n"), ("pyproject.toml", "[project]\nname = 'a'\n"),
+     ("setup.cfg", "[metadata]\nname = a\n")],
+)  # fmt: skip
+@pytest.mark.parametrize("export", ["from .data import rows\n", "__all__ = ['rows']\n"])
+def test_what_a_library_exports_is_called_by_its_users(name: str, text: str, export: str) -> None:
+    Path("a/b").mkdir(parents=True)
+    drawing = "import numpy as np\n\n\ndef rows():\n    return np.random.default_rng().normal()\n"
+    Path("a/b/data.py").write_text(drawing)
+    Path("a/b/__init__.py").write_text(export)
+    assert "SR101" not in lint("a").output  # nobody installs it
+    Path("a", name).write_text(text)
+    assert "SR101" in lint("a").output
+    Path("a/b/__init__.py").write_text("")
+    assert "SR101" not in lint("a").output
+
+
+def test_a_generator_that_another_file_replaces() -> None:
+    Path("a").mkdir()
+    drawing = "import numpy as np\nclass Data:\n    def __init__(self):\n        self.rng = np.random.default_rng()\n"
+    Path("a/data.py").write_text(drawing + "    def draw(self):\n        return self.rng.normal()\n")
+    for replace, found in (("data.rng = make(worker)\n", False), ("self.rng = make(worker)\n", True)):
+        called = "from data import Data\nData().draw()\ndef start(worker, data):\n    "
+        Path("a/train.py").write_text(called + replace)
+        assert ("SR101" in lint("a").output) == found
 
 
 def test_a_method_counts_where_something_calls_it_or_a_base_may() -> None:
@@ -446,7 +479,7 @@ def test_the_fuzzer_sees_what_fails(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_repository_has_few_findings() -> None:
     """Its own sources are looked at as a user's are; what is reported there is looked at by hand."""
-    files, problems = find_source_files([str(ROOT / "src")], [])
+    files, _, problems = find_source_files([str(ROOT / "src")], [])
     assert not problems
     found = [
         one for file in random.Random(0).sample(files, 60) for one in lint_file(file, select_rules((), ())).findings

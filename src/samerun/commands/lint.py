@@ -131,12 +131,12 @@ def _lint_paths(
         if len(paths) > 1 or fix:
             raise SamerunError("- cannot go with other paths or with --fix.", hint="Give it alone.")
         return _lint_stdin(rules, stdin_filename or "<stdin>")
-    files, problems = find_source_files(paths, exclude)
-    results = lint_files(files, rules, read_projects(paths, files))
+    files, configurations, problems = find_source_files(paths, exclude)
+    results = lint_files(files, rules, read_projects(paths, files, configurations))
     mended, unwritable = 0, dict[str, LintProblem]()
     while fix and (count := _fix_all_and_note_unwritable(results, rules, unwritable)):
         mended += count  # a seed that was put in can make more findings count
-        results = lint_files(files, rules, read_projects(paths, files))
+        results = lint_files(files, rules, read_projects(paths, files, configurations))
     problems += [*unwritable.values(), *(one.problem for one in results if one.problem is not None)]
     return LintReport(len(files), tuple(f for one in results for f in one.findings), tuple(problems), mended)
 

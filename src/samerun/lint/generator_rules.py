@@ -45,12 +45,44 @@ def _decides_nothing(index: SourceIndex, call: ast.Call) -> bool:
     )
 
 
-def _is_never_read(index: SourceIndex, call: ast.Call) -> bool:
-    """Whether nothing in a module of functions or classes mentions the variable to which a generator is assigned."""
+STATE = {"get_state", "set_state", "bit_generator"}
+
+
+def _is_never_drawn_from(index: SourceIndex, call: ast.Call) -> bool:
+    """Whether nothing draws from a generator: only its state is asked for, or variables get it that nothing reads."""
     parent = index.parents.get(call)
+    if isinstance(parent, ast.Attribute):
+        return parent.attr in STATE
     target = parent.targets[0] if isinstance(parent, ast.Assign) else None
-    module = bool(index.functions or index.classes)
-    return module and isinstance(target, ast.Name) and not index.name_loads.get(target.id)
+    reads: list[ast.expr] = []
+    if isinstance(target, ast.Attribute):
+        reads = [one for one in index.self_attributes(target) if isinstance(one.ctx, ast.Load)]
+        if not reads:
+            return False  # a class that inherits from this one may
+    elif isinstance(target, ast.Name):
+        reads = [*index.name_loads.get(target.id, ())]
+        if not reads:
+            return bool(index.functions or index.classes)  # a script may be looked at while it is written
+    return isinstance(target, (ast.Name, ast.Attribute)) and all(
+        _is_kept_unread(index, one) or (isinstance(on := index.parents.get(one), ast.Attribute) and on.attr in STATE)
+        for one in reads
+    )
+
+
+def _is_kept_unread(index: SourceIndex, value: ast.expr) -> bool:
+    """Whether a value, or the tuple in which it stands, is assigned to a variable that nothing reads."""
+    whole = index.parents.get(value)
+    statement = index.parents.get(whole) if isinstance(whole, ast.Tuple) else whole
+    if not isinstance(statement, ast.Assign):
+        return False
+    target: ast.expr = statement.targets[0]
+    if isinstance(whole, ast.Tuple):
+        if not isinstance(target, ast.Tuple) or len(target.elts) != len(whole.elts):
+            return False
+        target = target.elts[whole.elts.index(value)]
+    return isinstance(target, ast.Name) and not any(
+        index.binding_scope(one) is index.enclosing_scope_of(target) for one in index.name_loads.get(target.id, ())
+    )
 
 
 def _is_replaced_by_seeding(index: SourceIndex, call: ast.Call) -> bool:
@@ -64,10 +96,13 @@ def _is_replaced_by_seeding(index: SourceIndex, call: ast.Call) -> bool:
         for one in index.name_loads.get(target.id, ())
     ):
         return True
-    if isinstance(target, ast.Attribute) and any(
-        isinstance(one, ast.Attribute) and one.attr == target.attr and isinstance(one.ctx, ast.Store)
-        and last_identifier(one.value) not in ("self", "cls")
-        for one in index.nodes[ast.Attribute]
+    if isinstance(target, ast.Attribute) and (
+        target.attr in index.project.replaced
+        or any(
+            isinstance(one, ast.Attribute) and one.attr == target.attr and isinstance(one.ctx, ast.Store)
+            and last_identifier(one.value) not in ("self", "cls")
+            for one in index.nodes[ast.Attribute]
+        )
     ):  # fmt: skip
         return True  # who has the object gives it another one
     owner = index.class_of(call)
@@ -102,7 +137,7 @@ def find_unseeded_numpy_generators(index: SourceIndex) -> Iterator[Hit]:
         name = last_identifier(call.func)
         if is_fallback(index, call) or _decides_nothing(index, call) or _is_replaced_by_seeding(index, call):
             continue
-        if _is_never_read(index, call) or _is_seeded_in_other_branch(index, call):
+        if _is_never_drawn_from(index, call) or _is_seeded_in_other_branch(index, call):
             continue
         if _lacks_seed(call):
             edits = tuple(index.seed_editor.make_edits_seeding_unseeded_call(call))

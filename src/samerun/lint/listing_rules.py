@@ -11,7 +11,7 @@ from samerun.lint.order_exemptions import changes_result, is_only_evaluated, num
 from samerun.lint.rule import Hit, Rule
 from samerun.lint.seeding import seeds_draws
 from samerun.lint.source_index import SourceIndex
-from samerun.lint.value_flow import LISTINGS, NUMBERS, OrderFlow, OrderUse
+from samerun.lint.value_flow import LISTINGS, NUMBERS, POSITIONS, OrderFlow, OrderUse
 
 PATH_LISTINGS = ("iterdir", "glob", "rglob")
 SORTED_STORES = re.compile(r"(?:^|_)(?:fs|filesystem|file_system|gfile|s3|gcs|hdfs|bucket|client)$")
@@ -23,7 +23,7 @@ def find_unsorted_listings(index: SourceIndex) -> Iterator[Hit]:
     seeded = index.project.is_seeded or any(not index.call_names[one] for one in made)
     for call, name in _list_listings(index):
         use = OrderFlow(index, files=False).find_use(call, "seq")
-        if use is None or (use.effect == NUMBERS and not numbers_classes(index, use.node)):
+        if use is None or (use.effect in (NUMBERS, POSITIONS) and not numbers_classes(index, use.node)):
             continue
         if use.samples and (is_only_evaluated(index, call) or not seeded):
             continue

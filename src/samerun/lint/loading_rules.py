@@ -49,7 +49,7 @@ SKLEARN_ALWAYS = {
     "train_test_split", "ShuffleSplit", "StratifiedShuffleSplit", "GroupShuffleSplit", "RandomForestClassifier",
     "RandomForestRegressor", "ExtraTreesClassifier", "ExtraTreesRegressor", "KMeans", "MiniBatchKMeans", "TSNE",
     "GaussianMixture", "MLPClassifier", "MLPRegressor", "IsolationForest", "BaggingClassifier", "BaggingRegressor",
-    "AdaBoostClassifier", "FastICA", "NMF", "LatentDirichletAllocation", "RandomizedSearchCV", "SGDClassifier",
+    "FastICA", "NMF", "LatentDirichletAllocation", "RandomizedSearchCV", "SGDClassifier",
     "SGDRegressor", "make_classification", "make_regression", "make_blobs", "make_moons", "make_circles", "resample",
 }  # fmt: skip
 EPOCH_METHODS = ("__iter__", "__next__", "on_epoch_end", "on_epoch_begin")
@@ -90,6 +90,8 @@ def _needs_no_state(index: SourceIndex, call: ast.Call) -> bool:
 
     What nothing reads needs none.
     """
+    if isinstance(index.parents.get(call), ast.Expr):
+        return True
     splits = SKLEARN_SHUFFLED | {"train_test_split", "shuffle", "resample", "RandomizedSearchCV"}
     searched = (key for one in index.nodes[ast.Dict] for key in one.keys)  # type: ignore[attr-defined]
     if last_identifier(call.func) not in splits and any(

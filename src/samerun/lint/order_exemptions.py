@@ -45,12 +45,13 @@ def changes_result(index: SourceIndex, node: ast.AST) -> bool:
 INSPECTION = re.compile(
     r"(?:^|_)(?:check|verify|inspect|sanity|explore|speed\w*|bench\w*|timing|summari[sz]e|summary|stats?|statistics)(?:_|$)"
 )
+TRYING_OUT = re.compile(r"(?:^|_)(?:check|verify|inspect|sanity|tester)(?:_|$)")
 STANDS_ALONE = re.compile("Infer|Predict|Demo|Test(?![a-z])")
 
 
 def _is_inspection(index: SourceIndex, node: ast.AST) -> bool:
     """Whether a use stands in a file or function that only looks at data, or in a dataset whose items stand alone."""
-    return bool(DISPLAY.search(index.stem)) or any(
+    return bool(DISPLAY.search(index.stem) or TRYING_OUT.search(index.stem)) or any(
         INSPECTION.search(one.name) if isinstance(one, FUNCTIONS) else STANDS_ALONE.search(one.name)
         for one in index.ancestors(node) if isinstance(one, (*FUNCTIONS, ast.ClassDef))
     )  # fmt: skip
@@ -92,7 +93,9 @@ def is_log(index: SourceIndex, write: ast.AST) -> bool:
 
 
 CLASS_NAMES = re.compile("label|class|cls|categor|species|speaker|person|identit|target|vocab|word|token|tag")
-VOCABULARY = re.compile("vocab|label|class|dict|token|word|tag|categor|alphabet|char|entit|relation|index|2id|to_id")
+VOCABULARY = re.compile(
+    "vocab|2id|to_id|(?<![a-z])(?:label|class(?!if|ic)|dict|token|word|tag|categor|alphabet|char(?!t|g)|entit|relation|index)"
+)
 
 
 def numbers_classes(index: SourceIndex, node: ast.AST) -> bool:
@@ -155,7 +158,7 @@ def is_counter(index: SourceIndex, receiver: ast.expr) -> bool:
 
 
 def is_only_looked_up(index: SourceIndex, position: ast.Call) -> bool:
-    """Whether a position is printed, or only reads what stands there in another list."""
+    """Whether a position is printed, takes its element out, or only reads what stands there in another list."""
     target = index.parents.get(position)
     value = target.targets[0] if isinstance(target, ast.Assign) else position
     if isinstance(value, ast.Name):
@@ -166,7 +169,11 @@ def is_only_looked_up(index: SourceIndex, position: ast.Call) -> bool:
     if value is position and is_only_shown(index, position):
         return True
     above = [index.parents.get(one) for one in reads]
-    return all(isinstance(one, ast.Subscript) and isinstance(one.ctx, ast.Load) for one in above)
+    return all(
+        (isinstance(one, ast.Subscript) and not isinstance(one.ctx, ast.Store))
+        or (isinstance(one, ast.Call) and last_identifier(one.func) == "pop")
+        for one in above
+    )
 
 
 FEWEST = 10
@@ -259,6 +266,14 @@ def begins_as_dictionary(index: SourceIndex, target: ast.expr) -> bool:
     )
 
 
+def is_only_key(index: SourceIndex, number: ast.expr, loop: ast.AST) -> bool:
+    """Whether a loop uses a number only as the key under which it stores: who looks there finds the same elements."""
+    name = number.id if isinstance(number, ast.Name) else ""
+    uses = [one for one in index.name_loads.get(name, ()) if index.is_inside(one, loop)]
+    parents = (index.parents[one] for one in uses)
+    return all(isinstance(one, ast.Subscript) and isinstance(one.ctx, ast.Store) for one in parents)
+
+
 def is_shuffled_unseeded(index: SourceIndex, node: ast.AST) -> bool:
     """Whether a list is shuffled in place by a generator that nothing seeds: no order before it counts."""
     call = index.parents.get(node)
@@ -340,6 +355,12 @@ def enumerated_names(target: ast.expr, iterated: ast.expr) -> set[str]:
     if counted and isinstance(target, ast.Tuple) and isinstance(target.elts[0], ast.Name):
         return {target.elts[0].id}
     return set()
+
+
+def ignores_elements(target: ast.expr, numbers: set[str], body: list[ast.AST]) -> bool:
+    """Whether a loop only counts its turns: `for _ in names`."""
+    elements = {one.id for one in _names_in(target)} - numbers
+    return bool(elements) and not any(isinstance(one, ast.Name) and one.id in elements for one in body)
 
 
 def positions_in_appended_lists(body: list[ast.AST]) -> set[str]:

@@ -13,11 +13,11 @@ from samerun.base.source_edits import (
     node_span,
 )
 from samerun.lint.call_arguments import is_constant, keyword_value
-from samerun.lint.order_exemptions import changes_result, is_vocabulary
+from samerun.lint.order_exemptions import changes_result, is_vocabulary, numbers_classes
 from samerun.lint.rule import Hit, Rule
 from samerun.lint.seeding import reads_hash_seed, seeds_draws
 from samerun.lint.source_index import FUNCTIONS, SourceIndex
-from samerun.lint.value_flow import OrderFlow
+from samerun.lint.value_flow import NUMBERS, OrderFlow
 from samerun.lint.value_origins import OBJECT_LISTS, element_kind, value_kind
 
 
@@ -123,7 +123,7 @@ def find_completion_orders(index: SourceIndex) -> Iterator[Hit]:
     for last in ("as_completed", "imap_unordered"):
         for call in index.calls_by_last_name.get(last, ()):
             use = OrderFlow(index, files=False).find_use(call, "seq")
-            if use is not None:
+            if use is not None and (use.effect != NUMBERS or numbers_classes(index, use.node)):
                 yield Hit(call, f"results come in the order in which they are ready, which {use.effect}")
 
 

@@ -20,6 +20,14 @@ NOT_CALLS = re.compile(
     IMPORT.pattern + rb"|\b(?:def|class)[ \t]+\w+|^__all__[ \t]*\+?=[ \t]*[\[(][^\])]*", re.MULTILINE
 )
 """What mentions a function and does not use it."""
+LOCAL_NAME = re.compile(rb"^[ \t]+(\w+)[ \t]*=(?!=)", re.MULTILINE)
+KEYWORD = re.compile(rb"(?<=[(,])\s*\w+[ \t]*=(?!=)")
+PACKAGING = {
+    "setup.py": re.compile(rb"\bsetup\s*\("),
+    "setup.cfg": re.compile(rb"^\[(?:metadata|options)\]", re.MULTILINE),
+    "pyproject.toml": re.compile(rb"^\[(?:project|tool\.poetry)\]", re.MULTILINE),
+}
+"""Files that make a folder one which is installed, so that others call what it exports."""
 STATEMENT = re.compile(rb"^(?=[^\s)\]}'\"#])", re.MULTILINE)
 DEFINITION = re.compile(rb"(?:(?:async )?def|class) (\w+)")
 METHOD = re.compile(rb"^[ \t]+(?:async )?def (\w+)", re.MULTILINE)
@@ -33,11 +41,14 @@ CALLED_FROM_OUTSIDE = {b"main", b"cli"}
 class ProjectCalls:
     """The functions of some texts, and where they are mentioned.
 
-    `imports`: what `find_imports` gives of them. `tests`: those of them that only try the others out.
+    `imports`: what `find_imports` gives of them. `tests`: those of them that only try the others out. `packaged`: those
+    whose exports others call.
     """
 
-    def __init__(self, texts: Mapping[str, bytes], imports: Mapping[str, set[str]], tests: set[str]) -> None:
-        self.imports, self.tests = imports, tests
+    def __init__(
+        self, texts: Mapping[str, bytes], imports: Mapping[str, set[str]], tests: set[str], packaged: set[str]
+    ) -> None:
+        self.imports, self.tests, self.packaged = imports, tests, packaged
         self._reached: dict[str, set[str]] = {}
         self.parts = {file: list(_split_statements(text)) for file, text in texts.items()}
         self.methods = {file: set(METHOD.findall(text)) for file, text in texts.items()}
@@ -51,11 +62,11 @@ class ProjectCalls:
         for file, names in defined.items():
             for name in names:
                 places[name].add(file)
-        known = places.keys() | {name for names in self.methods.values() for name in names}
+        known = {*places} | {name for names in self.methods.values() for name in names}
         users: dict[bytes, list[tuple[str, bytes]]] = defaultdict(list)
         for file in self.parts.keys() - self.tests:
             for own, part in self.parts[file]:
-                for name in known.intersection(WORD.findall(NOT_CALLS.sub(_keep_renamed, part))):
+                for name in self._list_mentioned(file, part, known):
                     users[name].append((file, own))
         dead: dict[str, set[bytes]] = {file: set() for file in self.parts}
         static = self.parts.keys() - self.dynamic
@@ -65,6 +76,24 @@ class ProjectCalls:
             for file, name in found:
                 dead[file].add(name)
         return dead
+
+    def _list_mentioned(self, file: str, part: bytes, known: set[bytes]) -> set[bytes]:
+        """The known names that a part of a file mentions; not by a keyword or a variable that has the same name."""
+        init = os.path.basename(file) == "__init__.py"
+
+        def keep(found: re.Match[bytes]) -> bytes:
+            exports = found[0].startswith(b"__all__") or (init and bool(IMPORT.match(found[0])))
+            return found[0] if exports and file in self.packaged else _keep_renamed(found)
+
+        text = NOT_CALLS.sub(keep, part)
+        mentioned = known.intersection(WORD.findall(text))
+        if not mentioned:
+            return mentioned
+        text = KEYWORD.sub(b" ", text)
+        mentioned &= {*WORD.findall(text)}
+        local = mentioned.intersection(LOCAL_NAME.findall(text))
+        calls = {one for one in local if re.search(rb"\." + one + rb"\b|\b" + one + rb"\(", text)}
+        return mentioned - local | calls
 
     def _is_called(
         self, file: str, name: bytes, users: list[tuple[str, bytes]], places: Mapping[bytes, set[str]],
@@ -101,6 +130,15 @@ def _split_statements(text: bytes) -> Iterator[tuple[bytes, bytes]]:
         definition = DEFINITION.match(part)
         yield (definition[1] if definition and not decorated else b""), part
         decorated = part.startswith(b"@")
+
+
+def find_packaged(texts: Mapping[str, bytes]) -> set[str]:
+    """The files in folders that are installed."""
+    roots = [
+        os.path.join(os.path.dirname(file), "") for file, text in texts.items()
+        if (sign := PACKAGING.get(os.path.basename(file))) is not None and sign.search(text)
+    ]  # fmt: skip
+    return {file for file in texts if file.startswith(tuple(roots))}
 
 
 def list_reachable(begin: Iterable[str], edges: Mapping[str, set[str]]) -> set[str]:

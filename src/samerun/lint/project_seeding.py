@@ -14,8 +14,8 @@ from pathlib import PurePath
 
 from samerun.base.files import read_regular_file
 from samerun.base.source_edits import LARGEST_BYTES
-from samerun.lint.project_calls import ProjectCalls, find_imports, list_reachable
-from samerun.lint.source_files import find_configurations, read_code_cells
+from samerun.lint.project_calls import ProjectCalls, find_imports, find_packaged, list_reachable
+from samerun.lint.source_files import CONFIGURATIONS, read_code_cells
 from samerun.lint.source_index import FileInProject
 
 SEEDS = re.compile(
@@ -33,34 +33,59 @@ SEEDING_LIBRARIES = re.compile(
 """Libraries that seed it by themselves."""
 
 
-def read_projects(paths: Iterable[str], files: Sequence[str]) -> dict[str, FileInProject]:
+REPLACED = re.compile(rb"(?<=[\w\])])(?<!\bself)(?<!\bcls)\.(\w*(?:rng|rand|gen)\w*)[ \t]*=(?!=)")
+"""An attribute that who has the object gives another generator: `dataset.rng = ...`."""
+
+
+def read_projects(
+    paths: Iterable[str], files: Sequence[str], configurations: Sequence[str]
+) -> dict[str, FileInProject]:
     """What is known of those files that lie under a folder among the paths.
 
     A file that is named by itself is left out: what seeds, and what calls its functions, may lie elsewhere.
     """
     found: dict[str, FileInProject] = {}
     for folder in (os.path.normpath(path) for path in paths if os.path.isdir(path)):
-        inside = [one for one in files if folder == "." or one.startswith(folder.rstrip(os.sep) + os.sep)]
+        inside = [one for one in files if _is_below(one, folder)]
         texts = {one: _read(one) for one in inside}
+        others = {one: _read(one) for one in configurations if _is_below(one, folder)}
         imports = find_imports(texts)
         tests = {one for one in inside if _is_test(os.path.relpath(one, folder))}
-        calls = ProjectCalls({**texts, **{one: _read(one) for one in find_configurations(folder)}}, imports, tests)
+        calls = ProjectCalls({**texts, **others}, imports, tests, find_packaged({**texts, **others}))
         unseeded = _find_unseeded_in_project(texts, imports, calls, folder)
+        replaced = frozenset(
+            name.decode("latin-1") for text in texts.values() if b"rng" in text or b"rand" in text or b"gen" in text
+            for name in REPLACED.findall(text)
+        )  # fmt: skip
         for one in inside:
             uncalled = frozenset(name.decode("latin-1") for name in calls.uncalled[one])
-            found[one] = FileInProject(is_seeded=one not in unseeded, uncalled=uncalled)
+            found[one] = FileInProject(is_seeded=one not in unseeded, uncalled=uncalled, replaced=replaced)
     return found
 
 
+def _is_below(file: str, folder: str) -> bool:
+    return folder == "." or file.startswith(folder.rstrip(os.sep) + os.sep)
+
+
+TRIPLE_QUOTED = re.compile(rb"(\"\"\"|''').*?\1", re.DOTALL)
+
+
 def _read(file: str) -> bytes:
-    """The code of a file, without its comments: what is commented out seeds nothing."""
+    """The code of a file, without comments and docstrings: what stands there neither seeds nor calls anything."""
     try:
         text = read_regular_file(file, LARGEST_BYTES)
         if file.endswith(".ipynb"):
             text = "\n".join(source for _, source in read_code_cells(text)).encode("utf-8", "surrogatepass")
     except (OSError, ValueError, RecursionError, TypeError, AttributeError, LookupError):
         return b""
-    return re.sub(rb"#[^\n]*", b"", text)
+    text = re.sub(rb"#[^\n]*", b"", text)
+    return text if file.endswith(CONFIGURATIONS) else TRIPLE_QUOTED.sub(_drop_docstring, text)
+
+
+def _drop_docstring(found: re.Match[bytes]) -> bytes:
+    """Nothing for a text with which a line begins; others may be looked up."""
+    before = found.string[found.string.rfind(b"\n", 0, found.start()) + 1 : found.start()]
+    return found[0] if before.strip(b" \trRuU") else b"pass"
 
 
 def _find_unseeded_in_project(

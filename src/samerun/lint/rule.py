@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from samerun.base.source_edits import Edit, last_identifier
+from samerun.lint.call_arguments import argument_for, default_of, has_star
+from samerun.lint.seeding import is_program
 from samerun.lint.source_index import FUNCTIONS, SourceIndex
 
 
@@ -57,7 +59,37 @@ EFFECT = re.compile(
 
 def is_in_idle_code(index: SourceIndex, node: ast.AST) -> bool:
     """Whether a node may draw as it likes, because nothing else depends on it."""
-    return _is_in_test_code(index, node) or _is_in_self_check(index, node) or _is_in_uncalled_function(index, node)
+    return (
+        _is_in_test_code(index, node)
+        or _is_in_self_check(index, node)
+        or _is_in_uncalled_function(index, node)
+        or _is_in_unasked_branch(index, node)
+    )
+
+
+def _is_in_unasked_branch(index: SourceIndex, node: ast.AST) -> bool:
+    """Whether a node stands under `kind == "b"` in a function of a program that all calls give another kind."""
+    child = node
+    for one in index.ancestors(node) if index.is_notebook or is_program(index) else ():
+        if isinstance(one, ast.If) and child in one.body and _is_never_equal(index, one.test):
+            return True
+        child = one
+    return False
+
+
+def _is_never_equal(index: SourceIndex, test: ast.expr) -> bool:
+    """Whether a condition compares a parameter with a constant, and all calls in this text give it another one."""
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.ops[0], ast.Eq):
+        return False
+    name, wanted = test.left, test.comparators[0]
+    function = index.function_of(test)
+    if function is None or not isinstance(name, ast.Name) or not isinstance(wanted, ast.Constant):
+        return False
+    calls = index.calls_of_function(function)
+    if not calls or any(has_star(one) for one in calls) or not isinstance(index.bindings_of(name)[0], ast.arg):
+        return False
+    given = [argument_for(one, function, name.id) or default_of(function, name.id) for one in calls]
+    return all(isinstance(one, ast.Constant) and one.value != wanted.value for one in given)
 
 
 def _is_in_uncalled_function(index: SourceIndex, node: ast.AST) -> bool:

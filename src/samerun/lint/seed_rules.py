@@ -63,6 +63,12 @@ def _find_seed_origins(index: SourceIndex, names: set[str], what: str) -> Iterat
 def _only_names_something(index: SourceIndex, call: ast.Call) -> bool:
     """Whether all that is drawn from a generator, for which a seed is found, is a port or a name."""
     kept = [index.statement_of(one) for one in loads_of_assigned_variable(index, call)]
+    if index.call_names[call] == "random.seed":
+        drawn = [one for one in index.calls if drawn_generator(index.call_names[one]) == "python"]
+        system = [index.parents[one] for one in index.calls_of("random.SystemRandom")]
+        kept = [index.statement_of(one) for one in (*drawn, *system)]
+        if not any(index.function_of(one) is index.function_of(call) for one in kept):
+            return False  # another module may draw
     return bool(kept) and all(
         isinstance(one, ast.Assign) and re.search("port|name|path|suffix", last_identifier(one.targets[0]))
         for one in kept

@@ -110,7 +110,7 @@ def reads_hash_seed(index: SourceIndex) -> bool:
     )
 
 
-SEED_MAKER = re.compile(r"(?:random|rand|generate|make|new|fresh|auto)\w*seed$")
+SEED_MAKER = re.compile(r"(?:random|rand|generate|make|new|fresh|auto)\w*(?:seed|state)$")
 """Names of functions that are there to find a seed for who gives none."""
 CHOICE_WORDS = re.compile(
     r"seed|rng|random_state|generator|determin|reproduc|random_number|prng|manual|np_random", re.IGNORECASE

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatch
+from typing import NamedTuple
 
 from samerun.base.files import read_regular_file
 from samerun.base.records import LintProblem
@@ -17,12 +18,21 @@ CONFIGURATIONS = (".yaml", ".yml", ".toml", ".cfg", ".gin", ".sh")
 SKIPPED_FOLDERS = {"__pycache__", "node_modules", "site-packages", "venv", "build", "dist"}
 
 
-def find_source_files(paths: Iterable[str], exclude: Sequence[str]) -> tuple[list[str], list[LintProblem]]:
+class SourceFiles(NamedTuple):
+    """What lies under some paths. `configurations`: files that may name functions and classes for programs."""
+
+    files: list[str]
+    configurations: list[str]
+    problems: list[LintProblem]
+
+
+def find_source_files(paths: Iterable[str], exclude: Sequence[str]) -> SourceFiles:
     """The Python files and notebooks under some paths, sorted; links to folders are not followed on the way.
 
     A file that is named is taken whatever it is called.
     """
     files: dict[str, None] = {}
+    configurations: dict[str, None] = {}
     problems: list[LintProblem] = []
     for path in paths:
         if os.path.isdir(path):
@@ -34,16 +44,11 @@ def find_source_files(paths: Iterable[str], exclude: Sequence[str]) -> tuple[lis
                     file = os.path.join(folder, name)
                     if name.endswith(SUFFIXES) and os.path.isfile(file) and not _is_excluded(file, exclude):
                         files.setdefault(os.path.normpath(file))
+                    elif name.endswith(CONFIGURATIONS):
+                        configurations.setdefault(os.path.normpath(file))
         else:
             files.setdefault(os.path.normpath(path))
-    return list(files), problems
-
-
-def find_configurations(folder: str) -> Iterator[str]:
-    """The files of a project that may name its functions and classes, for programs that look them up."""
-    for inside, below, names in os.walk(folder):
-        below[:] = [one for one in below if not _is_skipped(one)]
-        yield from (os.path.join(inside, name) for name in names if name.endswith(CONFIGURATIONS))
+    return SourceFiles(list(files), list(configurations), problems)
 
 
 def _is_skipped(folder_name: str) -> bool:

@@ -41,10 +41,12 @@ class FileInProject:
     """What the files around a text say of it, as far as is known; see `project_seeding`.
 
     `is_seeded`: whether a program that runs it seeds its generators. `uncalled`: its functions that nothing mentions.
+    `replaced`: attributes that a file gives another generator, from outside of the class.
     """
 
     is_seeded: bool = True
     uncalled: frozenset[str] = frozenset()
+    replaced: frozenset[str] = frozenset()
 
 
 ALONE = FileInProject()

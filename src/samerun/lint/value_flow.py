@@ -16,6 +16,7 @@ from samerun.lint.order_exemptions import (
     SORTING,
     begins_as_dictionary,
     enumerated_names,
+    ignores_elements,
     is_batch,
     is_counter,
     is_excluded,
@@ -23,6 +24,7 @@ from samerun.lint.order_exemptions import (
     is_made_outside,
     is_only_gone_through,
     is_only_inference,
+    is_only_key,
     is_only_looked_up,
     is_only_shown,
     is_seeded_at_each_turn,
@@ -59,6 +61,7 @@ WRITING_METHODS = {"write", "writelines", "writerow", "writerows", "to_csv", "to
 LISTINGS = ("os.listdir", "os.scandir", "glob.glob", "glob.iglob")
 MODEL_MAKERS = ("torch.optim.", "torch.nn.ModuleList", "torch.nn.Sequential", "torch.nn.ParameterList")
 NUMBERS = "numbers the elements"
+POSITIONS = "is what index() gives numbers by"
 SAMPLES = "is the order of the samples of"
 SET_OPERATIONS = {"union", "intersection", "difference", "symmetric_difference", "copy"}
 
@@ -104,8 +107,7 @@ class OrderFlow:
             if (self.at, kind) in self.seen:
                 continue
             self.seen.add((self.at, kind))
-            use = self._follow(self.at, kind)
-            if use is not None:
+            if (use := self._follow(self.at, kind)) is not None:
                 return use
         return None
 
@@ -212,7 +214,7 @@ class OrderFlow:
         elif method in ("copy", "keys", "values", "items", "tolist", "elements"):
             self._push(call, kind)
         elif method == "index" and kind == "seq" and not is_only_looked_up(self.index, call):
-            return self._use(call, "is what index() gives numbers by")
+            return self._use(call, POSITIONS)
         elif method in WRITING_METHODS:
             return self._use_in_file(call, method)
         return None
@@ -267,20 +269,23 @@ class OrderFlow:
         if isinstance(loop.iter, ast.Call) and last_identifier(loop.iter.func) == "range":
             numbers |= {one.id for one in ast.walk(loop.target) if isinstance(one, ast.Name)}
         body = [node for statement in loop.body for node in ast.walk(statement)]
-        if any(isinstance(node, ast.Call) and last_identifier(node.func) in SORTING for node in body):
+        sorts = any(isinstance(node, ast.Call) and last_identifier(node.func) in SORTING for node in body)
+        if sorts or ignores_elements(loop.target, numbers, body):
             return None  # sorted again before it is used: os.walk, say
         for node in body:
             if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and is_constant(node.value, 1):
                 numbers.add(node.target.id)
         numbers -= positions_in_appended_lists(body)
         for node in body:
-            use = self._follow_loop_node(node, loop, numbers)
-            if use is not None:
+            if (use := self._follow_loop_node(node, loop, numbers)) is not None:
                 return use
             if isinstance(node, (ast.Yield, ast.YieldFrom)):
                 self._follow_result(node, "seq")
-            elif isinstance(node, ast.AugAssign) and isinstance(node.value, (ast.List, ast.ListComp)):
-                self._follow_if_made_outside(node.target, loop)
+            grown = (
+                node if isinstance(node, ast.AugAssign) and isinstance(node.value, (ast.List, ast.ListComp)) else None
+            )
+            if grown is not None and is_made_outside(self.index, grown.target, loop):
+                self._follow_target(grown.target, "seq", after=loop)
         return None
 
     def _follow_loop_node(self, node: ast.AST, loop: ast.For | ast.AsyncFor, numbers: set[str]) -> OrderUse | None:
@@ -311,17 +316,13 @@ class OrderFlow:
             length = isinstance(node.value, ast.Call) and last_identifier(node.value.func) == "len"
             same = length and node.value.args and ast.dump(node.value.args[0]) == ast.dump(target.value)  # type: ignore
             filled = isinstance(target.slice, ast.Name) and target.slice.id in numbers
-            if filled and not begins_as_dictionary(index, target.value):
+            if filled and (not begins_as_dictionary(index, target.value) or is_only_key(index, target.slice, loop)):
                 self._follow_target(target.value, "seq", after=loop)
                 return None
             if same or filled or (isinstance(node.value, ast.Name) and counted):
                 return self._use(node, NUMBERS)
             self._follow_target(target.value, "dict", after=loop)
         return None
-
-    def _follow_if_made_outside(self, target: ast.expr, loop: ast.AST) -> None:
-        if is_made_outside(self.index, target, loop):
-            self._follow_target(target, "seq", after=loop)
 
     def _follow_target(self, target: ast.expr, kind: str, after: ast.AST | None = None) -> None:
         """Everywhere that a name, or an attribute of self, is read once it holds the order."""
