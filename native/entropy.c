@@ -4,7 +4,8 @@
  * SAMERUN_ENTROPY=fixed: getrandom, getentropy, arc4random and the devices give the same bytes in every run.
  * SAMERUN_ENTROPY_VALUE: a small number; with another one they give other bytes.
  * SAMERUN_ENTROPY_FILE: what /dev/urandom and /dev/random are opened as, with `fixed`.
- * Without it nothing changes. In both cases samerun_entropy_draw_count() counts the draws. The processor's own
+ * SAMERUN_ENTROPY_COUNTER: a file of eight bytes, in which a process and the programs that it starts count together.
+ * Without them nothing changes. In all cases samerun_entropy_draw_count() counts the draws. The processor's own
  * instruction (rdrand) is not seen.
  */
 #define _GNU_SOURCE
@@ -17,11 +18,35 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/types.h>
+#include <unistd.h>
 
-static _Atomic uint64_t draws, position;
+static _Atomic uint64_t own_draws, position;
 
-uint64_t samerun_entropy_draw_count(void) { return atomic_load(&draws); }
+/* Where draws are counted: in memory that is shared with other processes if a file for it is named. */
+static _Atomic uint64_t *draw_counter(void) {
+    static _Atomic(_Atomic uint64_t *) cached;
+    _Atomic uint64_t *counter = atomic_load(&cached);
+    if (counter == NULL) {
+        counter = &own_draws;
+        const char *path = getenv("SAMERUN_ENTROPY_COUNTER");
+        /* past the functions of this library, which would ask for the counter again */
+        long file = path != NULL ? syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC) : -1;
+        if (file >= 0) {
+            void *shared = mmap(NULL, sizeof *counter, PROT_READ | PROT_WRITE, MAP_SHARED, (int)file, 0);
+            counter = shared != MAP_FAILED ? shared : counter;
+            close((int)file);
+        }
+        atomic_store(&cached, counter);
+    }
+    return counter;
+}
+
+static void count_draw(void) { atomic_fetch_add(draw_counter(), 1); }
+
+uint64_t samerun_entropy_draw_count(void) { return atomic_load(draw_counter()); }
 
 static int entropy_is_fixed(void) {
     static _Atomic int cached; /* 0: not looked yet; 1: as it was; 2: fixed */
@@ -74,7 +99,7 @@ static void fill_from_fixed_stream(void *buffer, size_t size) {
 
 ssize_t getrandom(void *buffer, size_t size, unsigned flags) {
     NEXT_DEFINITION(ssize_t, "getrandom", void *, size_t, unsigned)
-    atomic_fetch_add(&draws, 1);
+    count_draw();
     if (entropy_is_fixed()) {
         fill_from_fixed_stream(buffer, size);
         return (ssize_t)size;
@@ -88,7 +113,7 @@ ssize_t getrandom(void *buffer, size_t size, unsigned flags) {
 
 int getentropy(void *buffer, size_t size) {
     NEXT_DEFINITION(int, "getentropy", void *, size_t)
-    atomic_fetch_add(&draws, 1);
+    count_draw();
     if (entropy_is_fixed() && size <= 256) {
         fill_from_fixed_stream(buffer, size);
         return 0;
@@ -102,7 +127,7 @@ int getentropy(void *buffer, size_t size) {
 
 void arc4random_buf(void *buffer, size_t size) {
     NEXT_DEFINITION(void, "arc4random_buf", void *, size_t)
-    atomic_fetch_add(&draws, 1);
+    count_draw();
     if (entropy_is_fixed() || next_definition == NULL) {
         fill_from_fixed_stream(buffer, size);
     } else {
@@ -121,7 +146,7 @@ static const char *count_and_redirect_random_device(const char *path) {
     if (path == NULL || (strcmp(path, "/dev/urandom") != 0 && strcmp(path, "/dev/random") != 0)) {
         return path;
     }
-    atomic_fetch_add(&draws, 1);
+    count_draw();
     const char *file = entropy_is_fixed() ? getenv("SAMERUN_ENTROPY_FILE") : NULL;
     return file != NULL ? file : path;
 }

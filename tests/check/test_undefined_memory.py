@@ -83,3 +83,33 @@ def test_what_a_library_computes_on_memory_that_nobody_wrote_counts_if_it_is_use
     (tmp_path / "train.py").write_text(TRAINING)
     _, report = check(["--vary", "memory", "train.py", use], tmp_path, PYTHONPATH=str(folder))
     assert report["verdict"] == verdict, report["first_difference"]
+
+
+WHERE = """
+import numpy as np
+import torch
+
+rng = np.random.default_rng(0)
+table = rng.normal(size=(300, 12))
+table[:, 3] = 0.0
+scale = np.broadcast_to(table.std(0), table.shape)
+target = torch.from_numpy(rng.normal(size=300))
+scaled = np.divide(table, scale, where=scale > 0.1)
+print(float(torch.from_numpy(scaled).nan_to_num().clamp(-5, 5).sum()), float(target.sum()))
+"""
+
+
+@pytest.mark.slow
+def test_memory_that_numpy_takes_for_a_result_is_named_at_its_line(tmp_path: Path) -> None:
+    """Not at the line of another array that is made with numpy.empty, and wholly written, by NumPy's generator."""
+    (tmp_path / "train.py").write_text(WHERE)
+    code, report = check(["--vary", "memory", "train.py"], tmp_path)
+    cause = report["cause"]
+    assert (code, cause["kind"], cause["line"]) == (1, "uninitialised-memory", 10), cause
+
+
+def test_with_an_array_for_the_result_nothing_differs(tmp_path: Path) -> None:
+    clean = WHERE.replace("where=scale > 0.1", "out=np.zeros_like(table), where=scale > 0.1")
+    (tmp_path / "train.py").write_text(clean)
+    code, report = check(["--vary", "memory", "train.py"], tmp_path)
+    assert (code, report["verdict"]) == (0, "same"), report["first_difference"]

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
+import threading
+
+from samerun.record.digests.variable_digests import digest_variable
 
 PROGRAM = """
 import torch
@@ -29,3 +33,27 @@ assert watched.get_total_counts() == 0, watched.get_comm_counts()
 def test_a_sharded_model_is_digested_without_the_other_ranks() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
+
+
+class Evaluator(threading.Thread):
+    def __init__(self, limit: int) -> None:
+        super().__init__(daemon=True)
+        self.limit = limit
+
+    def run(self) -> None:
+        pass
+
+
+def test_what_threads_and_loggers_hold_of_the_process_is_no_value() -> None:
+    one, other, third = Evaluator(3), Evaluator(3), Evaluator(4)
+    for number, each in enumerate((one, other, third)):
+        each.start()
+        each.join()
+        each.name = "evaluator"
+        each._native_id = each._ident = number  # type: ignore[attr-defined]
+    assert digest_variable(one) == digest_variable(other)
+    assert digest_variable(one) != digest_variable(third)
+    log = logging.getLogger("samerun.tests.some_logger")
+    before = digest_variable([log])
+    logging.getLogger("samerun.tests.another_logger").setLevel(10)
+    assert digest_variable([log]) == before

@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 from check_command import check
 
+from samerun.check.attribution.native_entropy import find_random_query_line_or_zero
 from samerun.record.watching.native_entropy import (
     find_preload_library,
     make_preload_environment,
+    write_counter_file,
     write_pinned_random_device_file,
 )
 
@@ -80,6 +82,44 @@ def test_counted_nothing_is_changed(tmp_path: Path) -> None:
     assert all(one != other for one, other in pairs)
 
 
+def test_draws_of_a_program_that_is_started_count_too(tmp_path: Path) -> None:
+    preload, counter = find_preload_library(), tmp_path / "counter"
+    assert preload is not None
+    write_counter_file(counter)
+    environment = {**os.environ, **make_preload_environment(preload, os.environ, None, counter_file=counter)}
+    started = "import os; os.urandom(3); os.urandom(3)"
+    code = (
+        "import ctypes, subprocess, sys\ncount = ctypes.CDLL(None).samerun_entropy_draw_count\nbefore = count()\n"
+        f"subprocess.run([sys.executable, '-c', {started!r}])\nprint(count() - before)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert int(done.stdout) >= 2
+    assert int.from_bytes(counter.read_bytes(), sys.byteorder) >= int(done.stdout)
+
+
+QUERIES = """import sqlite3
+other = "random() words"
+
+
+def pick(database):
+    sql = "SELECT word FROM words"
+    sql += " ORDER BY random() LIMIT 3"
+    return database.execute(sql).fetchall()
+
+
+def take(database):
+    return database.execute("SELECT randomly FROM words").fetchall()
+"""
+
+
+@pytest.mark.parametrize(("line", "query"), [(8, 7), (12, 0)])
+def test_a_query_that_draws_is_found_in_the_function(line: int, query: int, tmp_path: Path) -> None:
+    (tmp_path / "p.py").write_text(QUERIES)
+    (tmp_path / "q.py").write_text(QUERIES.replace("import sqlite3", "import math"))
+    assert find_random_query_line_or_zero(str(tmp_path / "p.py"), line) == query
+    assert find_random_query_line_or_zero(str(tmp_path / "q.py"), line) == 0
+
+
 def test_other_libraries_stay_preloaded() -> None:
     preload = find_preload_library()
     assert preload is not None
@@ -102,3 +142,23 @@ def test_bytes_that_reach_nothing_are_no_difference(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(PROGRAM.replace("USED", "7"))
     code, report = check(["--vary", "rerun", "train.py"], tmp_path)
     assert (code, report["verdict"], report["cause"]) == (0, "same", None)
+
+
+STARTED = """import subprocess, sys
+import torch
+
+COMMANDS = {"shuf": ["shuf", "-i", "1-1000"], "python": [sys.executable, "-c", "import random; print(random.random())"]}
+torch.manual_seed(0)
+given = subprocess.check_output(COMMANDS[sys.argv[1]], text=True)
+print(float(torch.tensor([float(word) for word in given.split()]).mul(2)[0]))
+"""
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("command", "kind"), [("shuf", "os-entropy"), ("python", "unseeded-python")])
+def test_what_a_started_program_draws_is_named_where_it_is_started(command: str, kind: str, tmp_path: Path) -> None:
+    """Importing torch draws such bytes too; the line of the import was named."""
+    (tmp_path / "train.py").write_text(STARTED)
+    code, report = check(["--vary", "rerun", "train.py", command], tmp_path)
+    cause = report["cause"]
+    assert (code, cause["kind"], cause["line"]) == (1, kind, 6), cause

@@ -18,6 +18,7 @@ from samerun.check.attribution.confirmation import (
     with_suspect_sources_pinned,
 )
 from samerun.check.attribution.draw_experiments import rerun_and_move_to_decisive_draw
+from samerun.check.attribution.hidden_sources import ALL_SOURCES, find_hidden_source
 from samerun.check.attribution.value_measurement import (
     AttributionSearch,
     compare_kept_values_and_record_growth,
@@ -52,15 +53,15 @@ from samerun.check.evidence.value_differences import (
 )
 from samerun.check.execution.runner import Run
 from samerun.check.plan import RunPlan, Variation
-from samerun.check.variations.memory import why_aslr_cannot_be_disabled
+from samerun.check.variations.memory import (
+    vary_allocated_memory_alone,
+    vary_fresh_arrays_alone,
+    why_aslr_cannot_be_disabled,
+)
 from samerun.record import pins
 
 MOST_LINE_TRACES = 3
 """How often two runs are traced line by line to find where they part."""
-ALL_SOURCES = (
-    pins.PYTHON, pins.PYTHON_GENERATOR, pins.NUMPY_GLOBAL, pins.NUMPY_GENERATOR, pins.TORCH, pins.TORCH_GENERATOR,
-    pins.ENTROPY, pins.CLOCK,
-)  # fmt: skip
 ROUNDING_CAUSES = ("thread-count", "cpu-capability", "batch-size")
 """Kinds that change last bits only."""
 KINDS_OF_VARIATION_CAUSE = {"worker-count": ("worker-seed", "worker-count")}
@@ -153,8 +154,8 @@ def attribute_by_line_trace(
     line = None
     for _ in range(MOST_LINE_TRACES):  # a rare difference may not show in these runs
         followed = native_entropy.with_native_draws_recorded_if_possible(plan.with_added_pins(*ALL_SOURCES))
-        line, run = rerun_and_find_differing_variable(search, situation, followed, followed, "followed")
-        if line is not None or run.timed_out:
+        line, runs = rerun_and_find_differing_variable(search, situation, followed, followed, "followed")
+        if line is not None or runs[1].timed_out:
             break
     if line is not None and uses_id_or_set(read_statement_source_or_empty(line.file, line.line)):
         why: tuple[str, ...] = (line.evidence,)
@@ -167,7 +168,12 @@ def attribute_by_line_trace(
             line, why, certain = found[0].variable, found[0].evidence, found[0].certain
         suspect = replace(suspect, file=line.file, line=line.line, evidence=why, certain=certain and found is not None)
         return make_attributed_cause(suspect, element_difference)
-    drawn = native_entropy.find_last_native_draw_suspect(run, line, situation.difference.role)
+    # Without a difference there, one of the sources that are pinned in these runs makes it, not one past Python.
+    if line is None and not runs[1].timed_out and search.compare_runs(*runs) is None:
+        hidden = find_hidden_source(search, situation)
+        if hidden is not None:
+            return attribute_hidden_source(search, situation, hidden, element_difference)
+    drawn = native_entropy.find_last_native_draw_suspect(runs[1], line, situation.difference.role)
     if drawn is not None and confirm_by_experiment(search, situation, plan, drawn, "pinned-native", drawn.pins):
         return make_attributed_cause(replace(drawn, certain=True), element_difference)
     best = next((s for s in listed if not s.pins), listed[0])
@@ -175,6 +181,19 @@ def attribute_by_line_trace(
         more = (*best.evidence, line.evidence)
         best = replace(best, file=line.file, line=line.line, evidence=more)
     return make_attributed_cause(best, element_difference, [s for s in listed if s.pins and s.rank < 5])
+
+
+def attribute_hidden_source(
+    search: AttributionSearch, situation: Situation, hidden: Suspect, element_difference: ElementDifference | None
+) -> AttributedCause:
+    """The line of a source that no line was seen to read: where what it gave becomes a variable of the user's."""
+    others = situation.a.plan.with_added_pins(*(pin for pin in ALL_SOURCES if pin not in hidden.pins))
+    found = trace_lines_and_find_decisive_variable(search, situation, (others, others), True, True)
+    if found is None:
+        return make_attributed_cause(replace(hidden, certain=True), element_difference)
+    line, why = found[0].variable, (*hidden.evidence, *found[0].evidence)
+    suspect = replace(hidden, file=line.file, line=line.line, evidence=why, certain=found[0].certain)
+    return make_attributed_cause(suspect, element_difference)
 
 
 def attribute_variation_difference(
@@ -208,9 +227,17 @@ def attribute_variation_difference(
     source = VARIED_AT_LINE.get(single_variation.name, "") if single_variation is not None else ""
     certain = True
     if source:
+        of_lines = vary_fresh_arrays_alone(varied) if source == "memory" else varied
         alone = find_suspects_that_differ_when_varied_alone(
-            search, situation, varied, matching[:MOST_LINES_VARIED], source
+            search, situation, of_lines, matching[:MOST_LINES_VARIED], source
         )
+        if not alone and source == "memory":
+            of_libraries = vary_allocated_memory_alone(varied)
+            run = search.run_and_record(of_libraries, "only-libraries", (source,))
+            if search.compare_runs(situation.a, run) is not None:
+                # No line made the memory that is read: an operator did, or else the line that first has other values.
+                varied, alone = of_libraries, [s for s in matching if s.inside_operator]
+                matching = alone
         matching, certain = alone or matching, bool(alone)
     elif kinds == ("environment-variable",):
         decisive_read = rerun_and_find_decisive_env_read(search, situation, matching)
@@ -340,13 +367,13 @@ def find_suspects_that_differ_when_varied_alone(
 
 def rerun_and_find_differing_variable(
     search: AttributionSearch, situation: Situation, plan_a: RunPlan, plan_b: RunPlan, run_name: str
-) -> tuple[DifferingVariable | None, Run]:
-    """Run both plans again with every line traced: where they part, and the second run."""
+) -> tuple[DifferingVariable | None, tuple[Run, Run]]:
+    """Run both plans again with every line traced: where they part, and the runs."""
     run_a, run_b = (
         search.run_and_record(plan.with_watch(trace_lines=True, depth="steps"), f"{run_name}-{letter}", ("lines",))
         for letter, plan in (("a", plan_a), ("b", plan_b))
     )
-    return find_first_differing_variable(run_a, run_b, role=situation.difference.role), run_b
+    return find_first_differing_variable(run_a, run_b, role=situation.difference.role), (run_a, run_b)
 
 
 def make_attributed_cause(

@@ -19,7 +19,11 @@ from samerun.check.evidence.situation import Situation, Suspect
 from samerun.check.evidence.trace_signs import has_no_sign_of_race
 from samerun.check.execution.runner import Run
 from samerun.check.plan import RunPlan
-from samerun.check.variations.memory import setarch_command_disabling_aslr, vary_or_pin_memory
+from samerun.check.variations.memory import (
+    setarch_command_disabling_aslr,
+    vary_fresh_arrays_alone,
+    vary_or_pin_memory,
+)
 from samerun.record import pins
 from samerun.record.comparison.compare import Difference
 
@@ -151,9 +155,10 @@ class Experiment:
         kinds = {name.partition("@")[0] for name in self.names}
         if pins.MEMORY in kinds:
             line = "memory", self.suspect.file, self.suspect.line
-            return self._differ_where_pinned_runs_agree(
-                self.first, self.run(vary_or_pin_memory(self.pinned_plan, True).with_watch(varied_line=line), "-other")
-            )
+            other = vary_or_pin_memory(self.pinned_plan, True).with_watch(varied_line=line)
+            # With malloc's memory varied too, any line would seem to be the one if a library reads its own.
+            other = other if self.suspect.inside_operator else vary_fresh_arrays_alone(other)
+            return self._differ_where_pinned_runs_agree(self.first, self.run(other, "-other"))
         if not kinds <= set(PINS_WITH_VALUES):
             return True
         for value in range(1, OTHER_PIN_VALUES + 1):

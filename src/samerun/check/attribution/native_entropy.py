@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from pathlib import Path
 
-from samerun.check.evidence.line_search import DifferingVariable, find_line_trace_or_main_trace
+from samerun.check.evidence.line_search import (
+    DifferingVariable,
+    find_line_trace_or_main_trace,
+    parse_source_or_empty,
+    read_statement_source_or_empty,
+)
 from samerun.check.evidence.situation import Suspect
 from samerun.check.execution.runner import Run
 from samerun.check.plan import RunPlan
@@ -15,8 +22,11 @@ from samerun.record.watching.line_follower import NATIVE_DRAW
 from samerun.record.watching.native_entropy import (
     find_preload_library,
     make_preload_environment,
+    write_counter_file,
     write_pinned_random_device_file,
 )
+
+RANDOM_QUERY = re.compile(r"\brandom(blob)?\s*\(", re.IGNORECASE)
 
 
 def write_stream_and_pin_native_draws(plan: RunPlan) -> RunPlan:
@@ -30,29 +40,60 @@ def write_stream_and_pin_native_draws(plan: RunPlan) -> RunPlan:
 
 
 def with_native_draws_recorded_if_possible(plan: RunPlan) -> RunPlan:
-    """The plan with draws of such bytes recorded per line, for runs whose lines are traced."""
+    """The plan with draws of such bytes recorded per line, for runs whose lines are traced.
+
+    A program that the user's line starts and waits for draws on that line, too.
+    """
     preload = find_preload_library()
-    return (
-        plan if preload is None else plan.with_environment(**make_preload_environment(preload, plan.environment, None))
-    )
+    if preload is None:
+        return plan
+    counter = Path(plan.watch.folder).parent / "native-entropy-count.bin"
+    write_counter_file(counter)
+    return plan.with_environment(**make_preload_environment(preload, plan.environment, None, counter_file=counter))
 
 
 def find_last_native_draw_suspect(
     line_traced_run: Run, differing_variable: DifferingVariable | None, role: str
 ) -> Suspect | None:
-    """The last line that drew before the first variable differs; None if none of the user's lines drew."""
+    """The last line that drew before the first variable differs; None if none of the user's lines drew.
+
+    Importing a library often draws, for hash seeds and names that reach nothing: such a line is never named.
+    """
     drew: tuple[str, int] | None = None
     trace = find_line_trace_or_main_trace(line_traced_run, role)
     for event in select_events(trace, (f.LINE,)) if trace is not None else ():
         if event.name == NATIVE_DRAW:
-            drew = (event.file, event.line)
+            if not read_statement_source_or_empty(event.file, event.line).lstrip().startswith(("import ", "from ")):
+                drew = (event.file, event.line)
         elif differing_variable is not None and (event.file, event.line, event.name) == (
             differing_variable.file, differing_variable.line, differing_variable.variable,
         ):  # fmt: skip
             break
     if drew is None:
         return None
-    why = [f"native code called at line {drew[1]} draws random bytes from the system, past Python"]
+    why = [f"native code or a program called at line {drew[1]} draws random bytes from the system, past Python"]
     if differing_variable is not None:
         why.append(differing_variable.evidence)
+        query = find_random_query_line_or_zero(differing_variable.file, differing_variable.line)
+        if query:  # SQLite seeds its generator at the first statement of the process, whichever that is
+            why.append(f"random() in the query at line {query} takes its numbers from them")
+            drew = differing_variable.file, query
     return Suspect("os-entropy", *drew, tuple(why), 0, (pins.NATIVE_ENTROPY,))
+
+
+def find_random_query_line_or_zero(file: str, line: int) -> int:
+    """The line, in the innermost function around a line, of a text with SQL's random(); 0 if SQLite is not used."""
+    tree = parse_source_or_empty(file)
+    if not any(
+        isinstance(node, ast.Import) and any(n.name == "sqlite3" for n in node.names) for node in ast.walk(tree)
+    ):
+        return 0
+    around = [
+        node for node in ast.walk(tree)
+        if isinstance(node, (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef))
+        and (isinstance(node, ast.Module) or node.lineno <= line <= (node.end_lineno or 0))
+    ]  # fmt: skip
+    for node in ast.walk(around[-1]) if around else ():
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and RANDOM_QUERY.search(node.value):
+            return node.lineno
+    return 0

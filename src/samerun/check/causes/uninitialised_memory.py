@@ -26,7 +26,9 @@ def find_uninitialised_memory_suspects(situation: Situation) -> list[Suspect]:
         return find_operator_internal_memory_suspects(situation, event)
     if situation.difference.what == "outputs" and not flagged:
         why = f"{event.name} at line {event.line} got the same inputs: the operator itself reads what nothing wrote"
-        return [Suspect("uninitialised-memory", event.file, event.line, (why,), 0.5, held, varied)]
+        return [
+            Suspect("uninitialised-memory", event.file, event.line, (why,), 0.5, held, varied, inside_operator=True)
+        ]
     fresh = [e for e in situation.host_events if e.kind == f.FRESH and e.line]
     if not fresh:
         return []
@@ -63,7 +65,7 @@ def find_operator_internal_memory_suspects(situation: Situation, event: Event) -
     why = f"{event.name} got the same inputs in both runs and gave other bits: what memory held before may decide"
     threads = {**os.environ, **plan.environment}.get("OMP_NUM_THREADS")
     rank = 0.65 if threads == "1" else 0.75
-    return [Suspect("uninitialised-memory", event.file, event.line, (why,), rank, (pins.MEMORY,))]
+    return [Suspect("uninitialised-memory", event.file, event.line, (why,), rank, (pins.MEMORY,), inside_operator=True)]
 
 
 def replace_empty_with_zeros(source: SourceAtLine) -> list[Edit]:
@@ -75,9 +77,11 @@ def replace_empty_with_zeros(source: SourceAtLine) -> list[Edit]:
 UNINITIALISED_MEMORY = Cause(
     "uninitialised-memory",
     find_uninitialised_memory_suspects,
-    "use torch.zeros (or full, or write every element) instead of torch.empty; driver='gelsd' for lstsq",
+    "use torch.zeros (or full, or write every element) instead of torch.empty; out= beside where= in NumPy's functions;"
+    " driver='gelsd' for lstsq",
     "torch.empty, new_empty and numpy.empty return whatever the memory held before. Elements that are read"
-    " without having been written differ from run to run and from machine to machine. A few operators read such"
+    " without having been written differ from run to run and from machine to machine. NumPy's functions with where="
+    " leave such elements in their result unless out= is given. A few operators read such"
     " memory of their own: torch.linalg.lstsq takes the order of the columns from it unless it is called with"
     " driver='gelsd'. torch.use_deterministic_algorithms(True) fills fresh memory, and so mends both.",
     replace_empty_with_zeros,

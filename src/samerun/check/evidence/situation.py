@@ -39,6 +39,8 @@ class Suspect:
     """Of a resumed run: what is put back after the checkpoint was loaded; see record.watching.training_states."""
     tick: float = CLOCK_TICK_SECONDS
     """With the pin `clock`: seconds from one reading to the next."""
+    inside_operator: bool = False
+    """Of uninitialised memory: the operator's own, which is malloc's and cannot be varied for one line alone."""
     replay: tuple[str, int, str] | bool = False
     """Of a resumed run: the data it is given from the run in one go. True: a DataLoader's batches."""
 

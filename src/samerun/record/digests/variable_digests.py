@@ -18,6 +18,17 @@ FIRST_ELEMENTS = 256
 MODULES_WITH_ADDRESSES = ("builtins", "ctypes")
 """Objects of types from here hold addresses (a library's handle), and are compared by type."""
 
+MODULES_WITH_PROCESS_STATE = (
+    "logging", "logging.handlers", "threading", "multiprocessing.context", "multiprocessing.managers",
+    "multiprocessing.pool", "multiprocessing.process", "multiprocessing.queues", "multiprocessing.synchronize",
+)  # fmt: skip
+"""Objects of types from here hold process numbers, sockets, locks and what other modules have registered so far. They
+are compared by type, for what results depend on comes out of them as a value."""
+ATTRIBUTES_OF_THREADS_AND_PROCESSES = frozenset(
+    ("_ident", "_native_id", "_handle", "_parent_pid", "_popen", "_sentinel", "_config", "_child_created", "pid")
+)
+"""Attributes of such objects, in classes of the user's too, that are other ones in every run."""
+
 
 ENVIRONMENT = b"environment".ljust(16, b"\0")
 """Stands for the environment, or for what a loop over all of it holds: samerun itself changes some of it from run to
@@ -61,6 +72,13 @@ def digest_module(module: Any, attributes: dict[str, Any], depth: int) -> bytes:
     return xxh3_128_digest(b"".join(parts))
 
 
+def is_thread_or_process(value: Any) -> bool:
+    """Whether a value is a thread or a child process, or a Popen, of any class."""
+    classes = type(value).__mro__
+    own = ("threading", "Thread"), ("multiprocessing.process", "BaseProcess"), ("subprocess", "Popen")
+    return any((each.__module__, each.__name__) in own for each in classes)
+
+
 def digest_variable(value: Any, depth: int = 0) -> bytes:
     """Digest of a plain value: order counts in lists and dicts, not in sets; addresses never count."""
     if is_environment_copy(value):
@@ -86,7 +104,11 @@ def digest_variable(value: Any, depth: int = 0) -> bytes:
         return digest(value)
     if type(value).__module__ == "numpy" and hasattr(value, "tobytes") and not value.dtype.hasobject:
         return xxh3_128_digest(f"{value.dtype}{value.shape}".encode() + value.tobytes())
+    if type(value).__module__ in MODULES_WITH_PROCESS_STATE:
+        return xxh3_128_digest(type(value).__qualname__.encode())
     held = getattr(value, "__dict__", None)
+    if isinstance(held, dict) and is_thread_or_process(value):
+        held = {name: each for name, each in held.items() if name not in ATTRIBUTES_OF_THREADS_AND_PROCESSES}
     if isinstance(held, dict) and "_parameters" in held and "_modules" in held:
         return digest_module(value, held, depth)
     if isinstance(held, dict) and not isinstance(value, type) and type(value).__module__ not in MODULES_WITH_ADDRESSES:

@@ -26,19 +26,30 @@ def find_preload_library() -> Path | None:
 
 
 def make_preload_environment(
-    library: Path, environment: Mapping[str, str], stream_file: Path | None, pin_variant: int = 0
+    library: Path,
+    environment: Mapping[str, str],
+    stream_file: Path | None,
+    pin_variant: int = 0,
+    counter_file: Path | None = None,
 ) -> dict[str, str]:
     """Environment variables for a process in which draws are counted and, with `stream_file`, pinned.
 
     `stream_file`: the file that is opened in place of the random devices.
     `pin_variant`: the pin value; another one gives other bytes.
+    `counter_file`: where the process and the programs that it starts count together; see `write_counter_file`.
     """
     others = environment.get(PRELOAD, os.environ.get(PRELOAD, ""))
     variables = {PRELOAD: f"{library}:{others}" if others else str(library)}
     if stream_file is not None:
         variables |= {"SAMERUN_ENTROPY": "fixed", "SAMERUN_ENTROPY_FILE": str(stream_file)}
         variables |= {"SAMERUN_ENTROPY_VALUE": str(pin_variant)} if pin_variant else {}
+    if counter_file is not None:
+        variables["SAMERUN_ENTROPY_COUNTER"] = str(counter_file)
     return variables
+
+
+def write_counter_file(path: Path) -> None:
+    path.write_bytes(bytes(8))
 
 
 def write_pinned_random_device_file(path: Path, pin_variant: int = 0) -> None:
@@ -47,7 +58,10 @@ def write_pinned_random_device_file(path: Path, pin_variant: int = 0) -> None:
 
 
 def make_native_draw_counter() -> Callable[[], int] | None:
-    """A function that counts the draws of this process so far; None if the library is not preloaded."""
+    """A function that counts the draws so far: of this process, or of all that share its counter file.
+
+    None if the library is not preloaded.
+    """
     if "_entropy" not in os.environ.get(PRELOAD, ""):
         return None
     try:
