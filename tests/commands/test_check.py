@@ -200,6 +200,18 @@ def test_a_program_that_computes_nothing_is_told_so(text: str, tmp_path: Path) -
     assert "left nothing to compare: train.py ended without computing" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [("random.random()", True), ("1.5", False), ("time.time()", False)],  # who reads a clock prints it
+)
+def test_a_program_without_operators_that_prints_other_lines_is_told_so(text: str, told: bool, tmp_path: Path) -> None:
+    program = f"import random, time, torch\nx = torch.tensor(0)\nprint('total', {text})\n"
+    code, report = check(["--vary", "rerun", write(tmp_path, program)], tmp_path)
+    assert code == 0
+    (note,) = (note for note in report["notes"] if note.startswith("No torch operator ran"))
+    assert ("What was printed was not, and differs: 'total 0." in note) is told
+
+
 @pytest.mark.exhaustive
 def test_a_varied_run_that_takes_too_long_is_trouble_for_that_variation(tmp_path: Path) -> None:
     program = "import os, time, torch\nx = torch.ones(2) + 1\n"

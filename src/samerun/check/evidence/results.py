@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Literal
 
@@ -36,6 +37,22 @@ def have_same_output_lines_in_any_order(a: Run, b: Run) -> bool:
         if one is None or one != other:
             return False
     return True
+
+
+def find_differing_printed_lines(a: Run, b: Run) -> tuple[str, str] | None:
+    """The first line of each run's standard output, in alphabetical order, that the other did not print.
+
+    None where both printed the same, but for numbers if the program reads a clock; "" for a run that printed less.
+    """
+    reads_clock = any(select_events(trace, (f.CLOCK,)) for trace in a.traces.traces.values())
+    one, other = (_read_sorted_lines(run.folder / "stdout", reads_clock) for run in (a, b))
+    if one is None or other is None or one == other:
+        return None
+    only_a, only_b = (
+        next(iter((Counter(lines) - Counter(others)).elements()), b"").decode(errors="replace")
+        for lines, others in ((one, other), (other, one))
+    )
+    return only_a, only_b
 
 
 def _read_sorted_lines(path: Path, without_numbers: bool) -> list[bytes] | None:

@@ -44,9 +44,9 @@ from samerun.check.search.neutral_runs import (
     require_ended_well,
     require_same_names_and_sizes,
 )
-from samerun.check.search.report_records import relative_path_if_below_working_directory
+from samerun.check.search.report_records import NO_OPERATOR, relative_path_if_below_working_directory
 from samerun.check.search.run_status import REGIONS, require_comparable, require_success
-from samerun.check.search.search import NO_OPERATOR, Search
+from samerun.check.search.search import Search
 from samerun.check.variations.neutral_switches import NeutralSwitch, SideLabel, inside_portable, make_side
 from samerun.record.comparison.rounding import LOSES_HALF, UNIT, norm
 from samerun.record.config import NumbersRequest
@@ -70,7 +70,7 @@ def check_neutrality(search: Search, switches: Sequence[NeutralSwitch]) -> Check
     verdict: Verdict = DIFFERENT if "wrong" in judged else TROUBLE if "unaligned" in judged or not judged else SAME
     outcomes = tuple(Outcome(r.name, OUTCOMES.get(r.outcome, SAME), r.detail) for r in results)
     report = replace(search.finish_and_make_report(SAME), verdict=verdict, variations=outcomes, neutral=tuple(results))
-    return replace(report, notes=tuple(note for note in report.notes if note != NO_OPERATOR))
+    return replace(report, notes=tuple(note for note in report.notes if not note.startswith(NO_OPERATOR)))
 
 
 class NeutralCheck:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -23,11 +23,16 @@ from samerun.base.source_edits import (
 )
 from samerun.base.user_code import format_source_location
 from samerun.check.attribution import attribution
+from samerun.check.evidence.results import find_differing_printed_lines
 from samerun.check.evidence.situation import Situation
 from samerun.check.evidence.value_differences import find_differing_steps_by_digest
 from samerun.check.execution.runner import Run
 from samerun.record.comparison.compare import Difference
 from samerun.record.trace import format as f
+
+NO_OPERATOR = "No torch operator ran where samerun could see it: only the exit codes were compared."
+MOST_SHOWN_CHARACTERS = 80
+"""Of a printed line."""
 
 
 def make_first_difference_record(situation: Situation, found: attribution.AttributedCause | None) -> FirstDifference:
@@ -52,6 +57,16 @@ def make_first_difference_record(situation: Situation, found: attribution.Attrib
         elements.max_abs if elements else None, elements.max_ulp if elements else None,
         difference.role, difference.also_in,
     )  # fmt: skip
+
+
+def describe_comparison_without_operators(runs: Sequence[Run]) -> str:
+    """A note on runs of a program that computes nothing with torch; it says so if they printed other lines."""
+    for other in runs[1:]:
+        lines = find_differing_printed_lines(runs[0], other)
+        if lines is not None:
+            one, another = (repr(line[:MOST_SHOWN_CHARACTERS]) for line in lines)
+            return f"{NO_OPERATOR} What was printed was not, and differs: {one} in one run, {another} in another."
+    return NO_OPERATOR
 
 
 def describe_order_difference(difference: Difference) -> str:

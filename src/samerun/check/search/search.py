@@ -33,6 +33,7 @@ from samerun.check.search.bisection import (
     retry_without_may_fail_variations,
 )
 from samerun.check.search.report_records import (
+    describe_comparison_without_operators,
     describe_order_difference,
     make_cause_path_relative,
     make_first_difference_record,
@@ -54,7 +55,6 @@ from samerun.record.comparison.compare import Difference
 DIFFERENT_IN_EVERY_PROCESS = ("address_layout", "hash_seed", "memory")
 """Variations of what differs in every process by itself."""
 EXTRA_REPEATS = 2
-NO_OPERATOR = "No torch operator ran where samerun could see it: only the exit codes were compared."
 
 
 @dataclass
@@ -373,7 +373,7 @@ class Search:
         self, verdict: Verdict, situation: Situation | None = None, found: attribution.AttributedCause | None = None
     ) -> CheckReport:
         if verdict == SAME and self.runs and not self.runs[0].operators:
-            self.notes.append(NO_OPERATOR)
+            self.notes.append(describe_comparison_without_operators(self.runs))
         if verdict == SAME and self.order_difference is not None:
             self.notes.append(describe_order_difference(self.order_difference))
         rerun = self.outcomes.get("rerun")
