@@ -202,7 +202,7 @@ def test_a_program_that_computes_nothing_is_told_so(text: str, tmp_path: Path) -
 
 @pytest.mark.parametrize(
     ("text", "told"),
-    [("random.random()", True), ("1.5", False), ("time.time()", False)],  # who reads a clock prints it
+    [("random.random()", True), ("random.Random(0).random()", False), ("time.time()", False)],  # times may differ
 )
 def test_a_program_without_operators_that_prints_other_lines_is_told_so(text: str, told: bool, tmp_path: Path) -> None:
     program = f"import random, time, torch\nx = torch.tensor(0)\nprint('total', {text})\n"
