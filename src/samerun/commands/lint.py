@@ -79,7 +79,7 @@ def command(
         words = _split_script(confirm)
         report = _lint_paths(paths or tuple(words[:1]), [*settings.exclude, *exclude], rules, fix, stdin_filename)
         if words:
-            report = run_checks_and_confirm_findings(report, words, quiet)
+            report = judge_findings_by_varied_runs(report, words, quiet)
         if not quiet and json_to != "-":
             _print(format_report(report, form, rules), plain=form in ("json", "sarif"))
         for problem in report.problems:
@@ -262,7 +262,7 @@ SHOWN_BY: dict[str, tuple[str, ...]] = {
 RESUME_HINT = "To be interrupted, the program must keep its checkpoints in the folder in SAMERUN_CHECKPOINTS."
 
 
-def run_checks_and_confirm_findings(report: LintReport, words: list[str], quiet: bool) -> LintReport:
+def judge_findings_by_varied_runs(report: LintReport, words: list[str], quiet: bool) -> LintReport:
     """Run the script under the variations that would show the findings, and say of each what came of it.
 
     Proven: `check` is certain of a cause of this kind at this place. Dropped: none of the variations that would show it
@@ -290,7 +290,7 @@ def run_checks_and_confirm_findings(report: LintReport, words: list[str], quiet:
 
 
 def judge_finding(finding: LintFinding, checked: CheckReport) -> Literal["proven", "dropped", "untested"]:
-    """What a check says of a finding; see `run_checks_and_confirm_findings`."""
+    """What a check says of a finding; see `judge_findings_by_varied_runs`."""
     from samerun.lint.file_linting import list_lines_of_finding
 
     causes: list[Hazard | FoundCause] = [*checked.causes]

@@ -299,7 +299,7 @@ def _split_rng_state_by_generator(state: dict[str, Any]) -> dict[str, Any]:
     return {f"{_RNG}seed": state["seed"], **found, _DISTINCT: by_kind["distinct"]}
 
 
-def _join_rng_state_of_generators(own: Mapping[str, Any]) -> dict[str, Any]:
+def _rebuild_rng_state_from_split(own: Mapping[str, Any]) -> dict[str, Any]:
     begin = f"{_RNG}of "
     states = {name.removeprefix(begin): value for name, value in own.items() if name.startswith(begin)}
     if "streams" in states:
@@ -320,7 +320,7 @@ def _require_loadable_generators(own: Mapping[str, Any], folder: Path) -> None:
 def _set_generators(own: Mapping[str, Any], folder: Path) -> None:
     """Load the states. Generators that were started anew on purpose are seeded for this rank."""
     try:
-        state = _join_rng_state_of_generators(own)
+        state = _rebuild_rng_state_from_split(own)
         anew = own.get(_ANEW, [])
         sources = [source for source in available_random_sources() if source.name in anew]
         if anew:

@@ -47,8 +47,8 @@ def read_projects(
     found: dict[str, FileInProject] = {}
     for folder in (os.path.normpath(path) for path in paths if os.path.isdir(path)):
         inside = [one for one in files if _is_below(one, folder)]
-        texts = {one: _read(one) for one in inside}
-        others = {one: _read(one) for one in configurations if _is_below(one, folder)}
+        texts = {one: _read_code_without_comments_or_empty(one) for one in inside}
+        others = {one: _read_code_without_comments_or_empty(one) for one in configurations if _is_below(one, folder)}
         imports = find_imports(texts)
         tests = {one for one in inside if _is_test(os.path.relpath(one, folder))}
         calls = ProjectCalls({**texts, **others}, imports, tests, find_packaged({**texts, **others}))
@@ -70,7 +70,7 @@ def _is_below(file: str, folder: str) -> bool:
 TRIPLE_QUOTED = re.compile(rb"(\"\"\"|''').*?\1", re.DOTALL)
 
 
-def _read(file: str) -> bytes:
+def _read_code_without_comments_or_empty(file: str) -> bytes:
     """The code of a file, without comments and docstrings: what stands there neither seeds nor calls anything."""
     try:
         text = read_regular_file(file, LARGEST_BYTES)

@@ -164,7 +164,7 @@ def _is_written_in_part(index: SourceIndex, target: ast.Name) -> bool:
             continue
         parent = index.parents.get(load)
         if isinstance(parent, ast.Subscript) and parent.value is load:
-            if not isinstance(parent.ctx, ast.Store) or not _is_ragged(parent.slice):
+            if not isinstance(parent.ctx, ast.Store) or not _is_slice_up_to_data_length(parent.slice):
                 return False
             partial = True
         elif isinstance(parent, ast.Attribute):
@@ -181,7 +181,7 @@ def _is_written_in_part(index: SourceIndex, target: ast.Name) -> bool:
 SIZES = ("len", "size")
 
 
-def _is_ragged(where: ast.expr) -> bool:
+def _is_slice_up_to_data_length(where: ast.expr) -> bool:
     """Whether a slice ends where its data does: `[i, :len(row)]`."""
     parts = where.elts if isinstance(where, ast.Tuple) else [where]
     return any(

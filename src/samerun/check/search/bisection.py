@@ -10,7 +10,7 @@ from samerun.base.records import DIFFERENT, SAME, TROUBLE, VariationOutcome
 from samerun.check.evidence.trace_signs import any_user_file_calls_id
 from samerun.check.execution.runner import Run
 from samerun.check.plan import Variation
-from samerun.check.search.run_status import describe_failure, timed_out_before_difference
+from samerun.check.search.run_status import describe_failure, timed_out_without_difference
 from samerun.record.comparison.compare import Difference
 
 NOT_ALONE = "not varied alone: address_layout makes a difference already, and most others move objects too"
@@ -88,7 +88,7 @@ def _bisect_halves_and_record_outcomes(
         return []
     if len(varied_run.variations) == 1:
         (variation,) = varied_run.variations
-        failed = timed_out_before_difference(varied_run.run, varied_run.difference) or (
+        failed = timed_out_without_difference(varied_run.run, varied_run.difference) or (
             variation.may_fail and varied_run.run.is_failed
         )
         search.record_outcome(variation, TROUBLE if failed else DIFFERENT, describe_failure(varied_run.run))

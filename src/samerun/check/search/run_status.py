@@ -108,7 +108,7 @@ def require_within_time_limit(run: Run) -> None:
         )  # fmt: skip
 
 
-def timed_out_before_difference(run: Run, difference: Difference | None) -> bool:
+def timed_out_without_difference(run: Run, difference: Difference | None) -> bool:
     """Whether the time limit ended a run before anything in it differed: only its end is missing."""
     return run.timed_out and (difference is None or difference.a is None or difference.b is None)
 

@@ -48,7 +48,7 @@ from samerun.check.search.run_status import (
     require_comparable,
     require_success,
     require_within_time_limit,
-    timed_out_before_difference,
+    timed_out_without_difference,
 )
 from samerun.record.comparison.compare import Difference
 
@@ -242,7 +242,7 @@ class Search:
             if (
                 combined is not None
                 and combined.difference is not None
-                and not timed_out_before_difference(combined.run, combined.difference)
+                and not timed_out_without_difference(combined.run, combined.difference)
             ):
                 self.notes.append("No single variation makes the difference: only together do they.")
                 names = "+".join(v.name for v in combined.variations)
@@ -265,7 +265,7 @@ class Search:
     def compare_and_count_rerun(self, control: Run, again: Run) -> Difference | None:
         """The difference between two control runs. Raises RunFailed if the second did not end in time."""
         difference = self.compare_results(control, again)
-        if timed_out_before_difference(again, difference):
+        if timed_out_without_difference(again, difference):
             require_within_time_limit(again)
         self.reruns += 1
         self.differing_reruns += difference is not None

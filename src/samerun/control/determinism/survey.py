@@ -228,7 +228,7 @@ def _survey_switch(switch: Switch, policy: Policy) -> SwitchFinding:
         return finding(None, in_force, "ok", f"Only recorded. {switch.why}")
     if switch.write is not None and switch.wanted(policy) is not None and not switch.agrees(in_force, wanted):
         return finding(wanted, in_force, "differs", switch.why, "samerun.deterministic() sets it.")
-    missing = [v for v in switch.variables if switch.write is None and _is_wanted_but_unset(v, policy)]
+    missing = [v for v in switch.variables if switch.write is None and _is_wanted_but_has_no_effective_value(v, policy)]
     late = [variable for variable in missing if variable.already_read()]
     if late:
         exports = "; ".join(f"export {variable.name}={variable.wanted(policy)}" for variable in late)
@@ -264,7 +264,7 @@ def _get_wanted_value(switch: Switch, policy: Policy) -> Value:
     return next(iter(set_ones.values())) if len(set_ones) == 1 else set_ones or None
 
 
-def _is_wanted_but_unset(variable: Variable, policy: Policy) -> bool:
+def _is_wanted_but_has_no_effective_value(variable: Variable, policy: Policy) -> bool:
     """Whether a variable is to have a value and has none."""
     return variable.wanted(policy) is not None and variable.read_effective_value() is None
 

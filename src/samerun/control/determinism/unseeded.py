@@ -87,7 +87,7 @@ def _call_without_reports(original: Callable[..., Any], *args: Any, **kwargs: An
 def _warn_or_raise_if_user_code(problem: str, fix: str) -> None:
     """Warn or raise, as the level says, if the code that asks for unseeded randomness is the program's own."""
     level = _levels[-1] if _levels else "ignore"
-    frame = None if level == "ignore" or _thread.inside else _find_asking_user_frame()
+    frame = None if level == "ignore" or _thread.inside else _find_asking_frame_if_user_code()
     if frame is None:
         return
     file, line = frame.f_code.co_filename, frame.f_lineno
@@ -97,7 +97,7 @@ def _warn_or_raise_if_user_code(problem: str, fix: str) -> None:
     _log.warning("%s %s", message, fix)
 
 
-def _find_asking_user_frame() -> FrameType | None:
+def _find_asking_frame_if_user_code() -> FrameType | None:
     """Return the frame that asks for randomness; None if it is not of the program's own code."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:

@@ -215,7 +215,7 @@ def _enabled_backends_available() -> bool:
     return torch_c_has_functions("_get_cudnn_enabled", "_get_mkldnn_enabled")
 
 
-def _read_enabled_backends() -> dict[str, Value]:
+def _read_enabled_convolution_and_matmul_libraries() -> dict[str, Value]:
     c_module = get_torch_c_module()
     return {
         name: getattr(c_module, getter)() for name, getter in _ENABLED_GETTERS.items() if torch_c_has_functions(getter)
@@ -224,7 +224,7 @@ def _read_enabled_backends() -> dict[str, Value]:
 
 def _restore_enabled_backends(saved: dict[str, Value]) -> None:
     for name, value in saved.items():
-        if _read_enabled_backends()[name] != value:
+        if _read_enabled_convolution_and_matmul_libraries()[name] != value:
             getattr(get_torch_c_module(), _ENABLED_GETTERS[name].replace("_get_", "_set_"))(value)
 
 
@@ -234,7 +234,7 @@ ENABLED_BACKENDS = Switch(
     "Any choice gives the same in every run, as long as it stays. torch.backends.cudnn.flags() switches cuDNN off"
     " unless enabled=True is passed.",
     "any time",
-    _read_enabled_backends,
+    _read_enabled_convolution_and_matmul_libraries,
     module="torch",
     available=_enabled_backends_available,
     restore=_restore_enabled_backends,

@@ -40,7 +40,7 @@ def write(receipt_path: Path, new_receipt: NewReceipt, traces_to_move: Path | No
                 step_table.steps_file_path(receipt_path, digest), new_receipt.steps_file_content, mode=MODE
             )
         if traces_to_move is not None:
-            _move_traces_unless_present(traces_to_move, traces_path(receipt_path, digest))
+            _move_traces_unless_folder_exists(traces_to_move, traces_path(receipt_path, digest))
         write_file_atomically(
             receipt_path, receipt_json.encode_canonical(new_receipt.receipt).encode("ascii"), mode=MODE
         )
@@ -110,7 +110,7 @@ def _load_schema_error_finder() -> SchemaErrorFinder:
     return compile_schema(load_schema())
 
 
-def _move_traces_unless_present(source_folder: Path, target_folder: Path) -> None:
+def _move_traces_unless_folder_exists(source_folder: Path, target_folder: Path) -> None:
     if target_folder.exists():  # an equal run has left the same traces
         return
     part = source_folder / "kept"  # in the folder of the run, which is cleaned up even after a crash

@@ -91,7 +91,7 @@ def record_collective(recorder: Recorder, operator: WatchedOperator, args: Any, 
 
 def emit_collective(recorder: Recorder, group: Any, location_id: int = 0, events_behind: int = 0) -> None:
     """Record that this rank takes part in a collective of the group. `events_behind`: up to its operator."""
-    _emit(recorder, "collective", describe_group(group), location_id, events_behind)
+    _emit(recorder, "collective", format_group_name_and_ranks(group), location_id, events_behind)
 
 
 def emit_message(
@@ -105,7 +105,7 @@ def emit_message(
 ) -> None:
     """Record a message to or from another rank of the group, by its number there."""
     sender, receiver = (group.rank(), peer_group_rank) if send_or_recv == f.SENDS else (peer_group_rank, group.rank())
-    who = f"{describe_group(group)}: {sender} to {receiver}, tag {tag}"
+    who = f"{format_group_name_and_ranks(group)}: {sender} to {receiver}, tag {tag}"
     _emit(recorder, send_or_recv, who, location_id, events_behind)
 
 
@@ -116,7 +116,7 @@ def _emit(recorder: Recorder, what: str, participants: str, location_id: int, ev
         recorder.emit(f.COLLECTIVE, name=what, aux=aux, location_id=location_id, inputs=events_behind)
 
 
-def describe_group(group: Any) -> str:
+def format_group_name_and_ranks(group: Any) -> str:
     """Name and ranks of a process group: the same on all its ranks, and another for each group."""
     from torch.distributed import distributed_c10d
 
