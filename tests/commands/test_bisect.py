@@ -121,7 +121,8 @@ def test_the_package_and_the_setting_that_moved_the_results(tmp_path: Path) -> N
     """Two versions of a package that pip finds in a folder, and arguments of which one matters."""
     for version in ("1.0", "2.0"):
         make_wheel(tmp_path, version)
-    text = "import sys, moved_numbers\nopen('out.txt', 'w').write(moved_numbers.value + sys.argv[1])\n"
+    text = "import os, sys, moved_numbers\nos.environ.get('MODE')\n"
+    text += "open('out.txt', 'w').write(moved_numbers.value + sys.argv[1])\n"
     (tmp_path / "train.py").write_text(text, encoding="utf-8")
     pip = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     for name, version, words in (
@@ -134,7 +135,7 @@ def test_the_package_and_the_setting_that_moved_the_results(tmp_path: Path) -> N
             install = ["install", "-q", "--no-deps", "--target", str(packages), f"moved-numbers=={version}"]
             subprocess.run([sys.executable, "-m", "pip", *install], check=True, env={**os.environ, **pip})
         run = ["run", "--quiet", "--receipt", f"{name}.json", "train.py", *words]
-        done = samerun(run, tmp_path, PYTHONPATH=str(packages))
+        done = samerun(run, tmp_path, PYTHONPATH=str(packages), MODE=name)
         assert done.returncode == 0, done.stderr
     quiet = ["--quiet", "--json", "-", "--", "train.py"]
     done = samerun(["bisect", "a.json", "b.json", "--over", "packages", *quiet, "x", "--slow"], tmp_path, **pip)
@@ -143,6 +144,8 @@ def test_the_package_and_the_setting_that_moved_the_results(tmp_path: Path) -> N
     done = samerun(["bisect", "a.json", "c.json", "--over", "settings", *quiet], tmp_path, PYTHONPATH=str(packages))
     assert done.returncode == 1, done.stderr
     assert json.loads(done.stdout)["change"]["detail"] == "x -> y"
+    done = samerun(["bisect", "a.json", "b.json", "--over", "settings", *quiet], tmp_path)
+    assert done.returncode == 2 and "read other values of MODE: give them as arguments" in done.stderr, done.stderr
 
 
 def test_halving_takes_as_few_runs_as_it_can(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -245,7 +245,8 @@ def bisect_settings(
     from samerun.record.receipt.recorded_command import select_allowlisted_variables
 
     states = []
-    for name, receipt in zip((good_receipt, bad_receipt), _load_receipts(good_receipt, bad_receipt), strict=True):
+    receipts = _load_receipts(good_receipt, bad_receipt)
+    for name, receipt in zip((good_receipt, bad_receipt), receipts, strict=True):
         words = receipt["command"]["words"]
         if words[:1] != program.words[:1]:
             raise SamerunError(
@@ -255,8 +256,14 @@ def bisect_settings(
         states.append(bisection.SettingsState(tuple(words[1:]), select_allowlisted_variables(receipt["variables"])))
     changes = bisection.list_setting_changes(*states)
     if not changes:
+        # A variable of the user's own may hold a secret: of its value a receipt keeps a digest, which cannot be set.
+        read = [receipt["processes"].get("main", {}).get("environment", {}) for receipt in receipts]
+        others = ", ".join(name for name in sorted({*read[0], *read[1]}) if read[0].get(name) != read[1].get(name))
         raise SamerunError(
-            "The arguments and the variables of both receipts are the same.", hint="Try --over packages."
+            "The arguments, and the variables whose values receipts keep, are the same in both.",
+            hint=f"The program read other values of {others}: give them as arguments."
+            if others
+            else "Try --over packages.",
         )
 
     def run_state(count: int) -> ComparedRun | None:
