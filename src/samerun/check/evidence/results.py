@@ -30,7 +30,7 @@ def have_same_output_lines_in_any_order(a: Run, b: Run) -> bool:
 
     Where the program reads a clock, numbers in them do not count. What it prints of a tensor was read by an operator.
     """
-    reads_clock = any(select_events(trace, (f.CLOCK,)) for run in (a, b) for trace in run.traces.traces.values())
+    reads_clock = _reads_clock(a, b)
     streams: tuple[Literal["stdout", "stderr"], ...] = ("stdout", "stderr")
     for stream in streams:
         one, other = (_read_sorted_lines(run.folder / stream, reads_clock) for run in (a, b))
@@ -44,7 +44,7 @@ def find_differing_printed_lines(a: Run, b: Run) -> tuple[str, str] | None:
 
     None where both printed the same, but for numbers if the program reads a clock; "" for a run that printed less.
     """
-    reads_clock = any(select_events(trace, (f.CLOCK,)) for trace in a.traces.traces.values())
+    reads_clock = _reads_clock(a, b)
     one, other = (_read_sorted_lines(run.folder / "stdout", reads_clock) for run in (a, b))
     if one is None or other is None or one == other:
         return None
@@ -53,6 +53,10 @@ def find_differing_printed_lines(a: Run, b: Run) -> tuple[str, str] | None:
         for lines, others in ((one, other), (other, one))
     )
     return only_a, only_b
+
+
+def _reads_clock(*runs: Run) -> bool:
+    return any(select_events(trace, (f.CLOCK,)) for run in runs for trace in run.traces.traces.values())
 
 
 def _read_sorted_lines(path: Path, without_numbers: bool) -> list[bytes] | None:
