@@ -54,9 +54,13 @@ def test_what_the_shell_hands_over_stays_open(tmp_path: Path) -> None:
 COUNTS = """
 import os, signal, sys, time
 seen = []
+def tell(*_):
+    told = sorted(map(int, seen))
+    seen.clear()  # before the line is read: the next signal may come right after it
+    print(told, flush=True)
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP):
     signal.signal(number, lambda n, _: seen.append(n))
-signal.signal(signal.SIGUSR2, lambda *_: (print(sorted(map(int, seen)), flush=True), seen.clear()))
+signal.signal(signal.SIGUSR2, tell)
 open('ready', 'w').close()
 end = time.monotonic() + 60
 while time.monotonic() < end: time.sleep(0.01)
@@ -65,11 +69,18 @@ while time.monotonic() < end: time.sleep(0.01)
 
 def test_a_signal_to_the_group_comes_once_and_so_does_one_to_samerun(tmp_path: Path) -> None:
     (tmp_path / "counts.py").write_text(COUNTS)
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [*RUN, "counts.py"], cwd=tmp_path, stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
+    ) as process:
+        try:
+            _send_signals_and_compare(process, tmp_path)
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def _send_signals_and_compare(process: subprocess.Popen[str], folder: Path) -> None:
     assert process.stdout is not None
-    wait_for(tmp_path / "ready")
+    wait_for(folder / "ready")
     time.sleep(0.5)  # the guard is starting
     numbers = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP)
     for send in (os.killpg, os.kill, os.killpg, os.kill):
@@ -84,8 +95,23 @@ def test_a_signal_to_the_group_comes_once_and_so_does_one_to_samerun(tmp_path: P
     os.kill(process.pid, signal.SIGUSR1)
     os.kill(process.pid, signal.SIGUSR2)
     assert process.stdout.readline() == f"[{int(signal.SIGUSR1)}]\n"
-    process.kill()
-    process.communicate(timeout=60)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs /proc")
+def test_threads_of_libraries_take_no_signal_from_the_one_that_passes_them_on(tmp_path: Path) -> None:
+    (tmp_path / "wait.py").write_text("import time\nopen('ready', 'w').close()\ntime.sleep(60)\n")
+    with subprocess.Popen([*RUN, "wait.py"], cwd=tmp_path, env={**os.environ, "OPENBLAS_NUM_THREADS": "4"}) as process:
+        try:
+            wait_for(tmp_path / "ready")
+            tasks = Path(f"/proc/{process.pid}/task")
+            others = sorted(task.name for task in tasks.iterdir() if int(task.name) != process.pid)
+            for name in others:
+                told = (tasks / name / "status").read_text()
+                mask = int(next(line for line in told.splitlines() if line.startswith("SigBlk")).split()[1], 16)
+                for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGHUP):
+                    assert mask >> (number - 1) & 1, (name, number)
+        finally:
+            process.terminate()
 
 
 def test_ctrl_c_ends_samerun_as_it_ends_the_program(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, Any, NoReturn
 
@@ -22,6 +23,7 @@ from samerun.base.guard import PROGRAM, GuardProcess
 _FROM_KERNEL = 0x80
 """`si_code` of a signal that the terminal sends: the whole process group has got it."""
 _GROUP_SECONDS = 0.005
+_GROUP_STOP_SECONDS = 0.02
 _KEPT = {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD} if os.name == "posix" else set()
 
 
@@ -57,6 +59,23 @@ def run_and_forward_signals(
             return ended
         finally:
             guard.kill_guarded_unless_dismissed_and_wait()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def new_threads_with_signals_blocked() -> Iterator[None]:
+    """A block in which a library may start threads that never take a signal sent to this process.
+
+    Who supervises a program later blocks the signals in the main thread alone: any other thread would take them from
+    it, and end the process or lose what the program should have got.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _fault_signals())
+    try:
+        yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
@@ -113,7 +132,8 @@ def _wait_and_forward_signals(pid: int, guard: GuardProcess, blocked_signals: se
         if found != pid:
             continue
         if os.WIFSTOPPED(status):
-            if signal.SIGCONT not in signal.sigpending():  # else the whole group was stopped, and we go on already
+            # Who stops the whole group stops us too in these moments: then we were told to go on when we get here.
+            if signal.sigtimedwait({signal.SIGCONT}, _GROUP_STOP_SECONDS) is None:
                 os.kill(os.getpid(), signal.SIGSTOP)  # so that the shell sees a stopped job; `fg` goes on here
             guard.send_sigcont()
             _send_sigcont_if_alive(pid)

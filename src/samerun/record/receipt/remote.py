@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from samerun.base.errors import SamerunError
+from samerun.base.supervise import new_threads_with_signals_blocked
 from samerun.base.text import escape_as_one_line
 from samerun.base.work_folder import temporary_work_folder
 from samerun.record.receipt import receipt_file, receipt_json, step_table
@@ -49,7 +50,10 @@ def open_file_system(address: str) -> RemotePath:
     Raises SamerunError if fsspec, or the package for this kind of address, is missing.
     """
     try:
-        import fsspec
+        with new_threads_with_signals_blocked():
+            import fsspec.asyn
+
+            fsspec.asyn.get_loop()  # the thread of all asynchronous file systems
     except ImportError as error:
         raise SamerunError(
             f"{address} needs the package fsspec, which is not installed.", hint="pip install 'samerun[remote]'"
