@@ -166,6 +166,34 @@ def test_saved_and_loaded_values_are_one(training: Outcome) -> None:
     assert saved.outputs == loaded.outputs != bytes(16)
 
 
+DTENSOR = """
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor, Shard, init_device_mesh
+
+dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
+mesh = init_device_mesh("cpu", (1,))
+local = torch.ones(8) * 2
+whole = DTensor.from_local(local, mesh, [Shard(0)])
+local.mul(3)
+whole.add_(1)  # written
+local.mul(3)
+fresh = torch.empty_like(whole)  # fresh
+fresh.sum()
+written = torch.empty_like(whole).fill_(1)
+written.sum()
+"""
+
+
+def test_operators_on_a_dtensor_are_those_on_its_local_tensor(tmp_path: Path) -> None:
+    outcome = run(DTENSOR, tmp_path, fresh_memory="zeros")
+    before, after = outcome.operators("mul.Tensor")[-2:]
+    assert before.inputs != after.inputs, "a write through the DTensor changes what the local tensor holds"
+    assert [event.line for event in outcome.operators("add_")] == [outcome.line("written")]
+    assert [event.line for event in outcome.events(f.FRESH)] == [outcome.line("fresh")]
+    assert outcome.events(f.SKIPPED) == [], "the fake tensors by which a DTensor computes shapes are no operators"
+
+
 # --- random numbers and the surroundings: no torch, so these programs start at once ------------------------
 
 SURROUNDINGS = """

@@ -101,6 +101,8 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
             args = torch_internals.restore_number_tensors(func, args)
         if state.inside_samerun or recorder.stopped:
             return func(*args, **kwargs) if kwargs else func(*args)
+        if types and any(kind.__name__ == "DTensor" for kind in types):
+            return NotImplemented  # it calls operators on its local tensors: those are seen, and their memory is known
         operator = self.table.by_id.get(id(func)) or self.table.add_operator_unless_higher_order(func)
         if operator is None or not (recorder.recording or operator.allocates):
             return func(*args, **kwargs) if kwargs else func(*args)
@@ -144,6 +146,8 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
 
     def _count_failed_operator(self, operator: WatchedOperator, error: Exception) -> None:
         """Leave out an operator on tensors that have no values or cannot be read; the program continues."""
+        if isinstance(error, NoValues) and torch_internals.is_on_fake_tensors():
+            return  # a library computes shapes (a DTensor does before each operator): nothing is left out
         reason = f.NO_VALUES if isinstance(error, NoValues) else repr(error)
         self.recorder.count_skipped_operator(operator.name, reason)
 
