@@ -1,4 +1,12 @@
-"""Four ranks as a mesh of replicas and shards (HSDP), with checkpointed blocks and a clipped norm."""
+"""Four ranks as a mesh of replicas and shards (HSDP), with checkpointed blocks and a clipped norm.
+
+With `listing`: the order of the files of a folder decides which samples come first.
+"""
+
+import os
+import sys
+import tempfile
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -28,6 +36,11 @@ fully_shard(model, mesh=mesh)
 opt = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 samples = torch.randn(96, 16, generator=torch.Generator().manual_seed(1))
 rank = dist.get_rank()
+if "listing" in sys.argv:
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(96):
+            (Path(folder) / f"{number}.txt").write_text(str(number), encoding="utf-8")
+        samples = samples[[int(name.split(".")[0]) for name in os.listdir(folder)]]  # WRONG listing
 for step in range(3):
     first = 32 * step + 8 * rank
     x = samples[first : first + 8]

@@ -86,6 +86,14 @@ _get_device = torch.Tensor.device.__get__
 _SYMBOLIC_MODULES = frozenset(("torch._subclasses.fake_tensor", "torch._subclasses.functional_tensor"))
 
 
+def is_made_of_other_tensors(kind: type) -> bool:
+    """True for a class of tensors with a dispatch of its own and real values: DTensor, a program's wrapper."""
+    return kind.__torch_dispatch__ is not _dispatch and kind.__module__ not in _SYMBOLIC_MODULES  # type: ignore[attr-defined]
+
+
+_dispatch = torch.Tensor.__torch_dispatch__
+
+
 def as_plain_tensor(tensor: Any) -> Any:
     """A subclass without a dispatch of its own, as a plain tensor: the methods it overrides are not called."""
     if type(tensor) in PLAIN_TYPES:

@@ -101,8 +101,8 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
             args = torch_internals.restore_number_tensors(func, args)
         if state.inside_samerun or recorder.stopped:
             return func(*args, **kwargs) if kwargs else func(*args)
-        if types and any(kind.__name__ == "DTensor" for kind in types):
-            return NotImplemented  # it calls operators on its local tensors: those are seen, and their memory is known
+        if any(map(torch_guards.is_made_of_other_tensors, types)):
+            return NotImplemented  # it calls operators on the tensors it is made of: those are seen
         operator = self.table.by_id.get(id(func)) or self.table.add_operator_unless_higher_order(func)
         if operator is None or not (recorder.recording or operator.allocates):
             return func(*args, **kwargs) if kwargs else func(*args)
