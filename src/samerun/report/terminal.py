@@ -184,7 +184,8 @@ def make_first_difference_section(report: CheckReport) -> Group | None:
     if first.process not in ("", "main"):
         at.append(f"in {describe_processes(first.process, first.also_in)}")
     lines.append(Padding(Text(" ".join(at)), (0, 0, 0, INDENT), expand=False))
-    lines.append(Padding(Text(describe_value_difference_and_inputs(first)), (0, 0, 0, INDENT), expand=False))
+    if first.file or first.elements is not None:  # an exit code or a printed line has no inputs
+        lines.append(Padding(Text(describe_value_difference_and_inputs(first)), (0, 0, 0, INDENT), expand=False))
     same_place = report.cause is not None and (report.cause.file, report.cause.line) == (first.file, first.line)
     if first.file and not same_place:
         lines.append(Padding(make_source_excerpt(first.file, first.line, 0), (0, 0, 0, INDENT), expand=False))

@@ -31,6 +31,8 @@ KINDS_THAT_MAY_AGREE = ("thread-race", "async-order", "nondeterministic-operator
 """Kinds that need not show in every run: more pinned runs are needed before they count as confirmed."""
 TRIALS_WITH_RACE = 5
 """So many pinned runs have to equal the first one where threads or ranks were seen to race: half of them may anyway."""
+TRIALS_IF_PRINTED = 4
+"""The same where only printed lines differ: a rounded number, or one that says what was used, may agree by chance."""
 TRIALS_IF_LATER = 3
 """So many pinned runs have to equal the first one up to the difference, if they differ from it further behind."""
 MOST_EXPERIMENTS = 5
@@ -85,6 +87,8 @@ class Experiment:
         self.pinned_plan = with_suspect_sources_pinned(plan, suspect, pin_names)
         self.label = (f"pin:{suspect.kind}",)
         self.trials = compute_required_pinned_reruns(search, suspect, has_no_sign_of_race(situation.a.traces))
+        if situation.difference.what == "printed":
+            self.trials = max(self.trials, TRIALS_IF_PRINTED)
         self.first: Run | None = None
         self.later: Difference | None = None
         """With the source pinned: a difference that comes later than the one at hand."""

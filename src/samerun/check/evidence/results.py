@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from pathlib import Path
 from typing import Literal
 
 from samerun.check.execution.runner import Run
+from samerun.record import pins
 from samerun.record.comparison.alignment import Difference
 from samerun.record.comparison.results import is_harmless_order_difference
 from samerun.record.trace import format as f
@@ -16,6 +16,12 @@ from samerun.record.trace.run import select_events
 MOST_TEXT_BYTES = 1 << 24
 """Longer output is not compared, and counts as different."""
 NUMBER = re.compile(rb"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+FRACTION = re.compile(rb"\d+\.\d+(?:e[+-]?\d+)?|\d+e[+-]?\d+|nan|inf")
+NAME = re.compile(
+    rb"0x[0-9a-fA-F]{4,}|\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b|\S*/te?mp/\S+"
+    rb"|\d+(?:\.\d+)? ?(?:[kKMGT]i?B|[mun]?s|it/s)\b"
+)
+"""Addresses, UUIDs, temporary files, memory and durations: others in every run, and no results. So are process ids."""
 
 
 def results_agree(a: Run, b: Run, difference: Difference) -> bool:
@@ -30,38 +36,56 @@ def have_same_output_lines_in_any_order(a: Run, b: Run) -> bool:
 
     Where the program reads a clock, numbers in them do not count. What it prints of a tensor was read by an operator.
     """
-    reads_clock = _reads_clock(a, b)
+    without_numbers = reads_clock(a, b)
     streams: tuple[Literal["stdout", "stderr"], ...] = ("stdout", "stderr")
     for stream in streams:
-        one, other = (_read_sorted_lines(run.folder / stream, reads_clock) for run in (a, b))
+        one, other = (_read_sorted_lines(run, stream, without_numbers) for run in (a, b))
         if one is None or one != other:
             return False
     return True
 
 
-def find_differing_printed_lines(a: Run, b: Run) -> tuple[str, str] | None:
-    """The first line of each run's standard output, in alphabetical order, that the other did not print.
+def find_differing_printed_lines(a: Run, b: Run, with_numbers: bool = False) -> tuple[str, str] | None:
+    """The first line of each run's standard output, in alphabetical order, that the other did not print; "" if none.
 
-    None where both printed the same, but for numbers if the program reads a clock; "" for a run that printed less.
+    None where both printed the same; numbers do not count if the program reads a clock, unless `with_numbers`. Beside
+    operators of torch, only other fractions in the same words are a difference: a run may have another name or port.
     """
-    reads_clock = _reads_clock(a, b)
-    one, other = (_read_sorted_lines(run.folder / "stdout", reads_clock) for run in (a, b))
+    without_numbers = not with_numbers and reads_clock(a, b)
+    one, other = (_read_sorted_lines(run, "stdout", without_numbers) for run in (a, b))
     if one is None or other is None or one == other:
         return None
     only_a, only_b = (
-        next(iter((Counter(lines) - Counter(others)).elements()), b"").decode(errors="replace")
-        for lines, others in ((one, other), (other, one))
+        sorted((Counter(lines) - Counter(others)).elements()) for lines, others in ((one, other), (other, one))
     )
-    return only_a, only_b
+    if a.operators:
+        pairs = [
+            (line, like)
+            for line in only_a for like in only_b
+            if NUMBER.sub(b"0", line) == NUMBER.sub(b"0", like) and FRACTION.findall(line) != FRACTION.findall(like)
+        ]  # fmt: skip
+        only_a, only_b = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+        if not pairs:
+            return None
+    first, first_other = (next(iter(only), b"").decode(errors="replace") for only in (only_a, only_b))
+    return first, first_other
 
 
-def _reads_clock(*runs: Run) -> bool:
-    return any(select_events(trace, (f.CLOCK,)) for run in runs for trace in run.traces.traces.values())
+def reads_clock(*runs: Run) -> bool:
+    """Whether a run read a clock that was not held still."""
+    return any(
+        select_events(trace, (f.CLOCK,))
+        for run in runs if pins.CLOCK not in run.plan.watch.pins
+        for trace in run.traces.traces.values()
+    )  # fmt: skip
 
 
-def _read_sorted_lines(path: Path, without_numbers: bool) -> list[bytes] | None:
-    """The lines of what a run printed, sorted; None if that is too much."""
+def _read_sorted_lines(run: Run, stream: Literal["stdout", "stderr"], without_numbers: bool) -> list[bytes] | None:
+    """The lines of what a run printed, sorted, without names; None if that is too much."""
+    path = run.folder / stream
     if path.stat().st_size > MOST_TEXT_BYTES:
         return None
-    text = path.read_bytes()
+    processes = "|".join(str(trace.pid) for trace in run.traces.traces.values())
+    text = NAME.sub(b"0", path.read_bytes())
+    text = re.sub(rf"\b(?:{processes})\b".encode(), b"0", text) if processes else text
     return sorted((NUMBER.sub(b"0", text) if without_numbers else text).splitlines())

@@ -30,7 +30,7 @@ from samerun.check.execution.runner import Run
 from samerun.record.comparison.compare import Difference
 from samerun.record.trace import format as f
 
-NO_OPERATOR = "No torch operator ran where samerun could see it: only the exit codes were compared."
+NO_OPERATOR = "No torch operator ran where samerun could see it: only exit codes and printed lines were compared."
 MOST_SHOWN_CHARACTERS = 80
 """Of a printed line."""
 
@@ -41,6 +41,7 @@ def make_first_difference_record(situation: Situation, found: attribution.Attrib
     event = difference.event
     if event is None:
         name = "exit code" if situation.a.exit_code != situation.b.exit_code else "process"
+        name = "printed line" if difference.what == "printed" else name
         return FirstDifference(situation.variation, 0, 0, "host", "", name, "", 0, "none")
     no_inputs = event.kind != f.OPERATOR or bool(event.flags & f.NO_INPUTS)
     inputs = "none" if no_inputs else "same" if difference.what == "outputs" else "different"
@@ -59,14 +60,30 @@ def make_first_difference_record(situation: Situation, found: attribution.Attrib
     )  # fmt: skip
 
 
-def describe_comparison_without_operators(runs: Sequence[Run]) -> str:
-    """A note on runs of a program that computes nothing with torch; it says so if they printed other lines."""
-    for other in runs[1:]:
-        lines = find_differing_printed_lines(runs[0], other)
-        if lines is not None:
-            one, another = (repr(line[:MOST_SHOWN_CHARACTERS]) for line in lines)
-            return f"{NO_OPERATOR} What was printed was not, and differs: {one} in one run, {another} in another."
-    return NO_OPERATOR
+def describe_results_beside_operators(
+    runs: Sequence[Run], situation: Situation | None, order_difference: Difference | None
+) -> list[str]:
+    """Notes on what was printed, and on runs that are the same although not all of their values are.
+
+    `situation`: the difference that is reported; None if the runs are the same.
+    """
+    if situation is not None:
+        if situation.difference.what != "printed":
+            return []
+        return [f"Only printed lines differ: {describe_printed_difference(situation.a, situation.b)}."]
+    notes = []
+    if runs and not runs[0].operators:
+        notes.append(NO_OPERATOR)
+        if any(find_differing_printed_lines(runs[0], run, with_numbers=True) for run in runs[1:]):
+            notes[0] += " Numbers that differ in them come from a clock, or names of files."
+    if order_difference is not None:
+        notes.append(describe_order_difference(order_difference))
+    return notes
+
+
+def describe_printed_difference(a: Run, b: Run) -> str:
+    one, other = (repr(line[:MOST_SHOWN_CHARACTERS]) for line in find_differing_printed_lines(a, b) or ("", ""))
+    return f"one run prints {one}, another {other}"
 
 
 def describe_order_difference(difference: Difference) -> str:

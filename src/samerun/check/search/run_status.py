@@ -9,6 +9,7 @@ import shutil
 from copy import copy
 
 from samerun.base.target import suggest_running_without_samerun
+from samerun.check.evidence.results import find_differing_printed_lines
 from samerun.check.execution.runner import (
     Run,
     RunFailed,
@@ -56,8 +57,8 @@ def require_comparable(run: Run) -> None:
         )
 
 
-def find_first_difference_of_runs(a: Run, b: Run) -> Difference | None:
-    """The first difference of two runs; None if they are the same."""
+def find_first_difference_of_runs(a: Run, b: Run, compares_printed_lines: bool = False) -> Difference | None:
+    """The first difference of two runs; None if they are the same. Printed lines come last."""
     scope = (*a.plan.scope, *b.plan.scope)
     found = find_first_difference(a.traces, b.traces, scope)
     # A library that asks for shapes computes on memory that it made for that. What the program's own line made is meant
@@ -66,6 +67,8 @@ def find_first_difference_of_runs(a: Run, b: Run) -> Difference | None:
         found = find_first_difference(a.traces, b.traces, (*scope, IGNORE_UNUSED_MEMORY))
     if found is None and a.exit_code != b.exit_code:
         found = Difference("process", "main", "main", None, None, 0, 0)
+    if found is None and compares_printed_lines and find_differing_printed_lines(a, b) is not None:
+        found = Difference("printed", "main", "main", None, None, 0, 0)
     return found
 
 

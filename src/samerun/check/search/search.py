@@ -32,9 +32,9 @@ from samerun.check.search.bisection import (
     prefer_address_layout_run,
     retry_without_may_fail_variations,
 )
+from samerun.check.search.printed_output import search_printed_difference
 from samerun.check.search.report_records import (
-    describe_comparison_without_operators,
-    describe_order_difference,
+    describe_results_beside_operators,
     make_cause_path_relative,
     make_first_difference_record,
     make_run_record,
@@ -83,6 +83,8 @@ class Search:
     """Prefix of the name of every run."""
     skip_values: bool = False
     """Do not compare the values of the first difference: a finding behind another only needs its cause."""
+    compares_printed_lines: bool = False
+    """Printed lines count as values: all others are the same."""
     growth_points: tuple[Growth, ...] = ()
     """How the reported difference grows."""
     order_difference: Difference | None = None
@@ -154,7 +156,8 @@ class Search:
             if result.situation is not None and result.resumed is not None:
                 cause = ResumeExperiments(self, result.situation, result.resumed).run_experiments_and_find_cause()
                 return self.finish_and_make_report(DIFFERENT, result.situation, cause)
-        return self.finish_and_make_report(SAME)
+        printed = search_printed_difference(self, first, pinned, varying)
+        return printed if printed is not None else self.finish_and_make_report(SAME)
 
     def is_available_or_record_skip(self, variation: Variation) -> bool:
         """Whether it can be varied here; if not, records the reason for the report."""
@@ -321,7 +324,7 @@ class Search:
     def compare_runs(self, a: Run, b: Run) -> Difference | None:
         """The first difference of two runs; None if they are the same."""
         require_comparable(b)
-        return find_first_difference_of_runs(a, b)
+        return find_first_difference_of_runs(a, b, self.compares_printed_lines)
 
     def compare_results(self, a: Run, b: Run) -> Difference | None:
         """The first difference of two runs, if a result differs too: which thread came first is none (decision 55).
@@ -329,7 +332,7 @@ class Search:
         Experiments compare all values (`compare_runs`), which show the effect of a source most surely.
         """
         found = self.compare_runs(a, b)
-        if found is None or not results_agree(a, b, found):
+        if found is None or found.what == "printed" or not results_agree(a, b, found):
             return found
         self.order_difference = self.order_difference or found
         return None
@@ -372,10 +375,7 @@ class Search:
     def finish_and_make_report(
         self, verdict: Verdict, situation: Situation | None = None, found: attribution.AttributedCause | None = None
     ) -> CheckReport:
-        if verdict == SAME and self.runs and not self.runs[0].operators:
-            self.notes.append(describe_comparison_without_operators(self.runs))
-        if verdict == SAME and self.order_difference is not None:
-            self.notes.append(describe_order_difference(self.order_difference))
+        self.notes += describe_results_beside_operators(self.runs, situation, self.order_difference)
         rerun = self.outcomes.get("rerun")
         why = ALREADY if rerun is not None and rerun.outcome == DIFFERENT else "another variation differs already"
         for variation in self.variations if verdict == DIFFERENT else ():

@@ -28,6 +28,7 @@ DifferenceKind = Literal[
     "mark",  # a point that the program named with samerun.mark
     "rows",  # what is computed for single samples
     "process",  # only one run has this process
+    "printed",  # all values are the same, and what is printed is not
 ]
 
 

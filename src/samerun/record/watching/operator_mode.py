@@ -146,10 +146,9 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
 
     def _count_failed_operator(self, operator: WatchedOperator, error: Exception) -> None:
         """Leave out an operator on tensors that have no values or cannot be read; the program continues."""
-        if isinstance(error, NoValues) and torch_internals.is_on_fake_tensors():
-            return  # a library computes shapes (a DTensor does before each operator): nothing is left out
-        reason = f.NO_VALUES if isinstance(error, NoValues) else repr(error)
-        self.recorder.count_skipped_operator(operator.name, reason)
+        if not (isinstance(error, NoValues) and torch_internals.is_on_fake_tensors()):  # to learn shapes: none left out
+            reason = f.NO_VALUES if isinstance(error, NoValues) else repr(error)
+            self.recorder.count_skipped_operator(operator.name, reason)
 
     def _draw_and_rewind_generator(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Draw, then put the generator back to where it was."""
@@ -251,8 +250,7 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
                     continue
                 tensor, original = as_plain_tensor(tensor), tensor
                 written = tensor if original is written else written
-                if not tensor.is_cpu:
-                    flags |= f.ON_DEVICE
+                flags |= 0 if tensor.is_cpu else f.ON_DEVICE
             record = records.get(tensor.untyped_storage()._cdata)
             if record is None:
                 record = storages.find_or_add_record(tensor)
@@ -345,8 +343,7 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
                     raise NoValues
                 continue
             tensor = as_plain_tensor(tensor)
-            if not tensor.is_cpu:
-                flags |= f.ON_DEVICE
+            flags |= 0 if tensor.is_cpu else f.ON_DEVICE
             record = storages.find_or_add_record(tensor)
             if operator.asynchronous:
                 sent.append(storages.mark_written_by_collective(tensor, returns_early))
@@ -379,8 +376,7 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
                 results.append(d.digest(tensor))
                 continue
             tensor = as_plain_tensor(tensor)
-            if not tensor.is_cpu:
-                flags |= f.ON_DEVICE
+            flags |= 0 if tensor.is_cpu else f.ON_DEVICE
             undefined = moved and storages.mark_copy_undefined_and_get_digest(tensor, self.unwritten_origin, thread)
             results.append(undefined or storages.digest_output(tensor, thread))
         if values and out is not None:

@@ -1,0 +1,110 @@
+"""A difference that shows only in what is printed: what NumPy or plain Python compute reaches no operator of torch.
+
+It is looked for once all values were the same, and only where the runs so far printed other lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from samerun.base.records import DIFFERENT, CheckReport, Outcome, Verdict
+from samerun.check.attribution.attribution import AttributedCause
+from samerun.check.evidence.results import find_differing_printed_lines, reads_clock
+from samerun.check.evidence.situation import Situation
+from samerun.check.execution.runner import Run
+from samerun.check.plan import RunPlan, Variation
+from samerun.check.search.report_records import describe_printed_difference
+from samerun.record import pins
+from samerun.record.comparison.compare import Difference
+from samerun.record.trace import format as f
+from samerun.record.trace.run import select_events
+
+VARIED = ("hash_seed", "listing_order", "memory", "address_layout")
+"""Variations whose effect on a printed line is one on a result. Others are printed as they are: a path, a language."""
+RERUNS = 3
+RANDOM_KINDS = (f.SEED, f.CREATE, f.DRAW, f.ENTROPY)
+
+
+class PrintedSearch(Protocol):
+    """The part of `Search` that is used here."""
+
+    plan: RunPlan
+    compares_printed_lines: bool
+    reruns: int
+    differing_reruns: int
+    outcomes: dict[str, Outcome]
+    notes: list[str]
+
+    @property
+    def runs(self) -> list[Run]: ...
+    def run_and_record(self, plan: RunPlan, name: str, labels: tuple[str, ...] = ()) -> Run: ...
+    def make_varied_plan(self, pinned: Sequence[Variation], varied: Sequence[Variation] = ()) -> RunPlan: ...
+    def compare_and_count_rerun(self, control: Run, again: Run) -> Difference | None: ...
+    def attribute_and_report_rerun_difference(
+        self, situation: Situation, skipped: Sequence[Variation]
+    ) -> CheckReport: ...
+    def search_varied_runs(
+        self, control: Run, pinned: Sequence[Variation], varying: Sequence[Variation]
+    ) -> tuple[Situation, AttributedCause | None] | None: ...
+    def finish_and_make_report(
+        self, verdict: Verdict, situation: Situation | None = None, found: AttributedCause | None = None
+    ) -> CheckReport: ...
+
+
+def search_printed_difference(
+    search: PrintedSearch, control: Run, pinned: Sequence[Variation], varying: Sequence[Variation]
+) -> CheckReport | None:
+    """The report on runs that print other lines though all that torch computes is the same; None if there is none.
+
+    The durations and dates that a program prints are no results. Where it reads a clock, the clock is held still, and
+    beside operators of torch that are all the same only a cause that was found counts.
+    """
+    held = may_depend_on_random_source(search.runs, control) if reads_clock(control) else False
+    if not held and not any(find_differing_printed_lines(control, other) for other in search.runs):
+        return None
+    before = search.plan, dict(search.outcomes), list(search.notes)
+    search.compares_printed_lines, search.reruns, search.differing_reruns = True, 0, 0
+    if held:
+        search.plan = search.plan.with_added_pins(pins.CLOCK)
+        control = search.run_and_record(search.make_varied_plan(pinned), "printed-1")
+    report: CheckReport | None = None
+    differing: Situation | None = None
+    for number in range(2, 2 + RERUNS):  # all of them: how often lines differ says how many experiments are needed
+        again = search.run_and_record(control.plan, f"printed-{number}")
+        difference = search.compare_and_count_rerun(control, again)
+        if difference is not None and differing is None:
+            differing = Situation("rerun", control, again, difference)
+    if differing is not None:
+        report = search.attribute_and_report_rerun_difference(differing, pinned)
+    else:
+        inside = [variation for variation in varying if variation.name in VARIED]
+        found = search.search_varied_runs(control, pinned, inside) if inside else None
+        if found is not None and found[1] is not None:
+            report = search.finish_and_make_report(DIFFERENT, *found)
+        elif found is not None:
+            report = search.attribute_and_report_rerun_difference(found[0], pinned)
+    if report is not None and (not control.operators or has_cause_inside_program(report)):
+        return report
+    search.compares_printed_lines = False
+    search.plan, search.outcomes, search.notes = before
+    if differing is not None:
+        lines = describe_printed_difference(differing.a, differing.b)
+        search.notes.append(f"Only printed lines differ, and no experiment says why: {lines}.")
+    return None
+
+
+def has_cause_inside_program(report: CheckReport) -> bool:
+    """Whether an experiment found the cause, or which generator it is though not which of the lines that draw."""
+    return report.cause is not None and (report.cause.certain or report.cause.kind.startswith("unseeded-"))
+
+
+def may_depend_on_random_source(runs: Sequence[Run], control: Run) -> bool:
+    """Whether runs of a program that prints what a clock says may print something random as well."""
+    if not any(find_differing_printed_lines(control, other, with_numbers=True) for other in runs):
+        return False
+    events = [e for trace in control.traces.traces.values() for e in select_events(trace, RANDOM_KINDS) if e.line]
+    seeded = {e.name for e in events if e.kind == f.SEED and not e.unseeded}
+    return not control.operators or any(
+        e.kind == f.ENTROPY or e.unseeded or (e.kind == f.DRAW and e.name not in seeded) for e in events
+    )

@@ -1,0 +1,86 @@
+"""What NumPy or plain Python compute reaches no operator: where only printed lines differ, they are compared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from check_command import check
+
+WITHOUT_TORCH = """
+import time
+import numpy as np
+
+start = time.time()
+rows = np.arange(1000.0)
+chosen = np.random.default_rng().choice(rows, 100)  # unseeded
+print(f"mean {chosen.mean():.3f} after {time.time() - start} seconds")
+"""
+EVALUATION = """
+import numpy as np
+import torch
+
+torch.manual_seed(0)
+x = torch.randn(100, 3)
+right = (torch.nn.Linear(3, 1)(x)[:, 0] > 0).numpy()
+words = [f"word {i * 7 % 13}" for i in range(100)]
+numbers = {word: number for number, word in enumerate(set(words))}  # set
+chosen = np.random.default_rng(0 if SEEDED else None).choice(100, 50)  # unseeded
+score = (right * [numbers[word] for word in words]).sum() if BY_SET else right[chosen].sum()
+print(f"score {score / 50:.3f}")
+"""
+NAMES = """
+import os, resource, tempfile, time, uuid
+import numpy as np
+import torch
+
+start = time.perf_counter()
+torch.manual_seed(0)
+x = torch.randn(100, 3)
+unseeded = np.random.default_rng()
+print("run", uuid.uuid4().hex[:8], unseeded.integers(1000), os.getpid(), object(), tempfile.mkdtemp(), os.getcwd())
+print(f"memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.1f} MB")
+print(f"mean {x.mean().item():.4f} after {time.perf_counter() - start:.3f} s")
+print(f"{1 / (time.perf_counter() - start):.1f} it/s")
+"""
+
+
+def line_of(mark: str, program: str) -> int:
+    return next(number for number, line in enumerate(program.splitlines(), 1) if line.endswith(f"# {mark}"))
+
+
+def run_check(program: str, tmp_path: Path) -> tuple[int, dict]:
+    (tmp_path / "train.py").write_text(program, encoding="utf-8")
+    return check(["train.py"], tmp_path)
+
+
+def test_a_program_without_torch_is_checked_by_what_it_prints(tmp_path: Path) -> None:
+    code, report = run_check(WITHOUT_TORCH, tmp_path)
+    cause = report["cause"]
+    assert (code, report["first_difference"]["operator"]) == (1, "printed line")
+    assert (cause["kind"], cause["line"], cause["certain"]) == (
+        "unseeded-numpy-generator", line_of("unseeded", WITHOUT_TORCH), True,
+    )  # fmt: skip
+    assert report["notes"][0].startswith("Only printed lines differ: one run prints 'mean "), report["notes"]
+
+
+def test_names_times_and_memory_in_printed_lines_are_no_difference(tmp_path: Path) -> None:
+    code, report = run_check(NAMES, tmp_path)
+    assert (code, report["verdict"]) == (0, "same"), report
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("seeded", "by_set", "kind"),
+    [(False, False, "unseeded-numpy-generator"), (True, True, "hash-order"), (True, False, "")],
+)
+def test_a_printed_score_is_compared_where_the_model_is_the_same(
+    seeded: bool, by_set: bool, kind: str, tmp_path: Path
+) -> None:
+    program = EVALUATION.replace("SEEDED", str(seeded)).replace("BY_SET", str(by_set))
+    code, report = run_check(program, tmp_path)
+    if not kind:
+        assert (code, report["verdict"]) == (0, "same"), report
+        return
+    line = line_of("set" if by_set else "unseeded", program)
+    assert (code, report["cause"]["kind"], report["cause"]["line"], report["cause"]["certain"]) == (1, kind, line, True)
