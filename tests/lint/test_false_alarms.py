@@ -15,6 +15,30 @@ HARMLESS_AND_TWIN = {
         LISTED + "for i in range(0, len(names), 8):\n    send(names[i : i + 8])\n",
         LISTED + "send(names[:80])\n",
     ),
+    "a number for each file": (
+        "import os\nrows = []\nfor i, label in enumerate(os.listdir('d')):\n    rows.append((load(label), i))\n"
+        "use(rows)\n",
+        "import os\nrows = []\nfor i, label in enumerate(os.listdir('d')):\n"
+        "    for name in sorted(os.listdir(label)):\n        rows.append((load(name), i))\nuse(rows)\n",
+    ),
+    "a name for each number": (
+        "import os\nclasses = os.listdir('d')\nnames = dict(zip(range(len(classes)), classes))\nuse(names)\n",
+        "import os\nclasses = os.listdir('d')\nnumbers = dict(zip(classes, range(len(classes))))\nuse(numbers)\n",
+    ),
+    "a class that is found again by its number": (
+        "import os\nclasses = os.listdir('d')\nnames = {i: classes[i] for i in range(len(classes))}\nuse(names)\n",
+        "import os\nclasses = os.listdir('d')\nnumbers = {classes[i]: i for i in range(len(classes))}\nuse(numbers)\n",
+    ),
+    "as many of each as there are": (
+        "import os\nlabels = []\nfor i, label in enumerate(os.listdir('d')):\n    labels += [1] * size(label)\n",
+        "import os\nlabels = []\nfor i, label in enumerate(os.listdir('d')):\n    labels += [i] * size(label)\n",
+    ),
+    "folders that a walk sorts": (
+        "import os\nlabels, label = [], 0\nfor root, folders, names in os.walk('d'):\n    folders.sort()\n"
+        "    for name in names:\n        labels.append(label)\n    label += 1\nuse(labels)\n",
+        "import os\nlabels, label = [], 0\nfor root, folders, names in os.walk('d'):\n"
+        "    for name in names:\n        labels.append(label)\n    label += 1\nuse(labels)\n",
+    ),
     "a queue": (
         LISTED + "while names:\n    send(names[:80])\n    names = names[80:]\n",
         LISTED + "send(names[:80])\n",

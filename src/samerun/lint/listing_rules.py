@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator
 
 from samerun.base.source_edits import last_identifier, make_sorted_listing_edits
-from samerun.lint.order_exemptions import changes_result, is_only_evaluated, numbers_classes
+from samerun.lint.element_numbers import numbers_classes
+from samerun.lint.order_exemptions import changes_result, is_only_evaluated
 from samerun.lint.rule import Hit, Rule
 from samerun.lint.seeding import seeds_draws
 from samerun.lint.source_index import SourceIndex

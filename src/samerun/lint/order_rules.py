@@ -13,7 +13,8 @@ from samerun.base.source_edits import (
     node_span,
 )
 from samerun.lint.call_arguments import is_constant, keyword_value
-from samerun.lint.order_exemptions import changes_result, is_vocabulary, numbers_classes
+from samerun.lint.element_numbers import numbers_classes
+from samerun.lint.order_exemptions import changes_result, is_vocabulary
 from samerun.lint.rule import Hit, Rule
 from samerun.lint.seeding import reads_hash_seed, seeds_draws
 from samerun.lint.source_index import FUNCTIONS, SourceIndex
