@@ -7,7 +7,7 @@ import pytest
 from samerun.lint.file_linting import lint_text
 from samerun.lint.table import RULES
 
-CHECKED = [rule for rule in RULES if rule.default or rule.code in ("SR104", "SR126")]
+CHECKED = [rule for rule in RULES if rule.default or rule.code in ("SR101", "SR104", "SR126")]
 LISTED = "import os\nimport random\nrandom.seed(0)\nnames = os.listdir('data')\n"
 
 HARMLESS_AND_TWIN = {
@@ -38,6 +38,20 @@ HARMLESS_AND_TWIN = {
         "    for name in names:\n        labels.append(label)\n    label += 1\nuse(labels)\n",
         "import os\nlabels, label = [], 0\nfor root, folders, names in os.walk('d'):\n"
         "    for name in names:\n        labels.append(label)\n    label += 1\nuse(labels)\n",
+    ),
+    "a mixture of one": (
+        "from sklearn.mixture import GaussianMixture\nfound = GaussianMixture().fit(x)\n",
+        "from sklearn.mixture import GaussianMixture\nfound = GaussianMixture(3).fit(x)\n",
+    ),
+    "rows that are only scored": (
+        "from sklearn.utils import shuffle\nrows = shuffle(rows)\nlabels = rows['label']\n"
+        "found = model.predict(rows.drop('label', axis=1))\nprint(f1_score(labels, found))\n",
+        "from sklearn.utils import shuffle\nrows = shuffle(rows)\nlabels = rows['label']\n"
+        "found = model.fit(rows.drop('label', axis=1), labels)\n",
+    ),
+    "examples of what is wrong": (
+        LISTED + "issues.append({'found': names[:100]})\n",
+        LISTED + "parts.append({'train': names[:100]})\n",
     ),
     "a queue": (
         LISTED + "while names:\n    send(names[:80])\n    names = names[80:]\n",

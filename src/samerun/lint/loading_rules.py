@@ -90,7 +90,9 @@ def _needs_no_state(index: SourceIndex, call: ast.Call) -> bool:
 
     What nothing reads needs none.
     """
-    if isinstance(index.parents.get(call), ast.Expr):
+    if isinstance(index.parents.get(call), ast.Expr) or _has_one_part(call):
+        return True
+    if last_identifier(call.func) == "shuffle" and _is_only_scored(index, call):
         return True
     splits = SKLEARN_SHUFFLED | {"train_test_split", "shuffle", "resample", "RandomizedSearchCV"}
     searched = (key for one in index.nodes[ast.Dict] for key in one.keys)  # type: ignore[attr-defined]
@@ -107,6 +109,54 @@ def _needs_no_state(index: SourceIndex, call: ast.Call) -> bool:
         and isinstance(one.value, ast.Name) and one.value.id == target.id
         for one in index.nodes[ast.Attribute]
     )  # fmt: skip
+
+
+def _has_one_part(call: ast.Call) -> bool:
+    """Whether a mixture or a clustering has one part, so that it begins in one way: one is the default of a mixture."""
+    last = last_identifier(call.func)
+    count = call.args[0] if call.args else keyword_value(call, "n_components", "n_clusters")
+    if count is None:
+        return last == "GaussianMixture"
+    return last in ("GaussianMixture", "KMeans", "MiniBatchKMeans") and is_constant(count, 1)
+
+
+SCORING = re.compile("score|metric|accuracy|auc|report|confusion|print|len")
+KEEPING = re.compile("pred|drop|astype|value_counts|reset_index|copy|to_numpy")
+
+
+def _is_only_scored(index: SourceIndex, call: ast.Call) -> bool:
+    """Whether rows that are shuffled are then only predicted for and scored, which gives the same in any order."""
+    parent = index.parents.get(call)
+    targets = parent.targets if isinstance(parent, ast.Assign) else []
+    todo = [one for target in targets for one in (target.elts if isinstance(target, ast.Tuple) else [target])]
+    seen: set[str] = set()
+    scope, begin = index.enclosing_scope_of(call), call.lineno
+    while todo:
+        target = todo.pop()
+        target = target.value if isinstance(target, ast.Subscript) else target
+        if not isinstance(target, ast.Name):
+            return False
+        if target.id in seen:
+            continue
+        seen.add(target.id)
+        for load in index.name_loads.get(target.id, ()):
+            if load.lineno <= begin or index.enclosing_scope_of(load) is not scope:
+                continue
+            used: ast.AST = load
+            above = index.parents[used]
+            while isinstance(above, (ast.Attribute, ast.Subscript, ast.Call, ast.keyword)):
+                if isinstance(above, ast.Subscript) and isinstance(above.slice, ast.Slice):
+                    return False
+                if isinstance(above, ast.Call) and SCORING.search(last_identifier(above.func)):
+                    break
+                if isinstance(above, ast.Call) and not KEEPING.search(last_identifier(above.func)):
+                    return False
+                used, above = above, index.parents[above]
+            if isinstance(above, ast.Assign):
+                todo += above.targets
+            elif not isinstance(above, (ast.Call, ast.Compare, ast.Expr)):
+                return False
+    return bool(seen)
 
 
 # --- loading

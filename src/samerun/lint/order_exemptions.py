@@ -220,6 +220,9 @@ def _is_one_of_all_parts(index: SourceIndex, subscript: ast.Subscript, where: as
     return any(_is_counted_by_loop(index, name, subscript) for bound in bounds for name in _names_in(bound))
 
 
+PROBLEMS = re.compile("^(?:issues?|problems?|warnings?|violations?|notes?)$")
+
+
 def is_only_shown(index: SourceIndex, node: ast.AST) -> bool:
     """Whether a value goes into a message and nowhere else; alone in a statement, a notebook shows it."""
     parent = index.parents.get(node)
@@ -234,7 +237,10 @@ def is_only_shown(index: SourceIndex, node: ast.AST) -> bool:
 
 
 def _shows(call: ast.Call) -> bool:
-    return bool(SHOWING.search(last_identifier(call.func)))
+    """Whether a call writes a message, or puts one into a list of what is wrong."""
+    kept = isinstance(call.func, ast.Attribute) and call.func.attr == "append"
+    listed = kept and PROBLEMS.search(last_identifier(call.func.value).lower())  # type: ignore[attr-defined]
+    return bool(listed or SHOWING.search(last_identifier(call.func)))
 
 
 def _only_shows(body: list[ast.stmt]) -> bool:
