@@ -7,7 +7,7 @@ import pytest
 from samerun.lint.file_linting import lint_text
 from samerun.lint.table import RULES
 
-CHECKED = [rule for rule in RULES if rule.default or rule.code in ("SR101", "SR104", "SR126")]
+CHECKED = [rule for rule in RULES if rule.default or rule.code in ("SR101", "SR104", "SR126", "SR130")]
 LISTED = "import os\nimport random\nrandom.seed(0)\nnames = os.listdir('data')\n"
 
 HARMLESS_AND_TWIN = {
@@ -52,6 +52,12 @@ HARMLESS_AND_TWIN = {
     "examples of what is wrong": (
         LISTED + "issues.append({'found': names[:100]})\n",
         LISTED + "parts.append({'train': names[:100]})\n",
+    ),
+    "the first file that fits": (
+        LISTED + "rows = []\nfor name in names:\n    if fits(name):\n        for row in open(name):\n"
+        "            rows.append(row)\n        break\nfit(rows[:80])\n",
+        LISTED + "rows = []\nfor name in names:\n    if fits(name):\n        for row in open(name):\n"
+        "            rows.append(row)\n            break\nfit(rows[:80])\n",
     ),
     "a queue": (
         LISTED + "while names:\n    send(names[:80])\n    names = names[80:]\n",

@@ -289,7 +289,7 @@ WRITTEN_OTHERWISE = [
     ("SR122", "def vocabulary(text):\n    seen = set()\n    for word in text.split():\n        seen.add(word)\n"
      "    return list(seen)\n\n"
      "index = {w: i for i, w in enumerate(vocabulary('a b'))}\n"),
-    ("SR122", "import json\nnames = frozenset(open('x').read().split())\n"
+    ("SR130", "import json\nnames = frozenset(open('x').read().split())\n"
      "json.dump(list(names), open('labels', 'w'))\n"),
     ("SR125", "from concurrent.futures import as_completed\n\ndef gather(futures):\n    rows = []\n"
      "    for future in as_completed(futures):\n        rows.append(future.result())\n    return rows[:80]\n"),

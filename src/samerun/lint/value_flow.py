@@ -306,7 +306,7 @@ class OrderFlow:
             writes = last in WRITING_METHODS and last.startswith("write") and keyword_value(node, "arcname") is None
             if writes and is_made_outside(index, receiver, loop):
                 return self._use_in_file(node, last)
-            if last == "append" and index.is_before_break(node):  # a search, which takes what it finds
+            if last == "append" and index.is_before_break(node, loop):  # a search, which takes what it finds
                 return None
             if last in ("append", "extend", "insert", "appendleft") and is_made_outside(index, receiver, loop):
                 if gives_number(index, node, loop, numbers):
