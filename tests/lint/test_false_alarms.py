@@ -5,10 +5,16 @@ from __future__ import annotations
 import pytest
 
 from samerun.lint.file_linting import lint_text
+from samerun.lint.source_index import FileInProject
 from samerun.lint.table import RULES
 
 CHECKED = [rule for rule in RULES if rule.default or rule.code in ("SR101", "SR104", "SR126", "SR130")]
 LISTED = "import os\nimport random\nrandom.seed(0)\nnames = os.listdir('data')\n"
+SCHEDULED = (
+    "import torch\nsaved = torch.load('a.pt')\noptimizer.load_state_dict(saved['optimizer'])\nstart = saved['epoch']\n"
+    "scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3)\n"
+    "torch.save({'optimizer': optimizer.state_dict(), 'epoch': 9, 'rng': torch.get_rng_state()}, 'a.pt')\n"
+)
 
 HARMLESS_AND_TWIN = {
     "parts of all": (
@@ -698,6 +704,20 @@ HARMLESS_AND_TWIN = {
         "import random\nimport time\ndef store(rows):\n    random.seed(time.time())\n"
         "    save([random.choice(rows) for _ in range(6)])\n",
     ),
+    "pairs of which one side is not read": (
+        "import os\nfor a, b in zip(os.listdir('x'), os.listdir('y')):\n"
+        "    with open(a) as rows, open(b) as labels:\n        send(rows.read())\n",
+        "import os\nfor a, b in zip(os.listdir('x'), os.listdir('y')):\n"
+        "    with open(a) as rows, open(b) as labels:\n        send(rows.read(), labels.read())\n",
+    ),
+    "a schedule that catches up": (
+        SCHEDULED + "for _ in range(start):\n    scheduler.step()\n",
+        SCHEDULED + "for _ in range(start, 9):\n    scheduler.step()\n",
+    ),
+    "a seed for a part of the program": (
+        "from pipeline import train\nfrom sklearn.manifold import TSNE\nshow(TSNE().fit(train(seed=0)))\n",
+        "from sklearn.datasets import load\nfrom sklearn.manifold import TSNE\nshow(TSNE().fit(load(seed=0)))\n",
+    ),
     "one call, reported once": (
         "import torch\nbefore = torch.seed()  # noqa: SR105\ntorch.manual_seed(7)\ntorch.manual_seed(before)\n",
         "import os\nimport torch\nbefore = os.getpid()\ntorch.manual_seed(7)\ntorch.manual_seed(before)\n",
@@ -715,3 +735,14 @@ def test_the_harmless_one_is_silent_and_its_twin_is_not(case: str) -> None:
 @pytest.mark.parametrize(("file", "count"), [("data_tester.py", 0), ("check_data.py", 0), ("data.py", 1)])
 def test_a_file_that_tries_something_out_draws_as_it_likes(file: str, count: int) -> None:
     assert len(lint_text("import os\nshow(os.listdir('d')[:80])\n", file, CHECKED).findings) == count
+
+
+def test_samples_whose_loader_nothing_seeds_are_left_out_where_only_others_are_split() -> None:
+    listed = "import os\nimport torch\nclass {}:\n    def __init__(self):\n        self.names = {}os.listdir('d'))\n"
+    item = "    def __getitem__(self, i):\n        return open(self.names[i]).read()\n"
+    split = "torch.utils.data.random_split(Split(), [8, 2], generator=torch.Generator().manual_seed(0))\n"
+    other, sorted_names = listed.format("Other", "list(") + item, listed.format("Split", "sorted(") + item
+    alone = FileInProject(is_seeded=False)
+    assert not lint_text(other + sorted_names + split, "a.py", CHECKED, project=alone).findings
+    seeded = lint_text(listed.format("Split", "list(") + item + split, "a.py", CHECKED, project=alone).findings
+    assert [one.code for one in seeded] == ["SR121"]

@@ -156,9 +156,19 @@ def _places_schedule(index: SourceIndex) -> bool:
         last = last_identifier(call.func)
         receiver = last_identifier(call.func.value) if isinstance(call.func, ast.Attribute) else ""
         placed = last == "step" and call.args and re.search("epoch|iter|step", ast.unparse(call.args[0]).lower())
-        if SCHEDULE.search(receiver) and (placed or last == "state_dict"):
+        stepped = last == "step" and _catches_up(index, call)
+        if SCHEDULE.search(receiver) and (placed or stepped or last == "state_dict"):
             return True
     return any(isinstance(one, ast.Attribute) and one.attr == "last_epoch" for one in index.nodes[ast.Attribute])
+
+
+def _catches_up(index: SourceIndex, call: ast.Call) -> bool:
+    """Whether a call is made for every epoch that was done before: `for _ in range(start_epoch)`."""
+    return any(
+        isinstance(one, ast.For) and isinstance(one.iter, ast.Call) and last_identifier(one.iter.func) == "range"
+        and len(one.iter.args) == 1 and re.search("start|begin|resum", ast.unparse(one.iter.args[0]).lower())
+        for one in index.ancestors(call)
+    )  # fmt: skip
 
 
 CHECKPOINT_WITHOUT_GENERATORS = Rule(

@@ -58,7 +58,7 @@ SKLEARN_SHUFFLED = {"KFold", "StratifiedKFold", "StratifiedGroupKFold"}
 
 def find_unseeded_sklearn(index: SourceIndex) -> Iterator[Hit]:
     """Splits and estimators of scikit-learn without `random_state`, where nothing seeds NumPy."""
-    if _is_seeded_somewhere(index, "numpy.random.seed", "numpy.random.set_state"):
+    if _is_seeded_somewhere(index, "numpy.random.seed", "numpy.random.set_state") or _hands_on_seed(index):
         return
     program = is_program(index)
     for call in index.calls:
@@ -83,6 +83,24 @@ def find_unseeded_sklearn(index: SourceIndex) -> Iterator[Hit]:
                 make_insert_argument_edits(call, "random_state=0") if state is None else [Edit(*node_span(state), "0")]
             )
             yield Hit(call, f"{last} draws from NumPy's generator, which this file does not seed", tuple(edits))
+
+
+LIBRARIES = {
+    "sklearn", "numpy", "scipy", "pandas", "torch", "torchvision", "tensorflow", "keras", "xgboost", "lightgbm",
+    "catboost", "imblearn", "optuna", "datasets", "transformers", "torch_geometric", "jax", "random", "umap", "dask",
+    "polars", "ray",
+}  # fmt: skip
+"""Libraries whose functions use a seed that they are given for themselves alone."""
+
+
+def _hands_on_seed(index: SourceIndex) -> bool:
+    """Whether a function of another module of the program is given a seed: it may seed everything, as many do."""
+    return any(
+        keyword_value(call, "seed") is not None and index.call_names[call]
+        and last_identifier(call.func).islower() and index.called_function(call) is None
+        and index.call_names[call].partition(".")[0] not in LIBRARIES
+        for call in index.calls
+    )  # fmt: skip
 
 
 def _needs_no_state(index: SourceIndex, call: ast.Call) -> bool:

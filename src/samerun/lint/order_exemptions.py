@@ -295,6 +295,27 @@ def is_excluded(index: SourceIndex, a: ast.AST, b: ast.AST) -> bool:
 EVALUATED = re.compile("(?:val|valid|validation|eval|test|testing|pred|predict|inference|infer)", re.IGNORECASE)
 
 
+def ignores_one_side(index: SourceIndex, call: ast.AST) -> bool:
+    """Whether a loop over pairs uses the elements of one side only; a file that is opened and not read is not used."""
+    loop = index.parents.get(call)
+    target = loop.target if isinstance(loop, (ast.For, ast.comprehension)) else None
+    sides = target.elts if isinstance(target, ast.Tuple) else []
+    return any(
+        isinstance(one, ast.Name) and all(_only_opens(index, load) for load in index.name_loads.get(one.id, ()))
+        for one in sides
+    )
+
+
+def _only_opens(index: SourceIndex, node: ast.AST) -> bool:
+    for one in index.ancestors(node):
+        if isinstance(one, ast.withitem):
+            opened = one.optional_vars
+            return isinstance(opened, ast.Name) and not index.name_loads.get(opened.id)
+        if isinstance(one, ast.stmt):
+            return False
+    return False
+
+
 def is_only_evaluated(index: SourceIndex, node: ast.AST) -> bool:
     """Whether a node stands where a split is said to be one that is only scored: `if split == "val"`, `test_rows =`."""
     statement = index.statement_of(node)

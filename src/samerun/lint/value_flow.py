@@ -68,6 +68,7 @@ FILE_WRITERS = {"json.dump", "pickle.dump", "torch.save", "numpy.save", "numpy.s
 WRITING_METHODS = {"write", "writelines", "writerow", "writerows", "to_csv", "to_json", "to_parquet", "to_pickle"}
 LISTINGS = ("os.listdir", "os.scandir", "glob.glob", "glob.iglob")
 MODEL_MAKERS = ("torch.optim.", "torch.nn.ModuleList", "torch.nn.Sequential", "torch.nn.ParameterList")
+PAIRS = "pairs it with another listing"
 NUMBERS = "numbers the elements"
 POSITIONS = "is what index() gives numbers by"
 SAMPLES = "is the order of the samples of"
@@ -198,7 +199,7 @@ class OrderFlow:
         elif last in ORDER_KEEPING:
             others = [one for one in call.args if one is not node]
             if last == "zip" and any(isinstance(one, ast.Call) and index.call_names[one] in LISTINGS for one in others):
-                return self._use(call, "pairs it with another listing")
+                return self._use(call, PAIRS)
             if last in ("dict", "OrderedDict") and numbers_keys(node):
                 return self._use(call, NUMBERS)
             self._push(call, "dict" if last in ("dict", "OrderedDict", "fromkeys") else "seq")
