@@ -15,6 +15,12 @@ SCHEDULED = (
     "scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3)\n"
     "torch.save({'optimizer': optimizer.state_dict(), 'epoch': 9, 'rng': torch.get_rng_state()}, 'a.pt')\n"
 )
+TRAINED = (
+    "import torch\nsaved = torch.load('a.pt')\nadam.load_state_dict(saved['adam_opt'])\nbegin_at = {begin}\n"
+    "optimizer.load_state_dict(saved['optimizer'])\n\n\n"
+    "def save():\n    torch.save({{'optimizer': optimizer.state_dict()}}, 'a.pt')\n\n\n"
+    "for epoch in range(begin_at, 9):\n    rows = dropout(rows)\n    save()\n"
+)
 
 HARMLESS_AND_TWIN = {
     "parts of all": (
@@ -718,6 +724,24 @@ HARMLESS_AND_TWIN = {
         "from pipeline import train\nfrom sklearn.manifold import TSNE\nshow(TSNE().fit(train(seed=0)))\n",
         "from sklearn.datasets import load\nfrom sklearn.manifold import TSNE\nshow(TSNE().fit(load(seed=0)))\n",
     ),
+    "a set that is kept from growing": (
+        "class State:\n    def mark(self, name):\n        self.seen: set[str] = set()\n        self.seen.add(name)\n"
+        "        self.seen = set(list(self.seen)[-16:])\n",
+        "class State:\n    def mark(self, name):\n        self.seen: set[str] = set()\n        self.seen.add(name)\n"
+        "        self.words = set(list(self.seen)[-16:])\n",
+    ),
+    "an estimator that is asked for its parameters": (
+        "from sklearn.manifold import TSNE\nnames = list(TSNE().get_params())\nshow(names)\n",
+        "from sklearn.manifold import TSNE\nrows = TSNE().fit_transform(rows)\nshow(rows)\n",
+    ),
+    "a picture of many": (
+        LISTED + "def combine_gifs():\n    write(names[:15])\n\n\ncombine_gifs()\n",
+        LISTED + "def combine_parts():\n    write(names[:15])\n\n\ncombine_parts()\n",
+    ),
+    "training that always begins anew": (
+        TRAINED.format(begin="0"),
+        TRAINED.format(begin="saved['epoch']"),
+    ),
     "one call, reported once": (
         "import torch\nbefore = torch.seed()  # noqa: SR105\ntorch.manual_seed(7)\ntorch.manual_seed(before)\n",
         "import os\nimport torch\nbefore = os.getpid()\ntorch.manual_seed(7)\ntorch.manual_seed(before)\n",
@@ -746,3 +770,12 @@ def test_samples_whose_loader_nothing_seeds_are_left_out_where_only_others_are_s
     assert not lint_text(other + sorted_names + split, "a.py", CHECKED, project=alone).findings
     seeded = lint_text(listed.format("Split", "list(") + item + split, "a.py", CHECKED, project=alone).findings
     assert [one.code for one in seeded] == ["SR121"]
+
+
+@pytest.mark.parametrize(("name", "lines"), [("save_best", [9]), ("save_more", [9, 13])])
+def test_the_best_model_beside_a_checkpoint_is_not_gone_on_from(name: str, lines: list[int]) -> None:
+    text = TRAINED.format(begin="saved['epoch']").replace(
+        "\n\nfor ", f"\n\ndef {name}():\n    torch.save({{'optimizer': optimizer.state_dict()}}, 'b.pt')\n\n\nfor "
+    )
+    found = lint_text(text + f"    {name}()\n", "train.py", CHECKED).findings
+    assert [(one.code, one.line) for one in found] == [("SR151", line) for line in lines]

@@ -108,7 +108,10 @@ def _needs_no_state(index: SourceIndex, call: ast.Call) -> bool:
 
     What nothing reads needs none.
     """
-    if isinstance(index.parents.get(call), ast.Expr) or _has_one_part(call):
+    parent = index.parents.get(call)
+    if isinstance(parent, ast.Expr) or _has_one_part(call):
+        return True
+    if isinstance(parent, ast.Attribute) and parent.attr == "get_params":
         return True
     if last_identifier(call.func) == "shuffle" and _is_only_scored(index, call):
         return True
@@ -118,7 +121,6 @@ def _needs_no_state(index: SourceIndex, call: ast.Call) -> bool:
         isinstance(key, ast.Constant) and str(key.value).endswith("random_state") for key in searched
     ):
         return True
-    parent = index.parents.get(call)
     target = parent.targets[0] if isinstance(parent, ast.Assign) else None
     if isinstance(target, ast.Name) and target.id not in index.name_loads:
         return True

@@ -236,6 +236,16 @@ def is_only_shown(index: SourceIndex, node: ast.AST) -> bool:
     return shown or (isinstance(parent, ast.For) and _only_shows(parent.body))
 
 
+def is_cut_set(index: SourceIndex, subscript: ast.Subscript) -> bool:
+    """Whether a slice only keeps a set from growing, as a cache does: `seen = set(list(seen)[-16:])`."""
+    statement, call, listed = index.statement_of(subscript), index.parents.get(subscript), subscript.value
+    return (
+        isinstance(statement, ast.Assign) and statement.value is call and isinstance(call, ast.Call)
+        and last_identifier(call.func) in ("set", "frozenset") and isinstance(listed, ast.Call) and bool(listed.args)
+        and ast.unparse(statement.targets[0]) == ast.unparse(listed.args[0])
+    )  # fmt: skip
+
+
 def _shows(call: ast.Call) -> bool:
     """Whether a call writes a message, or puts one into a list of what is wrong."""
     kept = isinstance(call.func, ast.Attribute) and call.func.attr == "append"

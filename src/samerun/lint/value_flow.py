@@ -27,6 +27,7 @@ from samerun.lint.order_exemptions import (
     ignores_elements,
     is_batch,
     is_counter,
+    is_cut_set,
     is_excluded,
     is_log,
     is_made_outside,
@@ -239,7 +240,7 @@ class OrderFlow:
                 self._push(subscript, kind)
             elif is_batch(self.index, where):
                 return self._use(subscript, f"{SAMPLES} a batch", drawn=True)
-            elif not is_only_shown(self.index, subscript):
+            elif not is_only_shown(self.index, subscript) and not is_cut_set(self.index, subscript):
                 return self._use(subscript, "decides which elements the slice has")
             return None
         function = self.index.function_of(subscript)
