@@ -738,6 +738,11 @@ HARMLESS_AND_TWIN = {
         LISTED + "def combine_gifs():\n    write(names[:15])\n\n\ncombine_gifs()\n",
         LISTED + "def combine_parts():\n    write(names[:15])\n\n\ncombine_parts()\n",
     ),
+    "rows that are shuffled to look at them": (
+        "from sklearn.utils import shuffle\nfor name in shuffle(names):\n    print(score(name))\n",
+        "from sklearn.utils import shuffle\nrows = []\nfor name in shuffle(names):\n    rows.append(name)\n"
+        "fit(rows[:80])\n",
+    ),
     "training that always begins anew": (
         TRAINED.format(begin="0"),
         TRAINED.format(begin="saved['epoch']"),

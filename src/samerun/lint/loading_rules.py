@@ -19,6 +19,7 @@ from samerun.lint.random_draws import drawn_generator
 from samerun.lint.rule import Hit, Rule
 from samerun.lint.seeding import calls_unknown_seeding, is_fallback, is_never_called, is_program
 from samerun.lint.source_index import Function, SourceIndex
+from samerun.lint.value_flow import OrderFlow
 from samerun.lint.value_origins import find_origins
 
 
@@ -113,8 +114,10 @@ def _needs_no_state(index: SourceIndex, call: ast.Call) -> bool:
         return True
     if isinstance(parent, ast.Attribute) and parent.attr == "get_params":
         return True
-    if last_identifier(call.func) == "shuffle" and _is_only_scored(index, call):
-        return True
+    if last_identifier(call.func) == "shuffle":
+        looped = isinstance(parent, ast.For) and OrderFlow(index, files=False).find_use(call, "seq") is None
+        if looped or _is_only_scored(index, call):
+            return True
     splits = SKLEARN_SHUFFLED | {"train_test_split", "shuffle", "resample", "RandomizedSearchCV"}
     searched = (key for one in index.nodes[ast.Dict] for key in one.keys)  # type: ignore[attr-defined]
     if last_identifier(call.func) not in splits and any(
