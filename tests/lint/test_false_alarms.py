@@ -784,3 +784,15 @@ def test_the_best_model_beside_a_checkpoint_is_not_gone_on_from(name: str, lines
     )
     found = lint_text(text + f"    {name}()\n", "train.py", CHECKED).findings
     assert [(one.code, one.line) for one in found] == [("SR151", line) for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("seeded", "end", "count"),
+    [(False, "", 0), (True, "for w in words:\n    fit(w)\n", 0), (True, "", 1), (False, "torch.save(net, 'a')\n", 1)],
+)
+def test_numbers_of_words_count_where_they_outlive_a_process_or_another_one_draws_the_same(
+    seeded: bool, end: str, count: int
+) -> None:
+    text = "import torch\nwords = set('to be or not'.split())\nnumbers = {w: i for i, w in enumerate(words)}\n" + end
+    project = FileInProject(is_seeded=seeded)
+    assert len(lint_text(text, "train.py", CHECKED, project=project).findings) == count

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from samerun.base.source_edits import last_identifier, make_sorted_listing_edits
 from samerun.lint.element_numbers import numbers_classes
-from samerun.lint.order_exemptions import changes_result, ignores_one_side, is_only_evaluated
+from samerun.lint.order_exemptions import changes_result, is_only_evaluated
 from samerun.lint.rule import Hit, Rule
 from samerun.lint.seeding import seeds_draws
 from samerun.lint.source_index import SourceIndex
@@ -28,7 +28,7 @@ def find_unsorted_listings(index: SourceIndex) -> Iterator[Hit]:
         use = OrderFlow(index, files=False).find_use(call, "seq")
         if use is None or (use.effect in (NUMBERS, POSITIONS) and not numbers_classes(index, use.node)):
             continue
-        if use.effect == PAIRS and (use.node in paired or ignores_one_side(index, use.node)):
+        if use.effect == PAIRS and (use.node in paired or _ignores_one_side(index, use.node)):
             continue
         paired.add(use.node)
         seeded = index.project.is_seeded or not all(_splits_another(index, one, call) for one in made)
@@ -36,6 +36,27 @@ def find_unsorted_listings(index: SourceIndex) -> Iterator[Hit]:
             continue
         if changes_result(index, use.node) and (seeds_draws(index) or not use.drawn):
             yield _make_listing_hit(index, call, name, use)
+
+
+def _ignores_one_side(index: SourceIndex, call: ast.AST) -> bool:
+    """Whether a loop over pairs uses the elements of one side only; a file that is opened and not read is not used."""
+    loop = index.parents.get(call)
+    target = loop.target if isinstance(loop, (ast.For, ast.comprehension)) else None
+    sides = target.elts if isinstance(target, ast.Tuple) else []
+    return any(
+        isinstance(one, ast.Name) and all(_only_opens(index, load) for load in index.name_loads.get(one.id, ()))
+        for one in sides
+    )
+
+
+def _only_opens(index: SourceIndex, node: ast.AST) -> bool:
+    for one in index.ancestors(node):
+        if isinstance(one, ast.withitem):
+            opened = one.optional_vars
+            return isinstance(opened, ast.Name) and not index.name_loads.get(opened.id)
+        if isinstance(one, ast.stmt):
+            return False
+    return False
 
 
 def _splits_another(index: SourceIndex, seeding: ast.Call, listing: ast.Call) -> bool:

@@ -239,11 +239,10 @@ def is_only_shown(index: SourceIndex, node: ast.AST) -> bool:
 def is_cut_set(index: SourceIndex, subscript: ast.Subscript) -> bool:
     """Whether a slice only keeps a set from growing, as a cache does: `seen = set(list(seen)[-16:])`."""
     statement, call, listed = index.statement_of(subscript), index.parents.get(subscript), subscript.value
-    return (
-        isinstance(statement, ast.Assign) and statement.value is call and isinstance(call, ast.Call)
-        and last_identifier(call.func) in ("set", "frozenset") and isinstance(listed, ast.Call) and bool(listed.args)
-        and ast.unparse(statement.targets[0]) == ast.unparse(listed.args[0])
-    )  # fmt: skip
+    if not (isinstance(statement, ast.Assign) and isinstance(listed, ast.Call) and listed.args):
+        return False
+    made = isinstance(call, ast.Call) and call is statement.value and last_identifier(call.func) in ("set", "frozenset")
+    return made and ast.unparse(statement.targets[0]) == ast.unparse(listed.args[0])
 
 
 def _shows(call: ast.Call) -> bool:
@@ -303,27 +302,6 @@ def is_excluded(index: SourceIndex, a: ast.AST, b: ast.AST) -> bool:
 
 
 EVALUATED = re.compile("(?:val|valid|validation|eval|test|testing|pred|predict|inference|infer)", re.IGNORECASE)
-
-
-def ignores_one_side(index: SourceIndex, call: ast.AST) -> bool:
-    """Whether a loop over pairs uses the elements of one side only; a file that is opened and not read is not used."""
-    loop = index.parents.get(call)
-    target = loop.target if isinstance(loop, (ast.For, ast.comprehension)) else None
-    sides = target.elts if isinstance(target, ast.Tuple) else []
-    return any(
-        isinstance(one, ast.Name) and all(_only_opens(index, load) for load in index.name_loads.get(one.id, ()))
-        for one in sides
-    )
-
-
-def _only_opens(index: SourceIndex, node: ast.AST) -> bool:
-    for one in index.ancestors(node):
-        if isinstance(one, ast.withitem):
-            opened = one.optional_vars
-            return isinstance(opened, ast.Name) and not index.name_loads.get(opened.id)
-        if isinstance(one, ast.stmt):
-            return False
-    return False
 
 
 def is_only_evaluated(index: SourceIndex, node: ast.AST) -> bool:

@@ -16,8 +16,8 @@ from samerun.lint.call_arguments import is_constant, keyword_value
 from samerun.lint.element_numbers import numbers_classes
 from samerun.lint.order_exemptions import changes_result, is_vocabulary
 from samerun.lint.rule import Hit, Rule
-from samerun.lint.seeding import reads_hash_seed, seeds_draws
-from samerun.lint.source_index import FUNCTIONS, SourceIndex
+from samerun.lint.seeding import is_program, reads_hash_seed, seeds_draws
+from samerun.lint.source_index import ALONE, FUNCTIONS, SourceIndex
 from samerun.lint.value_flow import NUMBERS, OrderFlow, OrderUse
 from samerun.lint.value_origins import OBJECT_LISTS, element_kind, value_kind
 
@@ -36,6 +36,10 @@ def find_sets_in_order(index: SourceIndex) -> Iterator[Hit]:
         use = OrderFlow(index, files=False).find_use(made, "set")
         if use is None or use.taken in told or not changes_result(index, use.node):
             continue
+        unknown = index.project is ALONE or not is_program(index)  # others may import it
+        seeded = seeds_draws(index) or (index.project.is_seeded and unknown)
+        if use.effect == NUMBERS and not (seeded or _stores(index)):
+            continue  # the numbers end with the process, and no other one draws the same
         if isinstance(use.taken, ast.expr) and (seeds_draws(index) or not use.drawn):
             told.add(use.taken)
             yield _make_set_hit(use)
@@ -51,6 +55,14 @@ def find_written_sets(index: SourceIndex) -> Iterator[Hit]:
         if isinstance(use.taken, ast.expr) and OrderFlow(index, files=False).find_use(made, "set") is None:
             told.add(use.taken)
             yield _make_set_hit(use)
+
+
+STORING = re.compile(r"(?:^|_)(?:save|savez|savetxt|dump|dumps|write|to_csv|export|load|restore)(?:_|$)")
+
+
+def _stores(index: SourceIndex) -> bool:
+    """Whether the text stores something, or takes up what is stored: numbers in it outlive the process."""
+    return any(STORING.search(last) for last in index.calls_by_last_name)
 
 
 def _list_text_sets(index: SourceIndex) -> Iterator[ast.expr]:
