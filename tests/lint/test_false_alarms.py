@@ -5,15 +5,71 @@ from __future__ import annotations
 import pytest
 
 from samerun.lint.file_linting import lint_text
+from samerun.lint.source_index import FileInProject
 from samerun.lint.table import RULES
 
-CHECKED = [rule for rule in RULES if rule.default or rule.code in ("SR104", "SR126")]
+CHECKED = [rule for rule in RULES if rule.default or rule.code in ("SR101", "SR104", "SR126", "SR130")]
 LISTED = "import os\nimport random\nrandom.seed(0)\nnames = os.listdir('data')\n"
+SCHEDULED = (
+    "import torch\nsaved = torch.load('a.pt')\noptimizer.load_state_dict(saved['optimizer'])\nstart = saved['epoch']\n"
+    "scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3)\n"
+    "torch.save({'optimizer': optimizer.state_dict(), 'epoch': 9, 'rng': torch.get_rng_state()}, 'a.pt')\n"
+)
+TRAINED = (
+    "import torch\nsaved = torch.load('a.pt')\nadam.load_state_dict(saved['adam_opt'])\nbegin_at = {begin}\n"
+    "optimizer.load_state_dict(saved['optimizer'])\n\n\n"
+    "def save():\n    torch.save({{'optimizer': optimizer.state_dict()}}, 'a.pt')\n\n\n"
+    "for epoch in range(begin_at, 9):\n    rows = dropout(rows)\n    save()\n"
+)
 
 HARMLESS_AND_TWIN = {
     "parts of all": (
         LISTED + "for i in range(0, len(names), 8):\n    send(names[i : i + 8])\n",
         LISTED + "send(names[:80])\n",
+    ),
+    "a number for each file": (
+        "import os\nrows = []\nfor i, label in enumerate(os.listdir('d')):\n    rows.append((load(label), i))\n"
+        "use(rows)\n",
+        "import os\nrows = []\nfor i, label in enumerate(os.listdir('d')):\n"
+        "    for name in sorted(os.listdir(label)):\n        rows.append((load(name), i))\nuse(rows)\n",
+    ),
+    "a name for each number": (
+        "import os\nclasses = os.listdir('d')\nnames = dict(zip(range(len(classes)), classes))\nuse(names)\n",
+        "import os\nclasses = os.listdir('d')\nnumbers = dict(zip(classes, range(len(classes))))\nuse(numbers)\n",
+    ),
+    "a class that is found again by its number": (
+        "import os\nclasses = os.listdir('d')\nnames = {i: classes[i] for i in range(len(classes))}\nuse(names)\n",
+        "import os\nclasses = os.listdir('d')\nnumbers = {classes[i]: i for i in range(len(classes))}\nuse(numbers)\n",
+    ),
+    "as many of each as there are": (
+        "import os\nlabels = []\nfor i, label in enumerate(os.listdir('d')):\n    labels += [1] * size(label)\n",
+        "import os\nlabels = []\nfor i, label in enumerate(os.listdir('d')):\n    labels += [i] * size(label)\n",
+    ),
+    "folders that a walk sorts": (
+        "import os\nlabels, label = [], 0\nfor root, folders, names in os.walk('d'):\n    folders.sort()\n"
+        "    for name in names:\n        labels.append(label)\n    label += 1\nuse(labels)\n",
+        "import os\nlabels, label = [], 0\nfor root, folders, names in os.walk('d'):\n"
+        "    for name in names:\n        labels.append(label)\n    label += 1\nuse(labels)\n",
+    ),
+    "a mixture of one": (
+        "from sklearn.mixture import GaussianMixture\nfound = GaussianMixture().fit(x)\n",
+        "from sklearn.mixture import GaussianMixture\nfound = GaussianMixture(3).fit(x)\n",
+    ),
+    "rows that are only scored": (
+        "from sklearn.utils import shuffle\nrows = shuffle(rows)\nlabels = rows['label']\n"
+        "found = model.predict(rows.drop('label', axis=1))\nprint(f1_score(labels, found))\n",
+        "from sklearn.utils import shuffle\nrows = shuffle(rows)\nlabels = rows['label']\n"
+        "found = model.fit(rows.drop('label', axis=1), labels)\n",
+    ),
+    "examples of what is wrong": (
+        LISTED + "issues.append({'found': names[:100]})\n",
+        LISTED + "parts.append({'train': names[:100]})\n",
+    ),
+    "the first file that fits": (
+        LISTED + "rows = []\nfor name in names:\n    if fits(name):\n        for row in open(name):\n"
+        "            rows.append(row)\n        break\nfit(rows[:80])\n",
+        LISTED + "rows = []\nfor name in names:\n    if fits(name):\n        for row in open(name):\n"
+        "            rows.append(row)\n            break\nfit(rows[:80])\n",
     ),
     "a queue": (
         LISTED + "while names:\n    send(names[:80])\n    names = names[80:]\n",
@@ -654,6 +710,43 @@ HARMLESS_AND_TWIN = {
         "import random\nimport time\ndef store(rows):\n    random.seed(time.time())\n"
         "    save([random.choice(rows) for _ in range(6)])\n",
     ),
+    "pairs of which one side is not read": (
+        "import os\nfor a, b in zip(os.listdir('x'), os.listdir('y')):\n"
+        "    with open(a) as rows, open(b) as labels:\n        send(rows.read())\n",
+        "import os\nfor a, b in zip(os.listdir('x'), os.listdir('y')):\n"
+        "    with open(a) as rows, open(b) as labels:\n        send(rows.read(), labels.read())\n",
+    ),
+    "a schedule that catches up": (
+        SCHEDULED + "for _ in range(start):\n    scheduler.step()\n",
+        SCHEDULED + "for _ in range(start, 9):\n    scheduler.step()\n",
+    ),
+    "a seed for a part of the program": (
+        "from pipeline import train\nfrom sklearn.manifold import TSNE\nshow(TSNE().fit(train(seed=0)))\n",
+        "from sklearn.datasets import load\nfrom sklearn.manifold import TSNE\nshow(TSNE().fit(load(seed=0)))\n",
+    ),
+    "a set that is kept from growing": (
+        "class State:\n    def mark(self, name):\n        self.seen: set[str] = set()\n        self.seen.add(name)\n"
+        "        self.seen = set(list(self.seen)[-16:])\n",
+        "class State:\n    def mark(self, name):\n        self.seen: set[str] = set()\n        self.seen.add(name)\n"
+        "        self.words = set(list(self.seen)[-16:])\n",
+    ),
+    "an estimator that is asked for its parameters": (
+        "from sklearn.manifold import TSNE\nnames = list(TSNE().get_params())\nshow(names)\n",
+        "from sklearn.manifold import TSNE\nrows = TSNE().fit_transform(rows)\nshow(rows)\n",
+    ),
+    "a picture of many": (
+        LISTED + "def combine_gifs():\n    write(names[:15])\n\n\ncombine_gifs()\n",
+        LISTED + "def combine_parts():\n    write(names[:15])\n\n\ncombine_parts()\n",
+    ),
+    "rows that are shuffled to look at them": (
+        "from sklearn.utils import shuffle\nfor name in shuffle(names):\n    print(score(name))\n",
+        "from sklearn.utils import shuffle\nrows = []\nfor name in shuffle(names):\n    rows.append(name)\n"
+        "fit(rows[:80])\n",
+    ),
+    "training that always begins anew": (
+        TRAINED.format(begin="0"),
+        TRAINED.format(begin="saved['epoch']"),
+    ),
     "one call, reported once": (
         "import torch\nbefore = torch.seed()  # noqa: SR105\ntorch.manual_seed(7)\ntorch.manual_seed(before)\n",
         "import os\nimport torch\nbefore = os.getpid()\ntorch.manual_seed(7)\ntorch.manual_seed(before)\n",
@@ -671,3 +764,35 @@ def test_the_harmless_one_is_silent_and_its_twin_is_not(case: str) -> None:
 @pytest.mark.parametrize(("file", "count"), [("data_tester.py", 0), ("check_data.py", 0), ("data.py", 1)])
 def test_a_file_that_tries_something_out_draws_as_it_likes(file: str, count: int) -> None:
     assert len(lint_text("import os\nshow(os.listdir('d')[:80])\n", file, CHECKED).findings) == count
+
+
+def test_samples_whose_loader_nothing_seeds_are_left_out_where_only_others_are_split() -> None:
+    listed = "import os\nimport torch\nclass {}:\n    def __init__(self):\n        self.names = {}os.listdir('d'))\n"
+    item = "    def __getitem__(self, i):\n        return open(self.names[i]).read()\n"
+    split = "torch.utils.data.random_split(Split(), [8, 2], generator=torch.Generator().manual_seed(0))\n"
+    other, sorted_names = listed.format("Other", "list(") + item, listed.format("Split", "sorted(") + item
+    alone = FileInProject(is_seeded=False)
+    assert not lint_text(other + sorted_names + split, "a.py", CHECKED, project=alone).findings
+    seeded = lint_text(listed.format("Split", "list(") + item + split, "a.py", CHECKED, project=alone).findings
+    assert [one.code for one in seeded] == ["SR121"]
+
+
+@pytest.mark.parametrize(("name", "lines"), [("save_best", [9]), ("save_more", [9, 13])])
+def test_the_best_model_beside_a_checkpoint_is_not_gone_on_from(name: str, lines: list[int]) -> None:
+    text = TRAINED.format(begin="saved['epoch']").replace(
+        "\n\nfor ", f"\n\ndef {name}():\n    torch.save({{'optimizer': optimizer.state_dict()}}, 'b.pt')\n\n\nfor "
+    )
+    found = lint_text(text + f"    {name}()\n", "train.py", CHECKED).findings
+    assert [(one.code, one.line) for one in found] == [("SR151", line) for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("seeded", "end", "count"),
+    [(False, "", 0), (True, "for w in words:\n    fit(w)\n", 0), (True, "", 1), (False, "torch.save(net, 'a')\n", 1)],
+)
+def test_numbers_of_words_count_where_they_outlive_a_process_or_another_one_draws_the_same(
+    seeded: bool, end: str, count: int
+) -> None:
+    text = "import torch\nwords = set('to be or not'.split())\nnumbers = {w: i for i, w in enumerate(words)}\n" + end
+    project = FileInProject(is_seeded=seeded)
+    assert len(lint_text(text, "train.py", CHECKED, project=project).findings) == count

@@ -43,7 +43,7 @@ def lint(*arguments: str, text: str | bytes | None = None) -> Result:
 @pytest.fixture(autouse=True)
 def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "pyproject.toml").write_text('[tool.samerun.lint]\nselect = ["default", "SR101"]\n')
 
 
 # --- exit codes and formats
@@ -109,6 +109,7 @@ def test_selection() -> None:
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="tomllib")
 def test_settings(tmp_path: Path) -> None:
     here = Path("pyproject.toml")
+    here.write_text("")
     assert read_lint_settings(tmp_path) == LintSettings()
     here.write_text('[tool.samerun.lint]\nselect = ["SR1"]\nignore = ["SR101"]\nexclude = ["old", "*_x.py"]\n')
     for name in ("a.py", "old/b.py", "c_x.py", "d.py"):

@@ -43,8 +43,17 @@ def _goes_on(index: SourceIndex) -> bool:
     words = (*index.name_loads, *(one.attr for one in index.nodes[ast.Attribute]))  # type: ignore[attr-defined]
     texts = (one.value for one in index.nodes[ast.Constant] if isinstance(one, ast.Constant))
     names = (*words, *(one for one in texts if isinstance(one, str)), *(one.name for one in index.functions))
-    counts = (one.args[0] for one in index.calls_by_name.get("range", ()) if len(one.args) > 1)
+    firsts = [one.args[0] for one in index.calls_by_name.get("range", ()) if len(one.args) > 1]
+    counts = [one for one in firsts if not _is_always_constant(index, one)]
     return any(BEGINNING.search(ast.unparse(one)) for one in counts) or any(RESUMING.search(one) for one in names)
+
+
+def _is_always_constant(index: SourceIndex, begin: ast.expr) -> bool:
+    """Whether a name is given nothing but constants, so that a loop that counts from there begins anew."""
+    if not isinstance(begin, ast.Name):
+        return False
+    values = [index.assigned_value(one) for one in index.bindings_of(begin)]
+    return bool(values) and all(isinstance(one, ast.Constant) for one in values)
 
 
 def _is_optimizer_state(saved: ast.Dict) -> bool:
@@ -73,7 +82,10 @@ def _is_behind_training(index: SourceIndex, call: ast.Call) -> bool:
 
 def _is_of_best(index: SourceIndex, call: ast.Call) -> bool:
     """Whether a call saves the best model so far."""
-    return any(BEST.search(ast.unparse(test)) for test in index.enclosing_tests(call))
+    function = index.function_of(call)
+    return (function is not None and "best" in function.name.lower()) or any(
+        BEST.search(ast.unparse(test)) for test in index.enclosing_tests(call)
+    )
 
 
 def find_saves_without_generators(index: SourceIndex) -> Iterator[Hit]:
@@ -156,9 +168,19 @@ def _places_schedule(index: SourceIndex) -> bool:
         last = last_identifier(call.func)
         receiver = last_identifier(call.func.value) if isinstance(call.func, ast.Attribute) else ""
         placed = last == "step" and call.args and re.search("epoch|iter|step", ast.unparse(call.args[0]).lower())
-        if SCHEDULE.search(receiver) and (placed or last == "state_dict"):
+        stepped = last == "step" and _catches_up(index, call)
+        if SCHEDULE.search(receiver) and (placed or stepped or last == "state_dict"):
             return True
     return any(isinstance(one, ast.Attribute) and one.attr == "last_epoch" for one in index.nodes[ast.Attribute])
+
+
+def _catches_up(index: SourceIndex, call: ast.Call) -> bool:
+    """Whether a call is made for every epoch that was done before: `for _ in range(start_epoch)`."""
+    return any(
+        isinstance(one, ast.For) and isinstance(one.iter, ast.Call) and last_identifier(one.iter.func) == "range"
+        and len(one.iter.args) == 1 and re.search("start|begin|resum", ast.unparse(one.iter.args[0]).lower())
+        for one in index.ancestors(call)
+    )  # fmt: skip
 
 
 CHECKPOINT_WITHOUT_GENERATORS = Rule(

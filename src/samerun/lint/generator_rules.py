@@ -344,8 +344,8 @@ UNSEEDED_NUMPY_GENERATOR = Rule(
     "import numpy as np\n\nrng = np.random.default_rng()\nnoise = rng.normal(size=3)\n",
     "import numpy as np\n\nrng = np.random.default_rng(0)\nnoise = rng.normal(size=3)\n",
     "pass a seed where the generator is made: numpy.random.default_rng(SEED)",
-    "A generator that decides nothing that counts: names of files, waiting times that are stored first.",
-    find_unseeded_numpy_generators,
+    "A generator that decides nothing that counts: pictures, names, noise that is switched off. Off by default.",
+    find_unseeded_numpy_generators, default=False,
 )  # fmt: skip
 UNSEEDED_PYTHON_GENERATOR = Rule(
     "SR102", "unseeded-python-generator", "unseeded-python",

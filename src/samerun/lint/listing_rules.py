@@ -7,11 +7,13 @@ import re
 from collections.abc import Iterator
 
 from samerun.base.source_edits import last_identifier, make_sorted_listing_edits
-from samerun.lint.order_exemptions import changes_result, is_only_evaluated, numbers_classes
+from samerun.lint.element_numbers import numbers_classes
+from samerun.lint.order_exemptions import changes_result, is_only_evaluated
 from samerun.lint.rule import Hit, Rule
 from samerun.lint.seeding import seeds_draws
 from samerun.lint.source_index import SourceIndex
-from samerun.lint.value_flow import LISTINGS, NUMBERS, POSITIONS, OrderFlow, OrderUse
+from samerun.lint.value_flow import LISTINGS, NUMBERS, PAIRS, POSITIONS, OrderFlow, OrderUse
+from samerun.lint.value_origins import find_origins
 
 PATH_LISTINGS = ("iterdir", "glob", "rglob")
 SORTED_STORES = re.compile(r"(?:^|_)(?:fs|filesystem|file_system|gfile|s3|gcs|hdfs|bucket|client)$")
@@ -20,15 +22,54 @@ SORTED_STORES = re.compile(r"(?:^|_)(?:fs|filesystem|file_system|gfile|s3|gcs|hd
 
 def find_unsorted_listings(index: SourceIndex) -> Iterator[Hit]:
     made = index.calls_by_last_name.get("manual_seed", ())  # of a generator that is handed on
-    seeded = index.project.is_seeded or any(not index.call_names[one] for one in made)
+    made = [one for one in made if not index.call_names[one]]
+    paired: set[ast.AST] = set()
     for call, name in _list_listings(index):
         use = OrderFlow(index, files=False).find_use(call, "seq")
         if use is None or (use.effect in (NUMBERS, POSITIONS) and not numbers_classes(index, use.node)):
             continue
+        if use.effect == PAIRS and (use.node in paired or _ignores_one_side(index, use.node)):
+            continue
+        paired.add(use.node)
+        seeded = index.project.is_seeded or not all(_splits_another(index, one, call) for one in made)
         if use.samples and (is_only_evaluated(index, call) or not seeded):
             continue
         if changes_result(index, use.node) and (seeds_draws(index) or not use.drawn):
             yield _make_listing_hit(index, call, name, use)
+
+
+def _ignores_one_side(index: SourceIndex, call: ast.AST) -> bool:
+    """Whether a loop over pairs uses the elements of one side only; a file that is opened and not read is not used."""
+    loop = index.parents.get(call)
+    target = loop.target if isinstance(loop, (ast.For, ast.comprehension)) else None
+    sides = target.elts if isinstance(target, ast.Tuple) else []
+    return any(
+        isinstance(one, ast.Name) and all(_only_opens(index, load) for load in index.name_loads.get(one.id, ()))
+        for one in sides
+    )
+
+
+def _only_opens(index: SourceIndex, node: ast.AST) -> bool:
+    for one in index.ancestors(node):
+        if isinstance(one, ast.withitem):
+            opened = one.optional_vars
+            return isinstance(opened, ast.Name) and not index.name_loads.get(opened.id)
+        if isinstance(one, ast.stmt):
+            return False
+    return False
+
+
+def _splits_another(index: SourceIndex, seeding: ast.Call, listing: ast.Call) -> bool:
+    """Whether a generator is seeded to split other samples at random than those of the class around a listing.
+
+    The loaders of these draw from the global generator.
+    """
+    owner, names = index.class_of(listing), {one.name for one in index.classes}
+    for one in index.ancestors(seeding):
+        if isinstance(one, ast.Call) and last_identifier(one.func) == "random_split" and one.args:
+            made = [last_identifier(origin.func) for origin in find_origins(index, one.args[0])]
+            return owner is not None and bool(made) and names.issuperset(made) and owner.name not in made
+    return False
 
 
 def find_sample_orders(index: SourceIndex) -> Iterator[Hit]:

@@ -19,6 +19,7 @@ from samerun.lint.random_draws import drawn_generator
 from samerun.lint.rule import Hit, Rule
 from samerun.lint.seeding import calls_unknown_seeding, is_fallback, is_never_called, is_program
 from samerun.lint.source_index import Function, SourceIndex
+from samerun.lint.value_flow import OrderFlow
 from samerun.lint.value_origins import find_origins
 
 
@@ -58,7 +59,7 @@ SKLEARN_SHUFFLED = {"KFold", "StratifiedKFold", "StratifiedGroupKFold"}
 
 def find_unseeded_sklearn(index: SourceIndex) -> Iterator[Hit]:
     """Splits and estimators of scikit-learn without `random_state`, where nothing seeds NumPy."""
-    if _is_seeded_somewhere(index, "numpy.random.seed", "numpy.random.set_state"):
+    if _is_seeded_somewhere(index, "numpy.random.seed", "numpy.random.set_state") or _hands_on_seed(index):
         return
     program = is_program(index)
     for call in index.calls:
@@ -85,20 +86,44 @@ def find_unseeded_sklearn(index: SourceIndex) -> Iterator[Hit]:
             yield Hit(call, f"{last} draws from NumPy's generator, which this file does not seed", tuple(edits))
 
 
+LIBRARIES = {
+    "sklearn", "numpy", "scipy", "pandas", "torch", "torchvision", "tensorflow", "keras", "xgboost", "lightgbm",
+    "catboost", "imblearn", "optuna", "datasets", "transformers", "torch_geometric", "jax", "random", "umap", "dask",
+    "polars", "ray",
+}  # fmt: skip
+"""Libraries whose functions use a seed that they are given for themselves alone."""
+
+
+def _hands_on_seed(index: SourceIndex) -> bool:
+    """Whether a function of another module of the program is given a seed: it may seed everything, as many do."""
+    return any(
+        keyword_value(call, "seed") is not None and index.call_names[call]
+        and last_identifier(call.func).islower() and index.called_function(call) is None
+        and index.call_names[call].partition(".")[0] not in LIBRARIES
+        for call in index.calls
+    )  # fmt: skip
+
+
 def _needs_no_state(index: SourceIndex, call: ast.Call) -> bool:
     """Whether `random_state` is stored in what the call makes, given to its `set_params`, or among what is searched.
 
     What nothing reads needs none.
     """
-    if isinstance(index.parents.get(call), ast.Expr):
+    parent = index.parents.get(call)
+    if isinstance(parent, ast.Expr) or _has_one_part(call):
         return True
+    if isinstance(parent, ast.Attribute) and parent.attr == "get_params":
+        return True
+    if last_identifier(call.func) == "shuffle":
+        looped = isinstance(parent, ast.For) and OrderFlow(index, files=False).find_use(call, "seq") is None
+        if looped or _is_only_scored(index, call):
+            return True
     splits = SKLEARN_SHUFFLED | {"train_test_split", "shuffle", "resample", "RandomizedSearchCV"}
     searched = (key for one in index.nodes[ast.Dict] for key in one.keys)  # type: ignore[attr-defined]
     if last_identifier(call.func) not in splits and any(
         isinstance(key, ast.Constant) and str(key.value).endswith("random_state") for key in searched
     ):
         return True
-    parent = index.parents.get(call)
     target = parent.targets[0] if isinstance(parent, ast.Assign) else None
     if isinstance(target, ast.Name) and target.id not in index.name_loads:
         return True
@@ -107,6 +132,54 @@ def _needs_no_state(index: SourceIndex, call: ast.Call) -> bool:
         and isinstance(one.value, ast.Name) and one.value.id == target.id
         for one in index.nodes[ast.Attribute]
     )  # fmt: skip
+
+
+def _has_one_part(call: ast.Call) -> bool:
+    """Whether a mixture or a clustering has one part, so that it begins in one way: one is the default of a mixture."""
+    last = last_identifier(call.func)
+    count = call.args[0] if call.args else keyword_value(call, "n_components", "n_clusters")
+    if count is None:
+        return last == "GaussianMixture"
+    return last in ("GaussianMixture", "KMeans", "MiniBatchKMeans") and is_constant(count, 1)
+
+
+SCORING = re.compile("score|metric|accuracy|auc|report|confusion|print|len")
+KEEPING = re.compile("pred|drop|astype|value_counts|reset_index|copy|to_numpy")
+
+
+def _is_only_scored(index: SourceIndex, call: ast.Call) -> bool:
+    """Whether rows that are shuffled are then only predicted for and scored, which gives the same in any order."""
+    parent = index.parents.get(call)
+    targets = parent.targets if isinstance(parent, ast.Assign) else []
+    todo = [one for target in targets for one in (target.elts if isinstance(target, ast.Tuple) else [target])]
+    seen: set[str] = set()
+    scope, begin = index.enclosing_scope_of(call), call.lineno
+    while todo:
+        target = todo.pop()
+        target = target.value if isinstance(target, ast.Subscript) else target
+        if not isinstance(target, ast.Name):
+            return False
+        if target.id in seen:
+            continue
+        seen.add(target.id)
+        for load in index.name_loads.get(target.id, ()):
+            if load.lineno <= begin or index.enclosing_scope_of(load) is not scope:
+                continue
+            used: ast.AST = load
+            above = index.parents[used]
+            while isinstance(above, (ast.Attribute, ast.Subscript, ast.Call, ast.keyword)):
+                if isinstance(above, ast.Subscript) and isinstance(above.slice, ast.Slice):
+                    return False
+                if isinstance(above, ast.Call) and SCORING.search(last_identifier(above.func)):
+                    break
+                if isinstance(above, ast.Call) and not KEEPING.search(last_identifier(above.func)):
+                    return False
+                used, above = above, index.parents[above]
+            if isinstance(above, ast.Assign):
+                todo += above.targets
+            elif not isinstance(above, (ast.Call, ast.Compare, ast.Expr)):
+                return False
+    return bool(seen)
 
 
 # --- loading

@@ -92,20 +92,9 @@ def is_log(index: SourceIndex, write: ast.AST) -> bool:
     return any(LOGS.search(text.lower()) for text in texts)
 
 
-CLASS_NAMES = re.compile("label|class|cls|categor|species|speaker|person|identit|target|vocab|word|token|tag")
 VOCABULARY = re.compile(
     "vocab|2id|to_id|(?<![a-z])(?:label|class(?!if|ic)|dict|token|word|tag|categor|alphabet|char(?!t|g)|entit|relation|index)"
 )
-
-
-def numbers_classes(index: SourceIndex, node: ast.AST) -> bool:
-    """Whether numbers are given to classes or words, by the names there: a file's number only finds it again."""
-    statement = index.statement_of(node)
-    loops = [one for one in index.ancestors(statement) if isinstance(one, ast.For)]
-    stored = isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Subscript)
-    named = statement.targets[0] if stored else statement  # type: ignore[attr-defined]
-    texts = [ast.unparse(named), *(ast.unparse(part) for one in loops for part in (one.target, one.iter))]
-    return any(CLASS_NAMES.search(text.lower()) for text in texts)
 
 
 def is_vocabulary(index: SourceIndex, write: ast.AST) -> bool:
@@ -231,6 +220,9 @@ def _is_one_of_all_parts(index: SourceIndex, subscript: ast.Subscript, where: as
     return any(_is_counted_by_loop(index, name, subscript) for bound in bounds for name in _names_in(bound))
 
 
+PROBLEMS = re.compile("^(?:issues?|problems?|warnings?|violations?|notes?)$")
+
+
 def is_only_shown(index: SourceIndex, node: ast.AST) -> bool:
     """Whether a value goes into a message and nowhere else; alone in a statement, a notebook shows it."""
     parent = index.parents.get(node)
@@ -244,8 +236,20 @@ def is_only_shown(index: SourceIndex, node: ast.AST) -> bool:
     return shown or (isinstance(parent, ast.For) and _only_shows(parent.body))
 
 
+def is_cut_set(index: SourceIndex, subscript: ast.Subscript) -> bool:
+    """Whether a slice only keeps a set from growing, as a cache does: `seen = set(list(seen)[-16:])`."""
+    statement, call, listed = index.statement_of(subscript), index.parents.get(subscript), subscript.value
+    if not (isinstance(statement, ast.Assign) and isinstance(listed, ast.Call) and listed.args):
+        return False
+    made = isinstance(call, ast.Call) and call is statement.value and last_identifier(call.func) in ("set", "frozenset")
+    return made and ast.unparse(statement.targets[0]) == ast.unparse(listed.args[0])
+
+
 def _shows(call: ast.Call) -> bool:
-    return bool(SHOWING.search(last_identifier(call.func)))
+    """Whether a call writes a message, or puts one into a list of what is wrong."""
+    kept = isinstance(call.func, ast.Attribute) and call.func.attr == "append"
+    listed = kept and PROBLEMS.search(last_identifier(call.func.value).lower())  # type: ignore[attr-defined]
+    return bool(listed or SHOWING.search(last_identifier(call.func)))
 
 
 def _only_shows(body: list[ast.stmt]) -> bool:
@@ -287,7 +291,7 @@ def is_made_outside(index: SourceIndex, target: ast.expr, loop: ast.AST) -> bool
         return isinstance(target.value, ast.Name) and target.value.id == "self"
     if not isinstance(target, ast.Name):
         return False
-    bound = index.bindings_of(target)
+    bound = [one for one in index.bindings_of(target) if not isinstance(index.parents.get(one), ast.AugAssign)]
     return bool(bound) and not any(index.is_inside(one, loop) for one in bound)
 
 
@@ -347,33 +351,22 @@ def is_sorted_next(index: SourceIndex, call: ast.Call) -> bool:
     )  # fmt: skip
 
 
-def enumerated_names(target: ast.expr, iterated: ast.expr) -> set[str]:
-    """The names that count the elements in `for number, element in enumerate(...)`."""
-    if isinstance(iterated, ast.Call) and last_identifier(iterated.func) == "tqdm" and iterated.args:
-        return enumerated_names(target, iterated.args[0])
-    counted = isinstance(iterated, ast.Call) and last_identifier(iterated.func) == "enumerate"
-    if counted and isinstance(target, ast.Tuple) and isinstance(target.elts[0], ast.Name):
-        return {target.elts[0].id}
-    return set()
+OTHER_LISTINGS = {"listdir", "glob", "iglob", "rglob", "iterdir", "scandir"}
+
+
+def sorts_what_it_goes_through(body: list[ast.AST]) -> bool:
+    """Whether a loop sorts what it collects or is given: not what lies in the folder that is its element."""
+    sorts = [node for node in body if isinstance(node, ast.Call) and last_identifier(node.func) in SORTING]
+    sorted_values = [node.args[0] if node.args else node for node in sorts]
+    return any(
+        not isinstance(one, ast.Call) or last_identifier(one.func) not in OTHER_LISTINGS for one in sorted_values
+    )
 
 
 def ignores_elements(target: ast.expr, numbers: set[str], body: list[ast.AST]) -> bool:
     """Whether a loop only counts its turns: `for _ in names`."""
     elements = {one.id for one in _names_in(target)} - numbers
     return bool(elements) and not any(isinstance(one, ast.Name) and one.id in elements for one in body)
-
-
-def positions_in_appended_lists(body: list[ast.AST]) -> set[str]:
-    """The numbers by which a loop only finds its own elements again, in a list to which it appends them."""
-    appended = {
-        last_identifier(node.func.value) for node in body
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "append"
-    }  # fmt: skip
-    return {
-        node.slice.id for node in body
-        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Name)
-        and isinstance(node.ctx, ast.Load) and last_identifier(node.value) in appended
-    }  # fmt: skip
 
 
 def _names_in(node: ast.AST) -> list[ast.Name]:
@@ -395,3 +388,13 @@ def _is_counted_by_loop(index: SourceIndex, name: ast.Name, node: ast.AST, depth
         if value is not None and any(_is_counted_by_loop(index, one, node, depth - 1) for one in _names_in(value)):
             return True
     return False
+
+
+def depends_on_element(made: ast.AST, clause: ast.comprehension) -> bool:
+    """Whether what a comprehension collects, or a later clause of it, mentions the element."""
+    names = {one.id for one in ast.walk(clause.target) if isinstance(one, ast.Name)}
+    parts = [made.key, made.value] if isinstance(made, ast.DictComp) else [made.elt]  # type: ignore[attr-defined]
+    later = made.generators[made.generators.index(clause) + 1 :]  # type: ignore[attr-defined]
+    return any(
+        isinstance(one, ast.Name) and one.id in names for part in (*parts, *later) for one in ast.walk(part)
+    )  # fmt: skip

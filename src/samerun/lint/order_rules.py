@@ -13,11 +13,12 @@ from samerun.base.source_edits import (
     node_span,
 )
 from samerun.lint.call_arguments import is_constant, keyword_value
-from samerun.lint.order_exemptions import changes_result, is_vocabulary, numbers_classes
+from samerun.lint.element_numbers import numbers_classes
+from samerun.lint.order_exemptions import changes_result, is_vocabulary
 from samerun.lint.rule import Hit, Rule
-from samerun.lint.seeding import reads_hash_seed, seeds_draws
-from samerun.lint.source_index import FUNCTIONS, SourceIndex
-from samerun.lint.value_flow import NUMBERS, OrderFlow
+from samerun.lint.seeding import is_program, reads_hash_seed, seeds_draws
+from samerun.lint.source_index import ALONE, FUNCTIONS, SourceIndex
+from samerun.lint.value_flow import NUMBERS, OrderFlow, OrderUse
 from samerun.lint.value_origins import OBJECT_LISTS, element_kind, value_kind
 
 
@@ -31,24 +32,51 @@ def list_set_expressions(index: SourceIndex) -> Iterator[ast.expr]:
 def find_sets_in_order(index: SourceIndex) -> Iterator[Hit]:
     """Sets of text, iterated where the order counts."""
     told: set[ast.AST] = set()
-    for made in list_set_expressions(index) if not reads_hash_seed(index) else ():
-        if _element_kind_of_set(index, made) != "text" or _is_tiny(made):
-            continue
+    for made in _list_text_sets(index):
         use = OrderFlow(index, files=False).find_use(made, "set")
-        if use is None and (use := OrderFlow(index).find_use(made, "set")) and not is_vocabulary(index, use.node):
+        if use is None or use.taken in told or not changes_result(index, use.node):
             continue
-        if (
-            use is None
-            or use.taken in told
-            or not isinstance(use.taken, ast.expr)
-            or not changes_result(index, use.node)
-            or (use.drawn and not seeds_draws(index))
-        ):
+        unknown = index.project is ALONE or not is_program(index)  # others may import it
+        seeded = seeds_draws(index) or (index.project.is_seeded and unknown)
+        if use.effect == NUMBERS and not (seeded or _stores(index)):
+            continue  # the numbers end with the process, and no other one draws the same
+        if isinstance(use.taken, ast.expr) and (seeds_draws(index) or not use.drawn):
+            told.add(use.taken)
+            yield _make_set_hit(use)
+
+
+def find_written_sets(index: SourceIndex) -> Iterator[Hit]:
+    """Sets of text whose order is that of a file of words or labels, and has no other effect."""
+    told: set[ast.AST] = set()
+    for made in _list_text_sets(index):
+        use = OrderFlow(index).find_use(made, "set")
+        if use is None or use.taken in told or not is_vocabulary(index, use.node):
             continue
-        told.add(use.taken)
-        line = getattr(use.node, "lineno", 0)
-        at = "" if line == use.taken.lineno else f" at line {line}"
-        yield Hit(use.taken, f"the order of this set of text {use.effect}{at}", _make_sorted_edits(use.taken))
+        if isinstance(use.taken, ast.expr) and OrderFlow(index, files=False).find_use(made, "set") is None:
+            told.add(use.taken)
+            yield _make_set_hit(use)
+
+
+STORING = re.compile(r"(?:^|_)(?:save|savez|savetxt|dump|dumps|write|to_csv|export|load|restore)(?:_|$)")
+
+
+def _stores(index: SourceIndex) -> bool:
+    """Whether the text stores something, or takes up what is stored: numbers in it outlive the process."""
+    return any(STORING.search(last) for last in index.calls_by_last_name)
+
+
+def _list_text_sets(index: SourceIndex) -> Iterator[ast.expr]:
+    for made in list_set_expressions(index) if not reads_hash_seed(index) else ():
+        if _element_kind_of_set(index, made) == "text" and not _is_tiny(made):
+            yield made
+
+
+def _make_set_hit(use: OrderUse) -> Hit:
+    taken = use.taken
+    assert isinstance(taken, ast.expr)
+    line = getattr(use.node, "lineno", 0)
+    at = "" if line == taken.lineno else f" at line {line}"
+    return Hit(taken, f"the order of this set of text {use.effect}{at}", _make_sorted_edits(taken))
 
 
 def _is_tiny(made: ast.expr) -> bool:
@@ -216,7 +244,7 @@ def _computes_gradients_and_updates(function: ast.AST) -> bool:
 
 SET_ORDER = Rule(
     "SR122", "set-order", "hash-order",
-    "Finds sets of text that are iterated where the order reaches a tensor, a number, a draw or a file.",
+    "Finds sets of text that are iterated where the order reaches a tensor, a number or a draw.",
     "The order of a set of text follows hash(), which has another key in every process.",
     "words = \"to be or not to be\".split()\nnumbers = {word: i for i, word in enumerate(set(words))}\n",
     "words = \"to be or not to be\".split()\nnumbers = {word: i for i, word in enumerate(sorted(set(words)))}\n",
@@ -293,4 +321,16 @@ SHARED_UPDATES = Rule(
     "let one thread update the model, in a fixed order",
     "Hogwild training on purpose, as most of it is. Off by default.",
     find_shared_updates, default=False,
+)  # fmt: skip
+WRITTEN_SET = Rule(
+    "SR130", "written-set", "hash-order",
+    "Finds sets of text whose order is that in which a vocabulary, or a list of labels, is written.",
+    "The order of a set of text follows hash(): the file has its lines in another order in every run.",
+    "words = set(\"to be or not to be\".split())\nwith open(\"vocabulary.txt\", \"w\") as out:\n"
+    "    for word in words:\n        out.write(word)\n",
+    "words = set(\"to be or not to be\".split())\nwith open(\"vocabulary.txt\", \"w\") as out:\n"
+    "    for word in sorted(words):\n        out.write(word)\n",
+    "iterate over sorted(...) of the set",
+    "Files whose readers find each word again, with what stands beside it. Off by default.",
+    find_written_sets, default=False,
 )  # fmt: skip

@@ -27,7 +27,7 @@ NOT_NUMPY_DRAWS = {
 
 
 DISPLAY = re.compile(
-    r"disp|plot|visuali|preview|(?:^|_)(?:vis|viz|show|shown|log|logs|logging|print|debug|verbose|demo)(?:_|$)",
+    r"disp|plot|visuali|preview|(?:^|_)(?:vis|viz|show|shown|log|logs|logging|print|debug|verbose|demo|gifs?)(?:_|$)",
     re.IGNORECASE,
 )
 

@@ -124,11 +124,19 @@ class SourceIndex:
     def is_inside(self, node: ast.AST, outer: ast.AST) -> bool:
         return node is outer or any(one is outer for one in self.ancestors(node))
 
-    def is_before_break(self, node: ast.AST) -> bool:
-        """Whether the block of a node's statement ends with `break`."""
-        statement = self.statement_of(node)
-        blocks = (getattr(self.parents[statement], name, None) for name in ("body", "orelse"))
-        return any(isinstance(one, list) and statement in one and isinstance(one[-1], ast.Break) for one in blocks)
+    def is_before_break(self, node: ast.AST, loop: ast.AST) -> bool:
+        """Whether a block around a node, inside of a loop, ends with a `break` out of that loop."""
+        statement: ast.AST = self.statement_of(node)
+        while statement is not loop:
+            above = self.parents[statement]
+            blocks = (getattr(above, name, None) for name in ("body", "orelse"))
+            inside = isinstance(above, (ast.For, ast.AsyncFor, ast.While)) and above is not loop
+            if not inside and any(
+                isinstance(one, list) and statement in one and isinstance(one[-1], ast.Break) for one in blocks
+            ):
+                return True
+            statement = above
+        return False
 
     def enclosing_tests(self, node: ast.AST) -> Iterator[ast.expr]:
         """The conditions under which a node is evaluated, innermost first, up to the function's head."""

@@ -38,6 +38,7 @@ RULES: tuple[Rule, ...] = (
     order_rules.ARRIVAL_ORDER,
     order_rules.SHARED_UPDATES,
     listing_rules.WRITTEN_LISTING,
+    order_rules.WRITTEN_SET,
     setting_rules.WARN_ONLY,
     setting_rules.BENCHMARK_BESIDE_DETERMINISTIC,
     setting_rules.LATE_CUBLAS_CONFIGURATION,

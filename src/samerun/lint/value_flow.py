@@ -12,13 +12,22 @@ from dataclasses import dataclass
 
 from samerun.base.source_edits import last_identifier
 from samerun.lint.call_arguments import is_constant, keyword_value, parameter_for
+from samerun.lint.element_numbers import (
+    enumerated_names,
+    gives_number,
+    is_count,
+    list_turn_numbers,
+    numbers_keys,
+    stores_number,
+)
 from samerun.lint.order_exemptions import (
     SORTING,
     begins_as_dictionary,
-    enumerated_names,
+    depends_on_element,
     ignores_elements,
     is_batch,
     is_counter,
+    is_cut_set,
     is_excluded,
     is_log,
     is_made_outside,
@@ -31,7 +40,7 @@ from samerun.lint.order_exemptions import (
     is_shuffled_unseeded,
     is_sorted_at_mention,
     is_sorted_next,
-    positions_in_appended_lists,
+    sorts_what_it_goes_through,
     takes_no_part,
 )
 from samerun.lint.random_draws import draws
@@ -60,6 +69,7 @@ FILE_WRITERS = {"json.dump", "pickle.dump", "torch.save", "numpy.save", "numpy.s
 WRITING_METHODS = {"write", "writelines", "writerow", "writerows", "to_csv", "to_json", "to_parquet", "to_pickle"}
 LISTINGS = ("os.listdir", "os.scandir", "glob.glob", "glob.iglob")
 MODEL_MAKERS = ("torch.optim.", "torch.nn.ModuleList", "torch.nn.Sequential", "torch.nn.ParameterList")
+PAIRS = "pairs it with another listing"
 NUMBERS = "numbers the elements"
 POSITIONS = "is what index() gives numbers by"
 SAMPLES = "is the order of the samples of"
@@ -190,7 +200,9 @@ class OrderFlow:
         elif last in ORDER_KEEPING:
             others = [one for one in call.args if one is not node]
             if last == "zip" and any(isinstance(one, ast.Call) and index.call_names[one] in LISTINGS for one in others):
-                return self._use(call, "pairs it with another listing")
+                return self._use(call, PAIRS)
+            if last in ("dict", "OrderedDict") and numbers_keys(node):
+                return self._use(call, NUMBERS)
             self._push(call, "dict" if last in ("dict", "OrderedDict", "fromkeys") else "seq")
         elif kind != "set" and name.startswith("torch.utils.data.") and not self.only_inference:
             return self._use(call, f"{SAMPLES} {last}", drawn=True)
@@ -228,7 +240,7 @@ class OrderFlow:
                 self._push(subscript, kind)
             elif is_batch(self.index, where):
                 return self._use(subscript, f"{SAMPLES} a batch", drawn=True)
-            elif not is_only_shown(self.index, subscript):
+            elif not is_only_shown(self.index, subscript) and not is_cut_set(self.index, subscript):
                 return self._use(subscript, "decides which elements the slice has")
             return None
         function = self.index.function_of(subscript)
@@ -242,11 +254,13 @@ class OrderFlow:
                 loop = self.index.parents.get(bound)
                 if isinstance(loop, ast.For) and loop.target is bound and self.index.is_inside(subscript, loop):
                     return self._follow_loop(loop, kind)
+                if isinstance(loop, ast.comprehension) and loop.target is bound and is_count(loop.iter):
+                    return self._follow_comprehension(loop, kind)
         return None
 
     def _follow_comprehension(self, clause: ast.comprehension, kind: str) -> OrderUse | None:
         made = self.index.parents[clause]
-        if not isinstance(made, ast.SetComp) and not _depends_on(made, clause):
+        if not isinstance(made, ast.SetComp) and not depends_on_element(made, clause):
             return None  # the same for each element
         parts = [made.key, made.value] if isinstance(made, ast.DictComp) else [made.elt]  # type: ignore[attr-defined]
         for part in parts:
@@ -255,8 +269,7 @@ class OrderFlow:
                     return self._use(call, "decides which element gets which random numbers", drawn=True)
         numbers = enumerated_names(clause.target, clause.iter)
         if isinstance(made, ast.DictComp):
-            numbered = numbers & {one.id for one in ast.walk(made.value) if isinstance(one, ast.Name)}
-            if numbered and not is_only_shown(self.index, made):
+            if stores_number(made.value, numbers) and not is_only_shown(self.index, made):
                 return self._use(made, NUMBERS)
             self._push(made, "dict")
         elif not isinstance(made, ast.SetComp):
@@ -265,27 +278,20 @@ class OrderFlow:
 
     def _follow_loop(self, loop: ast.For | ast.AsyncFor, kind: str) -> OrderUse | None:
         """What a loop over the order does with it, other than element by element."""
-        numbers = enumerated_names(loop.target, loop.iter)
-        if isinstance(loop.iter, ast.Call) and last_identifier(loop.iter.func) == "range":
-            numbers |= {one.id for one in ast.walk(loop.target) if isinstance(one, ast.Name)}
         body = [node for statement in loop.body for node in ast.walk(statement)]
-        sorts = any(isinstance(node, ast.Call) and last_identifier(node.func) in SORTING for node in body)
-        if sorts or ignores_elements(loop.target, numbers, body):
+        numbers = list_turn_numbers(loop, body)
+        if sorts_what_it_goes_through(body) or ignores_elements(loop.target, numbers, body):
             return None  # sorted again before it is used: os.walk, say
-        for node in body:
-            if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and is_constant(node.value, 1):
-                numbers.add(node.target.id)
-        numbers -= positions_in_appended_lists(body)
         for node in body:
             if (use := self._follow_loop_node(node, loop, numbers)) is not None:
                 return use
             if isinstance(node, (ast.Yield, ast.YieldFrom)):
                 self._follow_result(node, "seq")
-            grown = (
-                node if isinstance(node, ast.AugAssign) and isinstance(node.value, (ast.List, ast.ListComp)) else None
-            )
-            if grown is not None and is_made_outside(self.index, grown.target, loop):
-                self._follow_target(grown.target, "seq", after=loop)
+            elif isinstance(node, ast.AugAssign) and is_made_outside(self.index, node.target, loop):
+                if gives_number(self.index, node, loop, numbers):
+                    return self._use(node, NUMBERS)
+                if isinstance(node.value, (ast.List, ast.ListComp)):
+                    self._follow_target(node.target, "seq", after=loop)
         return None
 
     def _follow_loop_node(self, node: ast.AST, loop: ast.For | ast.AsyncFor, numbers: set[str]) -> OrderUse | None:
@@ -302,10 +308,10 @@ class OrderFlow:
             writes = last in WRITING_METHODS and last.startswith("write") and keyword_value(node, "arcname") is None
             if writes and is_made_outside(index, receiver, loop):
                 return self._use_in_file(node, last)
-            if last == "append" and index.is_before_break(node):  # a search, which takes what it finds
+            if last == "append" and index.is_before_break(node, loop):  # a search, which takes what it finds
                 return None
             if last in ("append", "extend", "insert", "appendleft") and is_made_outside(index, receiver, loop):
-                if any(isinstance(one, ast.Name) and one.id in numbers for one in node.args):
+                if gives_number(index, node, loop, numbers):
                     return self._use(node, NUMBERS)
                 self._follow_target(receiver, "seq", after=loop)
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
@@ -388,13 +394,3 @@ class OrderFlow:
             for target in assign.targets if isinstance(assign, ast.Assign) else ():
                 if isinstance(target, ast.Tuple) and position < len(target.elts):
                     self._follow_target(target.elts[position], kind)
-
-
-def _depends_on(made: ast.AST, clause: ast.comprehension) -> bool:
-    """Whether what a comprehension collects, or a later clause of it, mentions the element."""
-    names = {one.id for one in ast.walk(clause.target) if isinstance(one, ast.Name)}
-    parts = [made.key, made.value] if isinstance(made, ast.DictComp) else [made.elt]  # type: ignore[attr-defined]
-    later = made.generators[made.generators.index(clause) + 1 :]  # type: ignore[attr-defined]
-    return any(
-        isinstance(one, ast.Name) and one.id in names for part in (*parts, *later) for one in ast.walk(part)
-    )  # fmt: skip
