@@ -42,6 +42,11 @@ class ModelValues:
         self._written: dict[int, Any] = {}
         """Weak references to untrained parameters that have changed, by id."""
 
+    def list_called_models(self) -> list[Any]:
+        """The outermost models that were called and are still there."""
+        references = list(self.recorder.root_models.values())
+        return [model for reference in references if (model := reference()) is not None]
+
     def name_parameters_and_buffers(self, parameters: list[Any], number: int) -> tuple[dict[int, str], dict[str, Any]]:
         """The names of an optimizer's parameters by id, and by name what else models hold that may change.
 
@@ -51,8 +56,7 @@ class ModelValues:
         positions = {id(p): at for at, p in enumerate(parameters)} or self._positions
         self._positions = positions
         self._trained.update(positions)
-        roots = [root for reference in list(self.recorder.root_models.values()) if (root := reference()) is not None]
-        lists = [(root, list(named_parameters(root))) for root in roots]
+        lists = [(root, list(named_parameters(root))) for root in self.list_called_models()]
         # The largest first; of equal ones the optimizer's first, in its order: sides may call them in another order.
         lists.sort(
             key=lambda each: (-len(each[1]), min((positions.get(id(p), 1 << 30) for _, p in each[1]), default=0))

@@ -23,10 +23,11 @@ from samerun.record.digests.state_digests import named_parameters
 from samerun.record.digests.torch_guards import HiddenFromProgram
 from samerun.record.trace import format as f
 from samerun.record.watching import stack_frames
+from samerun.record.watching.flat_shards import FlatRanges, find_flat_ranges, take_numbers_of_parameter
 from samerun.record.watching.float64_mode import Draw, Float64Mode
 from samerun.record.watching.model_values import ModelValues
 from samerun.record.watching.recorder import Recorder
-from samerun.record.watching.shard_numbers import TakenNumbers, find_local_tensor, take_numbers_or_share
+from samerun.record.watching.shard_numbers import TakenNumbers, find_local_tensor
 from samerun.record.watching.tensor_numbers import (
     holds_numbers,
     read_optimizer_group_settings,
@@ -87,6 +88,7 @@ class StepNumbers:
         """Learning-rate schedulers (weakly), and the lines that made them."""
         self.losses: list[float] = []
         self.models = ModelValues(recorder)
+        self._flat_ranges: FlatRanges = {}
         self.calls = 0
         self._operators: dict[Any, WatchedOperator] = {}
         self._summaries: list[Any] = []
@@ -286,9 +288,14 @@ class StepNumbers:
 
     def before_step(self, optimizer: Any) -> None:
         """Right before an optimizer's step, when the gradients are whole."""
+        held = [p for group in optimizer.param_groups for p in group["params"]]
+        self._flat_ranges = find_flat_ranges(self.models.list_called_models())
+        # A rank that holds nothing of a parameter has no gradient of it: its share is zero.
+        gradients = [(p, p if p.grad is None and p.requires_grad and id(p) in self._flat_ranges and not p.numel()
+                      else p.grad) for p in held]  # fmt: skip
         self._gradients = {
-            id(p): taken for group in optimizer.param_groups for p in group["params"]
-            if p.grad is not None and (taken := take_numbers_or_share(p.grad)) is not None
+            id(p): taken for p, gradient in gradients if gradient is not None
+            and (taken := take_numbers_of_parameter(p, gradient, self._flat_ranges)) is not None
         }  # fmt: skip
         self._settings = read_optimizer_group_settings(optimizer)
         file, line, _ = stack_frames.find_user_line()
@@ -303,15 +310,15 @@ class StepNumbers:
             items = [Item("loss", "", "float64", TakenNumbers([sum(self.losses)] if self.losses else [], False))]
             unread = []
             for p in held:
-                dtype = str(p.dtype).removeprefix("torch.")
+                dtype = name_dtype(p)
                 if id(p) in self._gradients:
                     items.append(Item("gradient", names[id(p)], dtype, self._gradients[id(p)]))
-                taken = take_numbers_or_share(p)
+                taken = take_numbers_of_parameter(p, p, self._flat_ranges)
                 if taken is not None and holds_numbers(p):
                     items.append(Item("parameter", names[id(p)], dtype, taken))
                 elif taken is None:
                     unread.append(names[id(p)])
-            items += [make_item("buffer", name, buffer) for name, buffer in buffers.items()]
+            items += self._make_items_of_untrained(buffers)
             self._write_record(
                 {
                     "kind": "step", "number": number, "optimizer": type(optimizer).__name__,
@@ -330,10 +337,15 @@ class StepNumbers:
         if self.request.disturbance:
             self.disturb_parameters(held)
 
+    def _make_items_of_untrained(self, values: dict[str, Any]) -> list[Item]:
+        return [Item("buffer", name, name_dtype(value), taken) for name, value in values.items()
+                if (taken := take_numbers_of_parameter(value, value, self._flat_ranges)) is not None]  # fmt: skip
+
     def _write_call(self, model: Any, out: Any) -> None:
         tensors: list[Any] = []
         flatten_into((out,), torch.Tensor, tensors, [])
-        items = [make_item("output", str(at), t) for at, t in enumerate(tensors) if is_readable(t)]
+        items = [Item("output", str(at), name_dtype(t), TakenNumbers(take_all_or_sampled_numbers(t), False))
+                 for at, t in enumerate(tensors) if is_readable(t)]  # fmt: skip
         file, line, _ = stack_frames.find_user_line()
         head = {"kind": "call", "number": self.calls, "step": self.recorder.step, "training": bool(model.training),
                 "model": type(model).__name__, "line": f"{file}:{line}"}  # fmt: skip
@@ -360,7 +372,7 @@ class StepNumbers:
         with self._inside_samerun():
             _, values = self.models.name_parameters_and_buffers([], number)
             head = {"kind": "step", "number": number, "backwards": 0, "lines": self.lines}
-            self._write_record(head, [make_item("buffer", name, value) for name, value in values.items()])
+            self._write_record(head, self._make_items_of_untrained(values))
 
     def _write_record(self, head: dict[str, Any], items: list[Item]) -> None:
         if self._file is None:
@@ -383,7 +395,5 @@ def digest_generator_states() -> str:
     return xxh3_64_hexdigest(b"".join(state.numpy().tobytes() for state in states))
 
 
-def make_item(kind: str, name: str, tensor: Any) -> Item:
-    return Item(
-        kind, name, str(tensor.dtype).removeprefix("torch."), TakenNumbers(take_all_or_sampled_numbers(tensor), False)
-    )
+def name_dtype(tensor: Any) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
