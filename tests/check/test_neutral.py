@@ -112,16 +112,19 @@ def test_every_compiled_program() -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(("wrong", "outcome", "line"), [("", "rounding", 0), ("clip", "wrong", 30)])
-def test_shards_are_compared_with_whole_parameters(wrong: str, outcome: str, line: int, tmp_path: Path) -> None:
-    program = ROOT / "tests/programs/sharded_neutral.py"
-    (tmp_path / "train.py").write_text(program.read_text(encoding="utf-8"), encoding="utf-8")
+@pytest.mark.parametrize("shard", ["fully_shard", "orig", "flat"])
+@pytest.mark.parametrize(("wrong", "outcome"), [("", "rounding"), ("clip", "wrong")])
+def test_shards_are_compared_with_whole_parameters(wrong: str, outcome: str, shard: str, tmp_path: Path) -> None:
+    text = (ROOT / "tests/programs/sharded_neutral.py").read_text(encoding="utf-8")
+    (tmp_path / "train.py").write_text(text, encoding="utf-8")
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "train.py"]
     command = ["check", "--neutral", "world-size", "--quiet", "--json", "-", "--", *launcher]
-    (result,) = json.loads(samerun(command, tmp_path, WRONG=wrong, OMP_NUM_THREADS="1").stdout)["neutral"]
+    done = samerun(command, tmp_path, WRONG=wrong, SHARD=shard, OMP_NUM_THREADS="1")
+    (result,) = json.loads(done.stdout)["neutral"]
     assert result["outcome"] == outcome, result
-    assert not line or result["line"] == line, result
-    assert result["points"][-1]["apart"] > 0, "the shards were not read"
+    line = next(at for at, each in enumerate(text.splitlines(), 1) if "each rank divides" in each)
+    assert not wrong or abs(result["line"] - line) <= 2, result
+    assert [point["apart"] > 0 for point in result["points"]] == [True] * 3, "the shards were not read"
 
 
 @pytest.mark.slow
