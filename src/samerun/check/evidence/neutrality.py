@@ -129,14 +129,15 @@ def measure_relative_distances(a: RunNumbers, b: RunNumbers) -> list[DistancePoi
     """The distance of all parameters (of the results of calls) of two runs, over the norm of the first's."""
     found = []
     for kind, number, (one, other) in iterate_common_records((a, b)):
+        keys = [key for key in common_keys((one, other)) if key[0] in DECISIVE]
         apart = size = 0.0
-        for key in common_keys((one, other)):
-            if key[0] in DECISIVE:
-                x, y = one.values[key], other.values[key]
-                finite = np.isfinite(x) & np.isfinite(y)
-                apart += norm(x[finite] - y[finite]) ** 2
-                size += norm(x[finite]) ** 2
-        found.append(DistancePoint(kind, number, (apart / size) ** 0.5 if size else 0.0))
+        for key in keys:
+            x, y = one.values[key], other.values[key]
+            finite = np.isfinite(x) & np.isfinite(y)
+            apart += norm(x[finite] - y[finite]) ** 2
+            size += norm(x[finite]) ** 2
+        if keys:  # what is written behind the last step may be nothing
+            found.append(DistancePoint(kind, number, (apart / size) ** 0.5 if size else 0.0))
     return found
 
 

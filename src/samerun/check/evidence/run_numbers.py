@@ -47,7 +47,12 @@ class OperatorSummary:
     location: SourceLocation
     sources: tuple[tuple[int, int], ...]
     results: tuple[tuple[str, tuple[int, ...], Array], ...]
-    is_random: bool
+    draws_from: str = "none"
+    """A generator: "none", "default generator" or "own generator" (one that the program made)."""
+
+    @property
+    def is_random(self) -> bool:
+        return self.draws_from != "none"
 
 
 @dataclass
@@ -108,7 +113,7 @@ def _read_numbers_of_process(folder: Path, role: str, traces: RunTraces) -> RunN
             found.operators[head["number"]] = [
                 OperatorSummary(
                     name, phase, trace.location_or_empty(location) if trace is not None else SourceLocation("", 0, ""),
-                    tuple((at, number) for at, number in sources), results, bool(random),
+                    tuple((at, number) for at, number in sources), results, str(random),
                 )
                 for (name, phase, location, sources, _, random), results in zip(
                     head["operators"], _iterate_result_sums_by_operator(head["operators"], data), strict=True

@@ -8,20 +8,17 @@ computes there at once.
 
 from __future__ import annotations
 
-import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from samerun.base.user_code import format_source_location
-from samerun.check.evidence.run_numbers import NumberRecord, OperatorSummary, RunNumbers
-from samerun.record.config import GRADIENTS_DROPPED, INPUT_OF, RECOMPUTED
+from samerun.check.evidence.run_numbers import OperatorSummary
+from samerun.record.config import INPUT_OF
 from samerun.record.trace import format as f
 
 PHASE_ORDER = {f.FORWARD: 0, f.BACKWARD: 1, f.BETWEEN: 2, f.OPTIMIZER: 3}
-SCALING = re.compile(r"aten\.(_foreach_)?(div|mul)_?\.")
 CLOSE = 2.0**-36
 """Values that are so close, relative to the sum of their magnitudes, are the same in float64, with its rounding."""
 
@@ -73,6 +70,11 @@ def are_sums_of_same_value(rows_of_sums: Any, sums: Any, magnitude: float) -> An
         near &= apart[:, 2] <= CLOSE * np.maximum(np.abs(rows_of_sums[:, 2]), abs(sums[2]))
     both_odd = ~np.isfinite(rows_of_sums[:, 0]) & ~np.isfinite(sums[0])
     return near | both_odd
+
+
+def is_number_dtype(dtype: str) -> bool:
+    """Whether values of a dtype are what a program computes, not indices, lengths or truth values."""
+    return "float" in dtype or "complex" in dtype
 
 
 def is_trivial(dtype: str, sums: Any) -> bool:
@@ -196,7 +198,7 @@ def find_odd_operator(operators: list[OperatorSummary], others: list[OperatorSum
     odd = [at for at in range(len(operators)) if not marks[at] and not rejoins[at]]
     odd = [at for at in odd if operators[at].location.line] or odd
     # Indices and lengths are how a library keeps its books; what is computed tells more.
-    odd = [at for at in odd if any("float" in dtype for dtype, _, _ in operators[at].results)] or odd
+    odd = [at for at in odd if any(is_number_dtype(dtype) for dtype, _, _ in operators[at].results)] or odd
     # A loss is one number, whose share in a split batch corresponds to nothing: it is named only if it is all there is.
     larger = [at for at in odd if any(sums[0] > 1 for _, _, sums in operators[at].results)]
     first = next(iter(larger or odd), None)
@@ -228,171 +230,7 @@ def find_operator_with_new_value(
     """The first operator at a line of the program with a result that the other run does not compute, bit by bit."""
     known = {sums.tobytes() for other in others for _, _, sums in other.results}
     computed = [o for o in operators if o.location.line and not o.name.startswith(INPUT_OF)]
-    computed = [o for o in computed if any("float" in dtype and not is_trivial(dtype, s) for dtype, _, s in o.results)]
-    return next((o for o in computed if any(sums.tobytes() not in known for _, _, sums in o.results)), None)
-
-
-# --- in words ----------------------------------------------------------------------------------------------------
-def explain_difference(
-    record_a: NumberRecord | None, record_b: NumberRecord | None, a64: RunNumbers, b64: RunNumbers, step: int
-) -> Culprit | None:
-    """What makes the two runs compute something else in a step, as well as it can be told; None if nothing is seen."""
-    operators_a, operators_b = a64.operators.get(step, []), b64.operators.get(step, [])
-    if record_a is not None and record_b is not None:
-        found = (
-            explain_by_optimizer_settings(record_a, record_b)
-            or explain_draws(record_b, record_a, operators_b, operators_a)
-            or explain_clipping_before_unscaling(operators_b, operators_a)
-            or explain_dropped_gradients(record_b, record_a)
-        )
-        if found is not None:
-            return found
-    ratio = describe_common_gradient_ratio(record_a, record_b) if record_a is not None and record_b is not None else ""
-    # Where there are ranks, each computes its part of the batch: only what all of them compute corresponds.
-    all_a, all_b = a64.rank_operators.get(step, []), b64.rank_operators.get(step, [])
-    culprits = [
-        (odd.moment, side, these, odd.operator)
-        for side, these, those in (("B", all_b, all_a), ("A", all_a, all_b))
-        if (odd := find_odd_operator(these, those)) is not None
+    computed = [
+        o for o in computed if any(is_number_dtype(dtype) and not is_trivial(dtype, s) for dtype, _, s in o.results)
     ]
-    if culprits:  # an operator that one side lacks shows on the other side, and earlier there
-        _, side, these, culprit = min(culprits, key=lambda each: each[0])
-        line = find_loss_scaling(these) if ratio else None
-        if ratio and line is None and culprit.phase == f.BACKWARD and not culprit.name.startswith("aten."):
-            line = find_last_loss(these)  # a collective of data parallelism averages: what it averages is another sum
-        named = line if line is not None else culprit
-        what = f"{named.name} gives another result on side {side}, though what it is given corresponds"
-        return Culprit(
-            named.name, named.location.file, named.location.line, f"{ratio}; {what}" if ratio else what
-        )  # fmt: skip
-    return Culprit("", "", 0, ratio) if ratio else None
-
-
-def explain_by_optimizer_settings(a: NumberRecord, b: NumberRecord) -> Culprit | None:
-    """Another learning rate, weight decay or momentum, and who stepped the scheduler more often."""
-    one, other = a.head.get("settings", {}), b.head.get("settings", {})
-    ignored = ("foreach", "fused", "differentiable", "capturable")
-    names = [n for n in one if n in other and one[n] != other[n] and not n.startswith(ignored)]
-    if not names:
-        return None
-    name = names[0]
-    text = (
-        f"{name} of the optimizer is {float.fromhex(one[name]):.9g} on side A and {float.fromhex(other[name]):.9g} on B"
-    )
-    steps_a, steps_b = (r.head.get("scheduler steps so far", {}) for r in (a, b))
-    for line in sorted(set(steps_a) | set(steps_b)):
-        if steps_a.get(line, 0) != steps_b.get(line, 0):
-            text += (
-                f": the scheduler was stepped {steps_a.get(line, 0)} times on side A and {steps_b.get(line, 0)} on B"
-            )
-            file, _, at = line.rpartition(":")
-            return Culprit("lr_scheduler.step", file, int(at), text)
-    made_a, made_b = (r.head.get("schedulers", {}) for r in (a, b))
-    for line, settings in made_b.items():
-        for key, value in settings.items():
-            other = made_a.get(line, {}).get(key)
-            if other is not None and other != value:
-                file, _, at = line.rpartition(":")
-                text += f": {settings['class']} is made with {key}={other} on side A and {value} on B"
-                return Culprit(settings["class"], file, int(at), text)
-    file, _, at = b.head.get("line", "").rpartition(":")
-    return Culprit("optimizer.step", file, int(at or 0), text)
-
-
-def explain_draws(
-    b: NumberRecord, a: NumberRecord, operators_b: list[OperatorSummary], operators_a: list[OperatorSummary]
-) -> Culprit | None:
-    """Another number of draws, with the line that draws more often; or masks drawn a second time."""
-    drawn_a, drawn_b = (
-        Counter((o.name, o.location.file, o.location.line) for o in each if o.is_random)
-        for each in (operators_a, operators_b)
-    )
-    again = b.head.get("lines", {}).get(RECOMPUTED) or a.head.get("lines", {}).get(RECOMPUTED)
-    for key in dict.fromkeys((*drawn_b, *drawn_a)):
-        if drawn_a[key] == drawn_b[key]:
-            continue
-        name, file, line = key
-        times_a, times_b = ("once" if n == 1 else f"{n} times" for n in (drawn_a[key], drawn_b[key]))
-        text = f"{name} draws {times_a} in this step on side A and {times_b} on B"
-        if again and drawn_b[key] > drawn_a[key]:
-            file, _, at = next(iter(again)).rpartition(":")
-            drawn_at = format_source_location(key[1], key[2])
-            text += f": the recomputation of {drawn_at} does not restore the random states (preserve_rng_state=False)"
-            line = int(at)
-        elif drawn_b[key] > drawn_a[key] > 0 and any(o.phase == f.BACKWARD and o.is_random for o in operators_b):
-            text += ": numbers are drawn again in the backward pass"
-        return Culprit(name, file, line, text)
-    return None
-
-
-def explain_clipping_before_unscaling(
-    operators_b: list[OperatorSummary], operators_a: list[OperatorSummary]
-) -> Culprit | None:
-    """Gradients that are clipped while they are still scaled, on one side only."""
-    clipped_b, clipped_a = find_clipping_before_unscaling(operators_b), find_clipping_before_unscaling(operators_a)
-    if (clipped_b is None) == (clipped_a is None):
-        return None
-    clipped = clipped_b or clipped_a
-    assert clipped is not None
-    side = "B" if clipped_b is not None else "A"
-    text = f"on side {side} gradients are clipped before they are unscaled"
-    return Culprit(clipped.name, clipped.location.file, clipped.location.line, text)
-
-
-def explain_dropped_gradients(b: NumberRecord, a: NumberRecord) -> Culprit | None:
-    """Gradients that are set to zero between the backward pass and the step, on one side only."""
-    for side, one, other in (("B", b, a), ("A", a, b)):
-        lines, others = (record.head.get("lines", {}).get(GRADIENTS_DROPPED, {}) for record in (one, other))
-        for where in lines:
-            if where not in others:
-                file, _, line = where.rpartition(":")
-                return Culprit("zero_grad", file, int(line), f"on side {side} {GRADIENTS_DROPPED}")
-    return None
-
-
-def find_clipping_before_unscaling(operators: list[OperatorSummary]) -> OperatorSummary | None:
-    """The norm of gradients that is taken after the backward pass and before a scaler unscales them."""
-    unscaled = next((at for at, o in enumerate(operators) if "_check_and_unscale" in o.name), None)
-    if unscaled is None:
-        return None
-    begin = max((at for at, o in enumerate(operators[:unscaled]) if o.phase == f.BACKWARD), default=0)
-    return next((o for o in operators[begin:unscaled] if "norm" in o.name and o.location.line), None)
-
-
-def describe_common_gradient_ratio(a: NumberRecord, b: NumberRecord) -> str:
-    """In words, if every gradient of side B is the same multiple of that of side A: another denominator."""
-    ratios = []
-    for key, x in a.values.items():
-        y = b.values.get(key)
-        if key[0] != "gradient" or y is None or len(x) != len(y) or not np.any(x):
-            continue
-        ratio = float(np.dot(x, y) / np.dot(x, x))
-        if np.linalg.norm(y - ratio * x) > 1e-5 * np.linalg.norm(y):
-            return ""
-        ratios.append(ratio)
-    if not ratios or max(ratios) - min(ratios) > 1e-5 * abs(ratios[0]) or abs(ratios[0] - 1) < 1e-5:
-        return ""
-    return f"every gradient of side B is {ratios[0]:.6g} times that of side A: another denominator or factor"
-
-
-def find_loss_scaling(operators: list[OperatorSummary]) -> OperatorSummary | None:
-    """The line that divides or scales a loss (one number, in the forward pass), or else the gradients after it."""
-    last = max((at for at, o in enumerate(operators) if o.phase == f.BACKWARD), default=-1)
-    scaling = [(at, o) for at, o in enumerate(operators) if o.location.line and SCALING.match(o.name)]
-    of_loss = [o for at, o in scaling if o.phase == f.FORWARD and at < last
-               and all(count == 1 for count in result_element_counts(o))]  # fmt: skip
-    of_gradients = [o for at, o in scaling if o.phase in (f.FORWARD, f.BETWEEN) and at > last
-                    and all(count != 1 for count in result_element_counts(o))]  # fmt: skip
-    return next(iter([*of_loss[-1:], *of_gradients[-1:]]), None)
-
-
-def find_last_loss(operators: list[OperatorSummary]) -> OperatorSummary | None:
-    """The last operator of the forward pass that gives one number, before the backward pass."""
-    first = next((at for at, o in enumerate(operators) if o.phase == f.BACKWARD), 0)
-    forward = [o for o in operators[:first] if o.location.line and o.phase == f.FORWARD]
-    return next((o for o in reversed(forward) if 1 in result_element_counts(o) and "ones_like" not in o.name), None)
-
-
-def result_element_counts(operator: OperatorSummary) -> list[float]:
-    """How many elements each result of an operator has."""
-    return [sums[0] for _, _, sums in operator.results]
+    return next((o for o in computed if any(sums.tobytes() not in known for _, _, sums in o.results)), None)

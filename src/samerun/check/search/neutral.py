@@ -8,6 +8,7 @@ A with its parameters disturbed by one ulp; `check.evidence.neutrality` judges w
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -25,10 +26,11 @@ from samerun.base.records import (
     Verdict,
 )
 from samerun.check.evidence import neutrality
+from samerun.check.evidence.difference_explanation import explain_difference
 from samerun.check.evidence.lost_bits import LossySide, find_losing_operator, find_lossy_side
 from samerun.check.evidence.neutrality import DistancePoint, RunJudgement
 from samerun.check.evidence.run_numbers import OperatorSummary, RunNumbers, read_run_numbers
-from samerun.check.evidence.value_correspondence import Culprit, explain_difference, find_operator_with_new_value
+from samerun.check.evidence.value_correspondence import Culprit, find_operator_with_new_value
 from samerun.check.execution.runner import RunFailed
 from samerun.check.plan import RunPlan
 from samerun.check.search.neutral_compilation import explain_compiled_difference
@@ -36,6 +38,7 @@ from samerun.check.search.neutral_runs import (
     FirstChange,
     NotComparable,
     NumberedRun,
+    align_parameter_names,
     count_uses,
     describe_unread_parameters_or_empty,
     find_first_differing_record,
@@ -56,6 +59,7 @@ STEPS_IN_FLOAT64 = 100
 """So many steps from the first difference on are run in float64, and all up to one that leaves the envelope."""
 COARSE_ULP = 2.0**16
 """An ulp of bfloat16 in ulp of float32: the disturbance where a side, or the program, computes in a coarser format."""
+COPYING = re.compile(r"aten\.(_foreach_)?copy_\.")
 ALREADY_DIFFERS = (
     "the program differs on a plain rerun, so that nothing can be said: run samerun check without --neutral"
 )
@@ -140,7 +144,8 @@ class SwitchJudge:
     def __init__(
         self, check: NeutralCheck, switch: NeutralSwitch, a: NumberedRun, b: NumberedRun, changed: FirstChange
     ) -> None:
-        self.check, self.switch, self.a, self.b, self.changed = check, switch, a, b, changed
+        self.check, self.switch, self.a, self.changed = check, switch, a, changed
+        self.b = self._with_names_of_side_a(b)
 
     def judge(self) -> NeutralResult:
         switch, a, b = self.switch, self.a, self.b
@@ -213,7 +218,10 @@ class SwitchJudge:
         asked = replace(request, float64=float64, disturbance=disturbance, operator_steps=(step, step))
         parts = [side.run.name, "float64" if float64 else "", name, f"step{operators_of}" if operators_of else ""]
         plan = side.plan.with_watch(numbers=asked, max_steps=steps)
-        return self.check.run_once(plan, "-".join(filter(None, parts)), labels=labels)
+        return self._with_names_of_side_a(self.check.run_once(plan, "-".join(filter(None, parts)), labels=labels))
+
+    def _with_names_of_side_a(self, made: NumberedRun) -> NumberedRun:
+        return replace(made, numbers=align_parameter_names(self.a.numbers, made.numbers))
 
     def _require_same_on_rerun(self, side: NumberedRun) -> None:
         """Raises NotComparable if side A differs from itself: then another side says nothing."""
@@ -260,6 +268,8 @@ class SwitchJudge:
                 self._rerun_side(side, float64=True, last_step=step, operators_of=step) for side in (self.a, self.b)
             )
         told: Culprit | None = explain_difference(records[0], records[1], a64.numbers, b64.numbers, step)
+        if judgement.kind == "call" and told is not None and COPYING.match(told.operator) and step > 1:
+            told = self._explain_in_step_before_call(step - 1) or told
         region: CompiledRegion | None = None
         if self.switch.name == "compile":
             told, region = self._explain_compilation(told, a64, step)
@@ -270,6 +280,15 @@ class SwitchJudge:
             left = f"{' '.join(filter(None, worst.key))} differs by {share:.2g} of its size, in float64 too"
         base = replace(base, outcome="wrong", detail=f"{self.switch.detail}; {left}", step=step, region=region)
         return base if told is None else with_culprit(base, told)
+
+    def _explain_in_step_before_call(self, step: int) -> Culprit | None:
+        """Where a value that is copied into a model before a call was made: in the last step (averages of weights)."""
+        records = [find_step_or_call_record(side.numbers, "step", step) for side in (self.a, self.b)]
+        a64, b64 = (
+            self._rerun_side(side, float64=True, last_step=step, operators_of=step) for side in (self.a, self.b)
+        )
+        told = explain_difference(records[0], records[1], a64.numbers, b64.numbers, step)
+        return told if told is not None and told.line else None
 
     def _rerun_and_name_losing_operator(self, base: NeutralResult, lossy: LossySide) -> NeutralResult:
         """Name the operator at which one side loses its bits."""

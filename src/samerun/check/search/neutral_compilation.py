@@ -11,8 +11,9 @@ from dataclasses import replace
 
 from samerun.base.records import CompiledRegion
 from samerun.check.evidence import neutrality
+from samerun.check.evidence.difference_explanation import explain_difference
 from samerun.check.evidence.run_numbers import RunNumbers
-from samerun.check.evidence.value_correspondence import Culprit, explain_difference
+from samerun.check.evidence.value_correspondence import Culprit
 from samerun.record.config import REGIONS_INSPECTED, REGIONS_INSPECTED_CLOSELY
 from samerun.record.region_finding import STAGE_BACKENDS, STAGE_TEXTS, RegionFinding
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from samerun.check.evidence import neutrality
-from samerun.check.evidence.run_numbers import NumberRecord, RunNumbers
+from samerun.check.evidence.run_numbers import Array, NumberRecord, RunNumbers
 from samerun.check.execution.runner import Run
 from samerun.check.plan import RunPlan
+from samerun.record.comparison.rounding import ItemKey
 from samerun.record.trace import format as f
 from samerun.record.trace.run import read_final_digests_by_model_class, read_steps, select_events
 
@@ -82,6 +83,9 @@ def find_first_differing_record(a: NumberedRun, b: NumberedRun) -> FirstChange |
             return FirstChange("step", left.number, left.number)
     if calls is not None:
         return calls
+    values = find_first_step_with_differing_buffers(a.numbers, b.numbers)
+    if values is not None:
+        return values
     ends = read_final_digests_by_model_class(one), read_final_digests_by_model_class(other)
     # Wrappers (compilation, data parallelism) are models of a class of their own, and of other names in their digests.
     if any(ends[0][kind] != ends[1][kind] for kind in ends[0].keys() & ends[1].keys()):
@@ -99,6 +103,59 @@ def find_first_differing_call(a: RunNumbers, b: RunNumbers) -> FirstChange | Non
                for k in neutrality.common_keys((record, other))):  # fmt: skip
             return FirstChange("call", number, record.head["step"] + 1)
     return None
+
+
+def find_first_step_with_differing_buffers(a: RunNumbers, b: RunNumbers) -> FirstChange | None:
+    """The first step behind which something that no optimizer trains differs (the average of weights); or None."""
+    for number in sorted(a.steps.keys() & b.steps.keys()):
+        records = a.steps[number], b.steps[number]
+        keys = [key for key in neutrality.common_keys(records) if key[0] == "buffer"]
+        if any(not np.array_equal(records[0].values[k], records[1].values[k], equal_nan=True) for k in keys):
+            return FirstChange("step", number, number)
+    return None
+
+
+def align_parameter_names(a: RunNumbers, b: RunNumbers) -> RunNumbers:
+    """Run B with the parameters of each step under the names that run A has for those in the same places.
+
+    Where one side calls a model and the other uses its parameters only, they have other names there. Only parameters
+    of the same sizes that hold about the same values, in the order of the optimizer, are the same ones.
+    """
+    steps = dict(b.steps)
+    for number, record in b.steps.items():
+        other = a.steps.get(number)
+        names, other_names = (
+            [key[1] for key in each.values if key[0] == "parameter"] if each is not None else []
+            for each in (record, other)
+        )
+        if other is None or set(names) == set(other_names) or len(names) != len(other_names):
+            continue
+        renamed = dict(zip(names, other_names, strict=True))
+        if all(
+            are_alike(record.values["parameter", own], other.values["parameter", its]) for own, its in renamed.items()
+        ):
+
+            def rename(key: ItemKey, renamed: dict[str, str] = renamed) -> ItemKey:
+                return (key[0], renamed.get(key[1], key[1])) if key[0] in ("parameter", "gradient") else key
+
+            steps[number] = replace(
+                record,
+                values={rename(key): value for key, value in record.values.items()},
+                dtypes={rename(key): value for key, value in record.dtypes.items()},
+                shares=frozenset(map(rename, record.shares)),
+            )
+    return replace(b, steps=steps)
+
+
+ALIKE = 0.9
+"""Of two parameters that began with the same values, the cosine of the angle between them after few steps."""
+
+
+def are_alike(one: Array, other: Array) -> bool:
+    if len(one) != len(other):
+        return False
+    size = float(np.linalg.norm(one) * np.linalg.norm(other))
+    return size == 0.0 or len(one) == 1 or float(np.dot(one, other)) >= ALIKE * size
 
 
 def find_step_or_call_record(numbers: RunNumbers, kind: neutrality.RecordKind, number: int) -> NumberRecord | None:

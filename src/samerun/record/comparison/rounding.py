@@ -13,7 +13,10 @@ import numpy as np
 
 ItemKey = tuple[str, str]
 """Kind (loss, gradient, parameter, buffer, output) and name of a value."""
-UNIT = {"float64": 2.0**-53, "float32": 2.0**-24, "bfloat16": 2.0**-8, "float16": 2.0**-11}
+UNIT = {
+    "float64": 2.0**-53, "float32": 2.0**-24, "bfloat16": 2.0**-8, "float16": 2.0**-11,
+    "complex128": 2.0**-53, "complex64": 2.0**-24,
+}  # fmt: skip
 """Unit roundoff of each dtype."""
 GUARD = 2.0**15
 """How much more than the ratio of the units a difference may keep in float64: half of the 2**29 in between, so that

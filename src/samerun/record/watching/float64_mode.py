@@ -7,7 +7,7 @@ two runs then is not rounding. Random numbers are drawn in float32, as the progr
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -44,12 +44,16 @@ DRAWS = (
     "rrelu_with_noise",
 )
 """How operators that give random numbers begin; others of the random kind draw for a dropout inside."""
+STRIDED = "aten::as_strided"
+"""The view whose elements depend on how the memory lies, so that it may be wrong itself."""
 UNSCALE = "aten::_amp_foreach_non_finite_check_and_unscale_"
 _random_tag = torch.Tag.nondeterministic_seeded
 _graph_task = torch._C._current_graph_task_id
 _current_node = torch._C._current_autograd_node
 _plain_call = torch._ops.OpOverload.__call__
-Summarise = Callable[[WatchedOperator, list[Any], list[Any], bool], None]
+Draw = Literal["none", "default generator", "own generator"]
+"""Which generator an operator drew from: its device's, or one that the program made and gave it."""
+Summarise = Callable[[WatchedOperator, list[Any], list[Any], Draw], None]
 """Called after an operator with its operands and its results, both as the program holds them, and whether it drew."""
 
 
@@ -67,6 +71,8 @@ class Float64Mode(KeepsProgramsCompiledMixin, TorchDispatchMode):
         self.operators = operators
         self.narrow_operators = narrow_operators
         self.summarise: Summarise | None = None
+        self.follow_views: Callable[[Any, Any], None] = lambda base, views: None
+        """Called with the operand and the results of a view that is not summarised."""
         self.region_depth = 0
         """Greater than 0 in code that inductor generated: it knows the dtypes in memory, so they must be those."""
 
@@ -90,13 +96,19 @@ class Float64Mode(KeepsProgramsCompiledMixin, TorchDispatchMode):
             wide = self.widens and not self.region_depth
             before = take_generator_state(kwargs, tensors) if self.summarise is not None and operator.random else None
             out = self._call_with_float64_results(operator, args, kwargs, tensors) if wide else func(*args, **kwargs)
-            if self.summarise is not None and not operator.silent and not operator.allocates:
+            if self.summarise is None or operator.allocates:
+                return out
+            if operator.silent and func._schema.name != STRIDED:
+                self.follow_views(tensors[0] if tensors else None, out)
+            else:
                 results = [t for t in operator.flatten_written_arguments(args, kwargs) if isinstance(t, torch.Tensor)]
                 written = {id(t) for t in results}
                 outs: list[Any] = []
                 flatten_into((out,), torch.Tensor, outs, [])
                 # An attention that could drop out, and does not, draws nothing.
-                drew = before is not None and before != take_generator_state(kwargs, tensors)
+                drew: Draw = "none"
+                if before is not None and before != take_generator_state(kwargs, tensors):
+                    drew = "default generator" if kwargs.get("generator") is None else "own generator"
                 self.summarise(operator, tensors, [*results, *(t for t in outs if id(t) not in written)], drew)
         return out
 

@@ -19,26 +19,29 @@ from xxhash import xxh3_64_hexdigest
 
 from samerun.record.config import INPUT_OF, NumbersRequest
 from samerun.record.digests.digest import is_readable
-from samerun.record.digests.state_digests import named_buffers, named_parameters
+from samerun.record.digests.state_digests import named_parameters
 from samerun.record.digests.torch_guards import HiddenFromProgram
 from samerun.record.trace import format as f
 from samerun.record.watching import stack_frames
-from samerun.record.watching.float64_mode import Float64Mode
+from samerun.record.watching.flat_shards import FlatRanges, find_flat_ranges, take_numbers_of_parameter
+from samerun.record.watching.float64_mode import Draw, Float64Mode
+from samerun.record.watching.model_values import ModelValues
 from samerun.record.watching.recorder import Recorder
-from samerun.record.watching.shard_numbers import TakenNumbers, find_local_tensor, take_numbers_or_share
+from samerun.record.watching.shard_numbers import TakenNumbers, find_local_tensor
 from samerun.record.watching.tensor_numbers import (
+    holds_numbers,
     read_optimizer_group_settings,
     read_scheduler_settings,
-    storage_key,
-    strip_wrapper_names,
     summarise_as_count_and_four_sums,
     take_all_or_sampled_numbers,
 )
 from samerun.record.watching.torch_internals import (
     exclude_from_compilation,
+    is_recomputing,
     location_of_running_autograd_node,
     record_new_autograd_node_locations,
 )
+from samerun.record.watching.value_producers import ValueProducers
 from samerun.record.watching.watched_operator import WatchedOperator, flatten_into
 
 STEPS_KEPT, CALLS_KEPT = 400, 200
@@ -84,24 +87,26 @@ class StepNumbers:
         self._schedulers: list[tuple[Any, str]] = []
         """Learning-rate schedulers (weakly), and the lines that made them."""
         self.losses: list[float] = []
+        self.models = ModelValues(recorder)
+        self._flat_ranges: FlatRanges = {}
         self.calls = 0
         self._operators: dict[Any, WatchedOperator] = {}
         self._summaries: list[Any] = []
         self._numbers: list[float] = []
-        self._producers: dict[int, tuple[int, int]] = {}
-        """Of each piece of memory the operator that wrote it last, and the number of its result."""
+        self._producers = ValueProducers()
         self._disturbed_roots: set[int] = set()
         self._other_format: Any = None
         """The memory format that the program's weights did not have at first."""
         self._local = threading.local()
         """`mode`: that of the thread."""
         self._file: Any = None
+        self._is_forked_child = False
         exclude_from_compilation(Float64Mode.__torch_dispatch__)
         recorder.fork_callbacks.append(self._forget_file_in_forked_child)
         recorder.end_callbacks.append(self.write_end)
 
     def _forget_file_in_forked_child(self) -> None:
-        self._file = None
+        self._file, self._is_forked_child = None, True
         self.recorder.end_callbacks.append(self.write_end)
 
     # --- the mode ------------------------------------------------------------------------------------
@@ -110,7 +115,7 @@ class StepNumbers:
         if self.request.float64 or self.request.operator_steps[1] >= 1:
             mode = Float64Mode(self.request.float64, self._operators, self.narrow_operators)
             if self.request.operator_steps[1] >= 1:
-                mode.summarise = self.summarise_operator
+                mode.summarise, mode.follow_views = self.summarise_operator, self._producers.note_further_views
             mode.__enter__()  # type: ignore[no-untyped-call]
             self._local.mode = mode
 
@@ -128,7 +133,7 @@ class StepNumbers:
             mode.region_depth -= 1
 
     def summarise_operator(
-        self, operator: WatchedOperator, operands: list[Any], results: list[Any], drew: bool
+        self, operator: WatchedOperator, operands: list[Any], results: list[Any], drew: Draw
     ) -> None:
         """Note what an operator made of what: sums over its results, and which earlier operators made its operands."""
         state = self.recorder.thread
@@ -140,7 +145,7 @@ class StepNumbers:
         state.inside_samerun += 1
         try:
             phase, location_id = self._find_phase_and_location()
-            self._add_summary(operator.name, phase, location_id, operands, results, drew)
+            self._add_summary(operator.name, phase, location_id, operands, results, drew, operator.silent)
         except Exception as error:
             self.recorder.stop(f"samerun could not summarise {operator.name}: {error!r}")
         finally:
@@ -149,33 +154,38 @@ class StepNumbers:
     def _find_phase_and_location(self) -> tuple[int, int]:
         state = self.recorder.thread
         writer = self.recorder.writer or self.recorder.open_writer()
-        if torch._C._current_graph_task_id() != -1:
+        in_backward = torch._C._current_graph_task_id() != -1
+        if in_backward and not is_recomputing():
             known = location_of_running_autograd_node(state)
             if known:
                 return f.BACKWARD, known
         file, line, _ = stack_frames.find_user_line()
         location_id = writer.intern_location(file, line, state.module) if writer is not None and line else 0
-        if torch._C._current_graph_task_id() != -1:
+        if in_backward:
+            if is_recomputing():  # the nodes that a recomputed part is differentiated by may be new
+                record_new_autograd_node_locations(state, location_id)
             return f.BACKWARD, location_id
-        if state.phase == f.OPTIMIZER and state.step_location_id:
-            return f.OPTIMIZER, state.step_location_id
+        if state.phase == f.OPTIMIZER and state.step_location_id and not torch.is_grad_enabled():
+            # The line of an optimizer of the program's own; where the optimizer is torch's, that of the step.
+            return f.OPTIMIZER, location_id or state.step_location_id
         record_new_autograd_node_locations(state, location_id)
         return f.FORWARD if state.outer_modules or torch.is_grad_enabled() else f.BETWEEN, location_id
 
     def _add_summary(
-        self, name: str, phase: int, location_id: int, operands: list[Any], results: list[Any], drew: bool
-    ) -> None:
+        self, name: str, phase: int, location_id: int, operands: list[Any], results: list[Any], drew: Draw,
+        is_view: bool = False,
+    ) -> None:  # fmt: skip
         at = len(self._summaries)
-        sources = {self._producers.get(storage_key(t), (-1, 0)) for t in operands}
+        sources = {self._producers.find(t) for t in operands}
         shapes: list[list[Any]] = []
         for tensor in results:
             if not is_readable(tensor):
                 continue
             with HiddenFromProgram():
                 self._numbers += summarise_as_count_and_four_sums(tensor)
-            self._producers[storage_key(tensor)] = at, len(shapes)
+            self._producers.note(tensor, (at, len(shapes)), is_view)
             shapes.append([str(tensor.dtype).removeprefix("torch."), list(tensor.shape)])
-        self._summaries.append([name, phase, location_id, sorted(sources), shapes, int(drew)])
+        self._summaries.append([name, phase, location_id, sorted(sources), shapes, drew])
 
     def add_model_input(self, model: Any, values: Any) -> None:
         """Summarise each tensor that goes into a model, as an operator: another batch then shows as what it is."""
@@ -186,7 +196,7 @@ class StepNumbers:
         flatten_into((values,), torch.Tensor, tensors, [])
         phase, location_id = self._find_phase_and_location()
         for tensor in tensors:
-            self._add_summary(INPUT_OF + type(model).__name__, phase, location_id, [tensor], [tensor], False)
+            self._add_summary(INPUT_OF + type(model).__name__, phase, location_id, [tensor], [tensor], "none")
 
     # --- models --------------------------------------------------------------------------------------
     def call_root_model_with_switches(self, call: Any, model: Any, args: Any, kwargs: Any) -> Any:
@@ -278,9 +288,14 @@ class StepNumbers:
 
     def before_step(self, optimizer: Any) -> None:
         """Right before an optimizer's step, when the gradients are whole."""
+        held = [p for group in optimizer.param_groups for p in group["params"]]
+        self._flat_ranges = find_flat_ranges(self.models.list_called_models())
+        # A rank that holds nothing of a parameter has no gradient of it: its share is zero.
+        gradients = [(p, p if p.grad is None and p.requires_grad and id(p) in self._flat_ranges and not p.numel()
+                      else p.grad) for p in held]  # fmt: skip
         self._gradients = {
-            id(p): taken for group in optimizer.param_groups for p in group["params"]
-            if p.grad is not None and (taken := take_numbers_or_share(p.grad)) is not None
+            id(p): taken for p, gradient in gradients if gradient is not None
+            and (taken := take_numbers_of_parameter(p, gradient, self._flat_ranges)) is not None
         }  # fmt: skip
         self._settings = read_optimizer_group_settings(optimizer)
         file, line, _ = stack_frames.find_user_line()
@@ -291,19 +306,19 @@ class StepNumbers:
         number = self.recorder.step + 1
         held = [p for group in optimizer.param_groups for p in group["params"]]
         if is_kept(number, STEPS_KEPT):
-            names, buffers = self._name_parameters_and_buffers(held)
+            names, buffers = self.models.name_parameters_and_buffers(held, number)
             items = [Item("loss", "", "float64", TakenNumbers([sum(self.losses)] if self.losses else [], False))]
             unread = []
             for p in held:
-                dtype = str(p.dtype).removeprefix("torch.")
+                dtype = name_dtype(p)
                 if id(p) in self._gradients:
                     items.append(Item("gradient", names[id(p)], dtype, self._gradients[id(p)]))
-                taken = take_numbers_or_share(p)
-                if taken is not None and p.is_floating_point():
+                taken = take_numbers_of_parameter(p, p, self._flat_ranges)
+                if taken is not None and holds_numbers(p):
                     items.append(Item("parameter", names[id(p)], dtype, taken))
                 elif taken is None:
                     unread.append(names[id(p)])
-            items += [make_item("buffer", name, buffer) for name, buffer in buffers.items()]
+            items += self._make_items_of_untrained(buffers)
             self._write_record(
                 {
                     "kind": "step", "number": number, "optimizer": type(optimizer).__name__,
@@ -312,7 +327,7 @@ class StepNumbers:
                     "scheduler steps so far": self.scheduler_steps,
                     "schedulers": {where: read_scheduler_settings(scheduler) for made, where in self._schedulers
                                    if (scheduler := made()) is not None},
-                    "random": xxh3_64_hexdigest(torch.get_rng_state().numpy().tobytes()),
+                    "random": digest_generator_states(),
                 },
                 items,
             )  # fmt: skip
@@ -322,30 +337,15 @@ class StepNumbers:
         if self.request.disturbance:
             self.disturb_parameters(held)
 
-    def _name_parameters_and_buffers(self, parameters: list[Any]) -> tuple[dict[int, str], dict[str, Any]]:
-        """The names of parameters by id, and the floating buffers of all models by name: the largest model first."""
-        roots = [root for reference in list(self.recorder.root_models.values()) if (root := reference()) is not None]
-        lists = [(root, list(named_parameters(root))) for root in roots]
-        lists.sort(key=lambda each: -len(each[1]))
-        names: dict[int, str] = {}
-        buffers: dict[str, Any] = {}
-        seen: set[int] = set()
-        for number, (root, listed) in enumerate(lists):
-            prefix = "" if number == 0 else f"{type(root).__name__}#{number}."
-            for name, parameter in listed:
-                names.setdefault(id(parameter), prefix + strip_wrapper_names(name))
-            for name, buffer in named_buffers(root):
-                if id(buffer) not in seen and is_readable(buffer) and buffer.numel():
-                    seen.add(id(buffer))
-                    buffers[prefix + strip_wrapper_names(name)] = buffer
-        for at, parameter in enumerate(parameters):
-            names.setdefault(id(parameter), f"parameter {at}")
-        return names, buffers
+    def _make_items_of_untrained(self, values: dict[str, Any]) -> list[Item]:
+        return [Item("buffer", name, name_dtype(value), taken) for name, value in values.items()
+                if (taken := take_numbers_of_parameter(value, value, self._flat_ranges)) is not None]  # fmt: skip
 
     def _write_call(self, model: Any, out: Any) -> None:
         tensors: list[Any] = []
         flatten_into((out,), torch.Tensor, tensors, [])
-        items = [make_item("output", str(at), t) for at, t in enumerate(tensors) if is_readable(t)]
+        items = [Item("output", str(at), name_dtype(t), TakenNumbers(take_all_or_sampled_numbers(t), False))
+                 for at, t in enumerate(tensors) if is_readable(t)]  # fmt: skip
         file, line, _ = stack_frames.find_user_line()
         head = {"kind": "call", "number": self.calls, "step": self.recorder.step, "training": bool(model.training),
                 "model": type(model).__name__, "line": f"{file}:{line}"}  # fmt: skip
@@ -360,8 +360,19 @@ class StepNumbers:
 
     def write_end(self) -> None:
         self._write_operators(self.recorder.step + 1)
+        self._write_values_behind_last_step()
         head = {"kind": "end", "uses": self.use_counts, "narrow": self.narrow_operators, "lines": self.lines}
         self._write_record(head, [])
+
+    def _write_values_behind_last_step(self) -> None:
+        """What was written into models after the last step (averaged weights), as a step that has no parameters."""
+        last, number = self.recorder.config.max_steps, self.recorder.step + 1
+        if number == 1 or self._is_forked_child or (last is not None and number > last):
+            return  # a run that is cut off ends somewhere else
+        with self._inside_samerun():
+            _, values = self.models.name_parameters_and_buffers([], number)
+            head = {"kind": "step", "number": number, "backwards": 0, "lines": self.lines}
+            self._write_record(head, self._make_items_of_untrained(values))
 
     def _write_record(self, head: dict[str, Any], items: list[Item]) -> None:
         if self._file is None:
@@ -376,7 +387,13 @@ class StepNumbers:
         self._file.flush()
 
 
-def make_item(kind: str, name: str, tensor: Any) -> Item:
-    return Item(
-        kind, name, str(tensor.dtype).removeprefix("torch."), TakenNumbers(take_all_or_sampled_numbers(tensor), False)
-    )
+def digest_generator_states() -> str:
+    """Of torch's own generators: where two runs have the same, both have drawn as many numbers."""
+    states = [torch.get_rng_state()]
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        states += torch.cuda.get_rng_state_all()
+    return xxh3_64_hexdigest(b"".join(state.numpy().tobytes() for state in states))
+
+
+def name_dtype(tensor: Any) -> str:
+    return str(tensor.dtype).removeprefix("torch.")

@@ -56,10 +56,30 @@ def storage_key(tensor: Any) -> int:
     return int(tensor.untyped_storage()._cdata) if is_readable(tensor) else -id(tensor)
 
 
+def geometry_key(tensor: Any) -> tuple[Any, ...]:
+    """The memory of a tensor, and where in it each element lies."""
+    if not is_readable(tensor):
+        return (storage_key(tensor),)
+    return storage_key(tensor), tensor.storage_offset(), tuple(tensor.shape), tensor.stride()
+
+
+def holds_numbers(tensor: Any) -> bool:
+    """Whether the elements are floating or complex numbers."""
+    return bool(tensor.is_floating_point() or tensor.is_complex())
+
+
+def flatten_to_float64(tensor: Any) -> Any:
+    """The elements in the order of their indices; of complex ones both parts, one after the other."""
+    plain = tensor.detach()
+    if plain.is_complex():
+        plain = torch.view_as_real(plain.resolve_conj())
+    return plain.to(torch.float64).reshape(-1)
+
+
 def take_all_or_sampled_numbers(tensor: Any) -> list[float]:
     """All elements of a small tensor; of a large one a sample and sums that cover it. In the order of its indices."""
     with HiddenFromProgram():
-        flat = tensor.detach().to(torch.float64).reshape(-1)
+        flat = flatten_to_float64(tensor)
         count = flat.numel()
         if count <= KEPT_WHOLE:
             return list(flat.tolist())
@@ -74,7 +94,7 @@ _weights: dict[int, Any] = {}
 
 def summarise_as_count_and_four_sums(tensor: Any) -> list[float]:
     """Count, sum, sum of magnitudes, sum of squares, and a weighted sum, which depends on the order."""
-    flat = tensor.detach().to(torch.float64).reshape(-1)
+    flat = flatten_to_float64(tensor)
     count = flat.numel()
     weights = _weights.get(count)
     if weights is None or weights.device != flat.device:

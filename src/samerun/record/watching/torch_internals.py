@@ -5,9 +5,11 @@ Imports torch.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import torch
@@ -34,6 +36,18 @@ def location_of_running_autograd_node(state: ThreadState) -> int:
     """Number of the line that made the node that runs; 0 where none runs or it is not known."""
     node = _current_node()
     return state.node_location_ids.get(node._sequence_nr() & NODE_RING, 0) if node is not None else 0
+
+
+def is_recomputing() -> bool:
+    """Whether this is a forward pass that `torch.utils.checkpoint` runs again inside of a backward pass."""
+    if "torch.utils.checkpoint" not in sys.modules or _current_node() is None or not torch.is_grad_enabled():
+        return False
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "torch.utils.checkpoint":
+            return True
+        frame = frame.f_back
+    return False
 
 
 class KeepsProgramsCompiledMixin:

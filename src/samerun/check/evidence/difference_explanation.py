@@ -1,0 +1,279 @@
+"""What makes two runs compute something else in a step, in words: what has a name of its own first, then by values."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from typing import NamedTuple
+
+import numpy as np
+
+from samerun.base.user_code import format_source_location
+from samerun.check.evidence.run_numbers import NumberRecord, OperatorSummary, RunNumbers
+from samerun.check.evidence.value_correspondence import (
+    Culprit,
+    ValueIndex,
+    find_odd_operator,
+    is_trivial,
+    mark_corresponding,
+)
+from samerun.record.config import GRADIENTS_DROPPED, INPUT_OF, RECOMPUTED
+from samerun.record.trace import format as f
+from samerun.record.trace.reader import SourceLocation
+
+IN_PLACE = re.compile(r"\w+\.\w+_\.")
+SCALING = re.compile(r"aten\.(_foreach_)?(div|mul)_?\.")
+
+
+def explain_difference(
+    record_a: NumberRecord | None, record_b: NumberRecord | None, a64: RunNumbers, b64: RunNumbers, step: int
+) -> Culprit | None:
+    """What makes the two runs compute something else in a step, as well as it can be told; None if nothing is seen."""
+    operators_a, operators_b = a64.operators.get(step, []), b64.operators.get(step, [])
+    ratio = describe_common_gradient_ratio(record_a, record_b) if record_a is not None and record_b is not None else ""
+    if record_a is not None and record_b is not None:
+        found = (
+            explain_by_optimizer_settings(record_a, record_b)
+            or explain_draws(record_b, record_a, operators_b, operators_a)
+            or explain_clipping_before_unscaling(operators_b, operators_a, bool(ratio))
+            or explain_dropped_gradients(record_b, record_a)
+            or explain_second_write(operators_b, operators_a)
+        )
+        if found is not None:
+            return found
+    # Where there are ranks, each computes its part of the batch: only what all of them compute corresponds.
+    all_a, all_b = a64.rank_operators.get(step, []), b64.rank_operators.get(step, [])
+    culprits = [
+        (odd.moment, side, these, odd.operator)
+        for side, these, those in (("B", all_b, all_a), ("A", all_a, all_b))
+        if (odd := find_odd_operator(these, those)) is not None
+    ]
+    if culprits:  # an operator that one side lacks shows on the other side, and earlier there
+        _, side, these, culprit = min(culprits, key=lambda each: each[0])
+        line = find_loss_scaling(these) if ratio else None
+        if ratio and line is None and culprit.phase == f.BACKWARD and not culprit.name.startswith("aten."):
+            line = find_last_loss(these)  # a collective of data parallelism averages: what it averages is another sum
+        named = line if line is not None else culprit
+        what = f"{named.name} gives another result on side {side}, though what it is given corresponds"
+        other = next((o for _, its_side, _, o in culprits if its_side != side), None)
+        if other is not None and other.location != named.location and other.location.line:
+            where = format_source_location(other.location.file, other.location.line)
+            what += f"; on the other side it is {other.name} at {where}"
+        return Culprit(
+            named.name, named.location.file, named.location.line, f"{ratio}; {what}" if ratio else what
+        )  # fmt: skip
+    return Culprit("", "", 0, ratio) if ratio else None
+
+
+def explain_by_optimizer_settings(a: NumberRecord, b: NumberRecord) -> Culprit | None:
+    """Another learning rate, weight decay or momentum, and who stepped the scheduler more often."""
+    one, other = a.head.get("settings", {}), b.head.get("settings", {})
+    ignored = ("foreach", "fused", "differentiable", "capturable")
+    names = [n for n in one if n in other and one[n] != other[n] and not n.startswith(ignored)]
+    if not names:
+        return None
+    name = names[0]
+    text = (
+        f"{name} of the optimizer is {float.fromhex(one[name]):.9g} on side A and {float.fromhex(other[name]):.9g} on B"
+    )
+    steps_a, steps_b = (r.head.get("scheduler steps so far", {}) for r in (a, b))
+    for line in sorted(set(steps_a) | set(steps_b)):
+        if steps_a.get(line, 0) != steps_b.get(line, 0):
+            text += (
+                f": the scheduler was stepped {steps_a.get(line, 0)} times on side A and {steps_b.get(line, 0)} on B"
+            )
+            file, _, at = line.rpartition(":")
+            return Culprit("lr_scheduler.step", file, int(at), text)
+    made_a, made_b = (r.head.get("schedulers", {}) for r in (a, b))
+    for line, settings in made_b.items():
+        for key, value in settings.items():
+            other = made_a.get(line, {}).get(key)
+            if other is not None and other != value:
+                file, _, at = line.rpartition(":")
+                text += f": {settings['class']} is made with {key}={other} on side A and {value} on B"
+                return Culprit(settings["class"], file, int(at), text)
+    file, _, at = b.head.get("line", "").rpartition(":")
+    return Culprit("optimizer.step", file, int(at or 0), text)
+
+
+def explain_draws(
+    b: NumberRecord, a: NumberRecord, operators_b: list[OperatorSummary], operators_a: list[OperatorSummary]
+) -> Culprit | None:
+    """Another number of draws, with the line that draws more often; or masks drawn a second time."""
+    drawn_a, drawn_b = (
+        Counter((o.name, o.location.file, o.location.line) for o in each if o.is_random)
+        for each in (operators_a, operators_b)
+    )
+    again = b.head.get("lines", {}).get(RECOMPUTED) or a.head.get("lines", {}).get(RECOMPUTED)
+    differing = [key for key in dict.fromkeys((*drawn_b, *drawn_a)) if drawn_a[key] != drawn_b[key]]
+    # A loader that works ahead draws the next order of samples a step earlier, and workers draw what depends on the
+    # sample alone: a line that draws from torch's own generator, and on one side only, tells more.
+    own = {(o.name, o.location.file, o.location.line) for each in (operators_a, operators_b) for o in each
+           if o.draws_from == "own generator"}  # fmt: skip
+    if a.head.get("random", "a") == b.head.get("random", "b"):  # by other operators, as compiled code does
+        differing = [key for key in differing if key in own]
+    if not differing or (all(key in own for key in differing) and model_inputs_correspond(operators_b, operators_a)):
+        return None
+    for key in sorted(differing, key=lambda each: (each in own, min(drawn_a[each], drawn_b[each]) > 0)):
+        name, file, line = key
+        times_a, times_b = ("once" if n == 1 else f"{n} times" for n in (drawn_a[key], drawn_b[key]))
+        text = f"{name} draws {times_a} in this step on side A and {times_b} on B"
+        if again and drawn_b[key] > drawn_a[key]:
+            file, _, at = next(iter(again)).rpartition(":")
+            drawn_at = format_source_location(key[1], key[2])
+            text += f": the recomputation of {drawn_at} does not restore the random states (preserve_rng_state=False)"
+            line = int(at)
+        elif drawn_b[key] > drawn_a[key] > 0 and any(o.phase == f.BACKWARD and o.is_random for o in operators_b):
+            text += ": numbers are drawn again in the backward pass"
+        return Culprit(name, file, line, text)
+    return None
+
+
+def model_inputs_correspond(operators: list[OperatorSummary], others: list[OperatorSummary]) -> bool:
+    """Whether models are given what they are given in the other run."""
+    marks = mark_corresponding(operators, others)
+    return all(mark for o, mark in zip(operators, marks, strict=True) if o.name.startswith(INPUT_OF))
+
+
+def explain_clipping_before_unscaling(
+    operators_b: list[OperatorSummary], operators_a: list[OperatorSummary], have_gradients_one_ratio: bool
+) -> Culprit | None:
+    """Gradients that are clipped while they are still scaled, on one side only.
+
+    have_gradients_one_ratio: all gradients of one side are the same multiple of the other's, as clipping makes them.
+    """
+    clipped_b, clipped_a = find_clipping_before_unscaling(operators_b), find_clipping_before_unscaling(operators_a)
+    if (clipped_b is None) == (clipped_a is None) and have_gradients_one_ratio:
+        clipped_b, clipped_a = find_norms_of_scaled_gradients(operators_b, operators_a)
+    if clipped_b is not None and clipped_a is not None:
+        return None
+    clipped = clipped_b or clipped_a
+    if clipped is None:
+        return None
+    side = "B" if clipped_b is not None else "A"
+    text = f"on side {side} gradients are clipped before they are unscaled"
+    return Culprit(clipped.name, clipped.location.file, clipped.location.line, text)
+
+
+def find_norms_of_scaled_gradients(
+    operators_b: list[OperatorSummary], operators_a: list[OperatorSummary]
+) -> tuple[OperatorSummary | None, OperatorSummary | None]:
+    """The norm that one side, B or A, takes of gradients that the program scales back itself, and only later."""
+    b, a = find_norm_and_scaling_after(operators_b), find_norm_and_scaling_after(operators_a)
+    if b is None or a is None:
+        return None, None
+    is_same = abs(b.value - a.value) <= 1e-5 * a.value
+    is_same_after = abs(b.value * b.factor_after - a.value * a.factor_after) <= 1e-5 * a.value * a.factor_after
+    if is_same or not is_same_after:
+        return None, None
+    is_scaled_on_a = abs(math.log(a.factor_after)) > abs(math.log(b.factor_after))
+    return (None, a.operator) if is_scaled_on_a else (b.operator, None)
+
+
+class GradientNorm(NamedTuple):
+    """The norm of all gradients that is taken after the backward pass, its value, and by how much the gradients are
+    multiplied between its line and the optimizer (1.0: they are not)."""
+
+    operator: OperatorSummary
+    value: float
+    factor_after: float
+
+
+def find_norm_and_scaling_after(operators: list[OperatorSummary]) -> GradientNorm | None:
+    begin = max((at for at, o in enumerate(operators) if o.phase == f.BACKWARD), default=len(operators))
+    behind = [(at, o) for at, o in enumerate(operators) if at > begin and o.phase != f.OPTIMIZER]
+    norms = [(at, o) for at, o in behind if "norm" in o.name and result_element_counts(o) == [1]]
+    if not norms:
+        return None
+    last, norm = norms[-1]
+    value = float(norm.results[0][2][1])
+    for at, o in behind:
+        if at > last and SCALING.match(o.name) and o.location != norm.location and o.results:
+            given = next((operators[source].results[number][2] for source, number in o.sources if source >= 0), None)
+            made = o.results[0][2]
+            if given is not None and made[0] == given[0] > 1 and given[2] > 0 < made[2]:
+                return GradientNorm(norm, value, float(made[2] / given[2]))
+    return GradientNorm(norm, value, 1.0)
+
+
+def explain_dropped_gradients(b: NumberRecord, a: NumberRecord) -> Culprit | None:
+    """Gradients that are set to zero between the backward pass and the step, on one side only."""
+    for side, one, other in (("B", b, a), ("A", a, b)):
+        lines, others = (record.head.get("lines", {}).get(GRADIENTS_DROPPED, {}) for record in (one, other))
+        for where in lines:
+            if where not in others:
+                file, _, line = where.rpartition(":")
+                return Culprit("zero_grad", file, int(line), f"on side {side} {GRADIENTS_DROPPED}")
+    return None
+
+
+def explain_second_write(operators_b: list[OperatorSummary], operators_a: list[OperatorSummary]) -> Culprit | None:
+    """A write in place that one side repeats in the backward pass, because it recomputes the part that writes."""
+    for side, operators, others in (("B", operators_b, operators_a), ("A", operators_a, operators_b)):
+        forward = [o for o in operators if o.phase == f.FORWARD]
+        repeated = {call_key_without_phase(o) for o in forward}
+        repeated -= {call_key_without_phase(o) for o in others if o.phase == f.BACKWARD}
+        # A part that is recomputed faithfully writes what its forward pass wrote.
+        indices = ValueIndex(forward), ValueIndex(others)
+        for o in operators:
+            if o.phase != f.BACKWARD or not IN_PLACE.match(o.name) or call_key_without_phase(o) not in repeated:
+                continue
+            if not o.results or is_trivial(o.results[0][0], o.results[0][2]):  # a counter
+                continue
+            if not any(index.contains(o.results[0][2]) for index in indices):
+                text = f"on side {side} {o.name} writes a second time, when its part is recomputed"
+                return Culprit(o.name, o.location.file, o.location.line, text)
+    return None
+
+
+def call_key_without_phase(operator: OperatorSummary) -> tuple[str, SourceLocation]:
+    return operator.name, operator.location
+
+
+def find_clipping_before_unscaling(operators: list[OperatorSummary]) -> OperatorSummary | None:
+    """The norm of gradients that is taken after the backward pass and before a scaler unscales them."""
+    unscaled = next((at for at, o in enumerate(operators) if "_check_and_unscale" in o.name), None)
+    if unscaled is None:
+        return None
+    begin = max((at for at, o in enumerate(operators[:unscaled]) if o.phase == f.BACKWARD), default=0)
+    return next((o for o in operators[begin:unscaled] if "norm" in o.name and o.location.line), None)
+
+
+def describe_common_gradient_ratio(a: NumberRecord, b: NumberRecord) -> str:
+    """In words, if every gradient of side B is the same multiple of that of side A: another denominator."""
+    ratios = []
+    for key, x in a.values.items():
+        y = b.values.get(key)
+        if key[0] != "gradient" or y is None or len(x) != len(y) or not np.any(x):
+            continue
+        ratio = float(np.dot(x, y) / np.dot(x, x))
+        if np.linalg.norm(y - ratio * x) > 1e-5 * np.linalg.norm(y):
+            return ""
+        ratios.append(ratio)
+    if not ratios or max(ratios) - min(ratios) > 1e-5 * abs(ratios[0]) or abs(ratios[0] - 1) < 1e-5:
+        return ""
+    return f"every gradient of side B is {ratios[0]:.6g} times that of side A: another denominator or factor"
+
+
+def find_loss_scaling(operators: list[OperatorSummary]) -> OperatorSummary | None:
+    """The line that divides or scales a loss (one number, in the forward pass), or else the gradients after it."""
+    last = max((at for at, o in enumerate(operators) if o.phase == f.BACKWARD), default=-1)
+    scaling = [(at, o) for at, o in enumerate(operators) if o.location.line and SCALING.match(o.name)]
+    of_loss = [o for at, o in scaling if o.phase == f.FORWARD and at < last
+               and all(count == 1 for count in result_element_counts(o))]  # fmt: skip
+    of_gradients = [o for at, o in scaling if o.phase in (f.FORWARD, f.BETWEEN) and at > last
+                    and all(count != 1 for count in result_element_counts(o))]  # fmt: skip
+    return next(iter([*of_loss[-1:], *of_gradients[-1:]]), None)
+
+
+def find_last_loss(operators: list[OperatorSummary]) -> OperatorSummary | None:
+    """The last operator of the forward pass that gives one number, before the backward pass."""
+    first = next((at for at, o in enumerate(operators) if o.phase == f.BACKWARD), 0)
+    forward = [o for o in operators[:first] if o.location.line and o.phase == f.FORWARD]
+    return next((o for o in reversed(forward) if 1 in result_element_counts(o) and "ones_like" not in o.name), None)
+
+
+def result_element_counts(operator: OperatorSummary) -> list[float]:
+    """How many elements each result of an operator has."""
+    return [sums[0] for _, _, sums in operator.results]

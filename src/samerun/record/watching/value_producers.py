@@ -1,0 +1,47 @@
+"""Which operator of a step made the value that a tensor holds. Imports torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from samerun.record.watching.tensor_numbers import geometry_key, storage_key
+from samerun.record.watching.watched_operator import flatten_into
+
+Producer = tuple[int, int]
+"""The number of an operator in its step, and that of its result."""
+NOT_OF_THIS_STEP: Producer = (-1, 0)
+
+
+class ValueProducers:
+    """By memory; of what `as_strided` lays over memory, which is a value of its own, by memory and geometry."""
+
+    def __init__(self) -> None:
+        self._by_storage: dict[int, Producer] = {}
+        self._of_views: dict[tuple[Any, ...], Producer] = {}
+
+    def find(self, tensor: Any) -> Producer:
+        made = self._of_views.get(geometry_key(tensor)) if self._of_views else None
+        return made or self._by_storage.get(storage_key(tensor), NOT_OF_THIS_STEP)
+
+    def note(self, tensor: Any, producer: Producer, is_view: bool) -> None:
+        if is_view:
+            self._of_views[geometry_key(tensor)] = producer
+            return
+        storage = storage_key(tensor)
+        self._by_storage[storage] = producer
+        if self._of_views:  # it was written into, or it is other memory at the same address
+            self._of_views = {key: made for key, made in self._of_views.items() if key[0] != storage}
+
+    def note_further_views(self, base: Any, views: Any) -> None:
+        """Views of what `as_strided` gave hold what it made."""
+        made = self._of_views.get(geometry_key(base)) if self._of_views and base is not None else None
+        if made is not None:
+            tensors: list[Any] = []
+            flatten_into((views,), torch.Tensor, tensors, [])
+            self._of_views.update((geometry_key(each), made) for each in tensors)
+
+    def clear(self) -> None:
+        self._by_storage.clear()
+        self._of_views.clear()

@@ -1,0 +1,228 @@
+"""What `samerun check --neutral` names besides values: draws, clipping, second writes; and what it compares at all."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from samerun.check.evidence.difference_explanation import (
+    explain_clipping_before_unscaling,
+    explain_difference,
+    explain_draws,
+    explain_second_write,
+)
+from samerun.check.evidence.run_numbers import NumberRecord, OperatorSummary, RunNumbers
+from samerun.check.search.neutral_runs import align_parameter_names, find_first_step_with_differing_buffers
+from samerun.record.config import INPUT_OF
+from samerun.record.trace import format as f
+from samerun.record.trace.reader import SourceLocation
+from samerun.record.watching.float64_mode import Float64Mode
+from samerun.record.watching.model_values import ModelValues
+from samerun.record.watching.tensor_numbers import summarise_as_count_and_four_sums, take_all_or_sampled_numbers
+from samerun.record.watching.torch_internals import is_recomputing
+from samerun.record.watching.value_producers import ValueProducers
+
+
+def summary(
+    name: str, line: int, values: object, *sources: int, phase: int = f.FORWARD, draws_from: str = "none"
+) -> OperatorSummary:
+    sums = np.array(summarise_as_count_and_four_sums(torch.as_tensor(np.asarray(values, np.float64))))
+    shape = np.shape(np.asarray(values))
+    return OperatorSummary(
+        name, phase, SourceLocation("a.py", line, ""), tuple((at, 0) for at in sources),
+        (("float64", shape, sums),), draws_from,
+    )  # fmt: skip
+
+
+def record(values: dict[tuple[str, str], Any], **head: object) -> NumberRecord:
+    return NumberRecord(
+        {"number": 1, **head},
+        {k: np.asarray(v, np.float64) for k, v in values.items()},
+        dict.fromkeys(values, "float32"),
+    )
+
+
+# --- draws
+NOISE = np.random.default_rng(0).standard_normal((8, 6))
+
+
+def draw(line: int, values: object, own: bool = False) -> OperatorSummary:
+    return summary("aten.randn", line, values, draws_from="own generator" if own else "default generator")
+
+
+def test_a_line_that_draws_on_one_side_only_comes_before_an_order_that_is_drawn_ahead() -> None:
+    a = [draw(3, NOISE[0], own=True), draw(7, NOISE[1]), summary(f"{INPUT_OF}Net", 9, NOISE[2])]
+    b = [draw(3, NOISE[0], own=True), draw(3, NOISE[3], own=True), summary(f"{INPUT_OF}Net", 9, NOISE[4])]
+    told = explain_draws(record({}, random="b"), record({}, random="a"), b, a)
+    assert told is not None and told.line == 7
+
+
+def test_an_order_that_is_drawn_ahead_is_no_cause_where_models_are_given_the_same() -> None:
+    a = [draw(3, NOISE[0], own=True), summary(f"{INPUT_OF}Net", 9, NOISE[2])]
+    b = [draw(3, NOISE[0], own=True), draw(3, NOISE[3], own=True), a[-1]]
+    records = record({}, random="a"), record({}, random="b")
+    assert explain_draws(*records, b, a) is None
+    other = [*b[:2], summary(f"{INPUT_OF}Net", 9, NOISE[4])]
+    told = explain_draws(*records, other, a)
+    assert told is not None and told.line == 3
+
+
+def test_as_many_numbers_drawn_by_another_operator_are_no_other_draws() -> None:
+    a, b = [draw(3, NOISE[0])], [replace(draw(9, NOISE[0]), name="aten.native_dropout")]
+    assert explain_draws(record({}, random="a"), record({}, random="a"), b, a) is None
+    assert explain_draws(record({}, random="b"), record({}, random="a"), b, a) is not None
+
+
+# --- gradients that are scaled
+def clipped(scale: float, unscaled_first: bool) -> list[OperatorSummary]:
+    gradient = NOISE[0] * scale
+    made = [summary("aten.mm", 2, gradient, phase=f.BACKWARD)]
+    if unscaled_first:
+        made.append(summary("aten.div_.Tensor", 4, gradient / scale, 0))
+        made.append(summary("aten.linalg_vector_norm", 5, [np.linalg.norm(NOISE[0])], 1))
+        made.append(summary("aten.mul_.Tensor", 5, NOISE[0] / np.linalg.norm(NOISE[0]), 1))
+        return made
+    made.append(summary("aten.linalg_vector_norm", 5, [np.linalg.norm(gradient)], 0))
+    made.append(summary("aten.mul_.Tensor", 5, gradient / np.linalg.norm(gradient), 0))
+    made.append(summary("aten.div_.Tensor", 6, gradient / np.linalg.norm(gradient) / scale, 2))
+    return made
+
+
+def test_gradients_clipped_before_the_program_itself_unscales_them() -> None:
+    told = explain_clipping_before_unscaling(clipped(1024, False), clipped(1, False), True)
+    assert told is not None and told.line == 5 and "side B" in told.why
+    told = explain_clipping_before_unscaling(clipped(1, False), clipped(1024, False), True)
+    assert told is not None and told.line == 5 and "side A" in told.why
+    assert explain_clipping_before_unscaling(clipped(1024, False), clipped(1, False), False) is None  # only looked at
+    assert explain_clipping_before_unscaling(clipped(1024, True), clipped(1, True), True) is None
+    assert explain_clipping_before_unscaling(clipped(1, False), clipped(1, False), True) is None
+
+
+# --- what is recomputed
+def test_a_write_that_is_repeated_by_a_recomputation_is_named_and_a_faithful_one_is_not() -> None:
+    once = [summary("aten.mul_.Tensor", 3, NOISE[0]), summary("aten.mm", 4, NOISE[1], phase=f.BACKWARD)]
+    again = summary("aten.mul_.Tensor", 3, NOISE[2], phase=f.BACKWARD)
+    told = explain_second_write([*once, again], once)
+    assert told is not None and (told.line, "side B" in told.why) == (3, True)
+    assert explain_second_write([*once, replace(again, results=once[0].results)], once) is None
+    assert explain_second_write([*once, again], [*once, again]) is None
+    count = [replace(once[0], results=summary("", 0, 1).results), replace(again, results=summary("", 0, 2).results)]
+    assert explain_second_write(count, count[:1]) is None
+
+
+def test_a_forward_pass_inside_of_a_backward_pass_is_a_recomputation() -> None:
+    seen: list[bool] = []
+
+    def part(x: Any) -> Any:
+        seen.append(is_recomputing())
+        y = x.sin()
+        if y.requires_grad:
+            y.register_hook(lambda gradient: seen.append(is_recomputing()))
+        return y
+
+    for reentrant in (False, True):
+        seen.clear()
+        x = torch.ones(3, requires_grad=True)
+        checkpoint(part, x, use_reentrant=reentrant).sum().backward()
+        assert sorted(seen) == [False, False, True], (reentrant, seen)
+    seen.clear()
+    part(torch.ones(3, requires_grad=True)).sum().backward()
+    assert seen == [False, False]
+
+
+# --- what is compared
+def untrained_names(values: ModelValues, model: nn.Module, step: int) -> set[str]:
+    _, found = values.name_parameters_and_buffers(list(model.parameters()), step)
+    return set(found)
+
+
+class Student(nn.Linear):
+    """A class of its own, so that other tests' models are no part of this."""
+
+    def __init__(self) -> None:
+        super().__init__(3, 2)
+        self.only_in_this_test = nn.Parameter(torch.ones(2))
+
+
+def test_what_is_written_into_a_model_that_is_never_called_is_compared() -> None:
+    student = Student()
+    teacher, frozen = copy.deepcopy(student), nn.Linear(3, 2)
+    values = ModelValues(SimpleNamespace(root_models={0: lambda: student, 1: lambda: frozen}))  # type: ignore[arg-type]
+    assert not untrained_names(values, student, 1)
+    teacher.only_in_this_test.data.mul_(0.5)  # .data leaves no trace in the version of the parameter
+    assert untrained_names(values, student, 2) == {"only_in_this_test of a model that is not called"}
+    frozen.weight.data.add_(1)
+    assert "Linear#1.weight" in untrained_names(values, student, 3)
+    del teacher
+    assert untrained_names(values, student, 4) == {"Linear#1.weight"}
+
+
+def test_names_do_not_depend_on_the_order_in_which_models_are_called() -> None:
+    one, other = nn.Linear(2, 2), nn.Linear(2, 2)
+    held = [*one.parameters(), *other.parameters()]
+    names = []
+    for roots in ({0: lambda: one, 1: lambda: other}, {0: lambda: other, 1: lambda: one}):
+        values = ModelValues(SimpleNamespace(root_models=roots))  # type: ignore[arg-type]
+        names.append([values.name_parameters_and_buffers(held, 3)[0][id(p)] for p in held])
+    assert names[0] == names[1] == ["weight", "bias", "Linear#1.weight", "Linear#1.bias"]
+
+
+def test_parameters_in_the_same_places_are_the_same_if_they_hold_about_the_same() -> None:
+    x, y = NOISE[0], NOISE[1]
+    a = RunNumbers(steps={1: record({("parameter", "conv.weight"): x, ("gradient", "conv.weight"): y})})
+    b = RunNumbers(steps={1: record({("parameter", "parameter 0"): 1.01 * x, ("gradient", "parameter 0"): y})})
+    assert set(align_parameter_names(a, b).steps[1].values) == set(a.steps[1].values)
+    others = RunNumbers(steps={1: record({("parameter", "parameter 0"): -x})})
+    assert set(align_parameter_names(a, others).steps[1].values) == {("parameter", "parameter 0")}
+
+
+def test_averages_that_differ_are_a_first_change() -> None:
+    one, other = (RunNumbers(steps={7: record({("buffer", "mean"): [1, each]})}) for each in (2, 3))
+    found = find_first_step_with_differing_buffers(one, other)
+    assert found is not None and found.step == 7
+    assert find_first_step_with_differing_buffers(one, one) is None
+
+
+def test_both_parts_of_complex_numbers_are_compared() -> None:
+    assert take_all_or_sampled_numbers(torch.tensor([1 + 2j, 3 - 4j])) == [1, 2, 3, -4]
+    assert take_all_or_sampled_numbers(torch.tensor([1 + 2j]).conj()) == [1, -2]
+
+
+def test_a_view_that_depends_on_how_memory_lies_is_a_value_of_its_own() -> None:
+    summarised: list[str] = []
+    followed: list[Any] = []
+    mode = Float64Mode(False, {}, {})
+    mode.summarise = lambda operator, operands, results, drew: summarised.append(operator.name)
+    mode.follow_views = lambda base, views: followed.append(views)
+    with mode:
+        torch.ones(6).as_strided((2, 2), (1, 2))[0].neg()
+        torch.ones(6).view(2, 3)
+    assert "aten.as_strided.default" in summarised and not any("select" in name for name in summarised)
+    assert len(followed) == 2
+
+
+def test_who_made_a_value_is_followed_through_views_of_it() -> None:
+    producers = ValueProducers()
+    base = torch.ones(6)
+    windows = base.as_strided((2, 3), (1, 1))
+    producers.note(base, (1, 0), False)
+    producers.note(windows, (2, 0), True)
+    first = windows[0]
+    producers.note_further_views(windows, [first])
+    assert [producers.find(each) for each in (base, windows, first)] == [(1, 0), (2, 0), (2, 0)]
+    producers.note(base, (5, 0), False)  # written into: the views hold what this made
+    assert [producers.find(each) for each in (base, windows, first)] == [(5, 0)] * 3
+
+
+def test_where_each_side_has_an_operator_of_its_own_both_are_told() -> None:
+    a = RunNumbers(rank_operators={1: [summary("aten.mul", 3, NOISE[0]), summary("aten.sum", 4, NOISE[1])]})
+    b = RunNumbers(rank_operators={1: [summary("aten.lerp", 8, NOISE[2]), summary("aten.sum", 4, NOISE[3])]})
+    told = explain_difference(None, None, a, b, 1)
+    assert told is not None and {3, 8} == {told.line, int(told.why.rpartition(":")[2])}
