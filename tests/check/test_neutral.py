@@ -281,6 +281,11 @@ def test_numbers_of_python_are_wide_in_float64_and_whole_ones_may_be_counted_in_
     assert narrow == {"aten.mul_.Tensor": 1}
 
 
+def test_a_model_made_on_the_meta_device_is_wide_where_it_gets_memory() -> None:
+    model, _, _ = run_in_float64(lambda: torch.nn.utils.skip_init(torch.nn.Linear, 2, 2))
+    assert isinstance(model, torch.nn.Linear) and model.weight.dtype == torch.float64
+
+
 def test_a_cast_in_a_forward_pass_that_is_recomputed_is_wide_too() -> None:
     seen: list[torch.dtype] = []
 

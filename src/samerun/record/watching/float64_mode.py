@@ -92,7 +92,8 @@ class Float64Mode(KeepsProgramsCompiledMixin, TorchDispatchMode):
             if not all(type(t) in PLAIN_TYPES and has_real_values(t) for t in tensors) or (
                 not tensors and creates_meta_or_fake_tensor(kwargs)
             ):
-                return func(*args, **kwargs)
+                made = func(*args, **kwargs)
+                return widen_materialised(made, tensors) if self.widens and not self.region_depth else made
             wide = self.widens and not self.region_depth
             before = take_generator_state(kwargs, tensors) if self.summarise is not None and operator.random else None
             out = self._call_with_float64_results(operator, args, kwargs, tensors) if wide else func(*args, **kwargs)
@@ -192,6 +193,12 @@ class Float64Mode(KeepsProgramsCompiledMixin, TorchDispatchMode):
             return id(value) in ids
 
         return widen(out)
+
+
+def widen_materialised(made: Any, operands: list[Any]) -> Any:
+    """Widen the memory that a model made on the meta device is moved to (`to_empty`): what is read into it is wide."""
+    is_real = type(made) in PLAIN_TYPES and has_real_values(made) and made.dtype in WIDE
+    return made.to(WIDE[made.dtype]) if is_real and operands and all(t.is_meta for t in operands) else made
 
 
 def take_generator_state(kwargs: Any, tensors: list[Any]) -> bytes:
