@@ -15,8 +15,8 @@ from samerun.check.plan import RunPlan
 from samerun.record.config import WatchConfig
 from samerun.record.trace import format as f
 
-PARTED = SimpleNamespace(role="main", thread="main", ordinal=1)
-LATER = SimpleNamespace(role="main", thread="main", ordinal=2)
+PARTED = SimpleNamespace(what="outputs", role="main", thread="main", ordinal=1)
+LATER = SimpleNamespace(what="outputs", role="main", thread="main", ordinal=2)
 NUMBER = itertools.count()
 BEHAVIOURS = {
     "depends": lambda value: f"of {value}" if value is not None else f"chance {next(NUMBER)}",
