@@ -170,7 +170,8 @@ def test_a_broken_request_ends_the_program(tmp_path: Path) -> None:
 
 def test_torchrun_ranks_are_held(tmp_path: Path) -> None:
     (tmp_path / "rank.py").write_text(
-        "import os, torch\nprint('rank', torch.are_deterministic_algorithms_enabled(), float(torch.rand(())))\n"
+        "import sys, torch\n"  # one write, lest the ranks' writes be mixed
+        "sys.stdout.write(f'rank {torch.are_deterministic_algorithms_enabled()} {float(torch.rand(()))}\\n')\n"
     )
     done = run("--", sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "rank.py", cwd=tmp_path)
     lines = [line for line in done.stdout.splitlines() if line.startswith("rank")]
