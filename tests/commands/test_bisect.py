@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 
@@ -22,7 +23,9 @@ from samerun.record.receipt.bisection import (
     list_package_changes,
     list_setting_changes,
     map_line_numbers_to_new_version,
+    read_git_output,
 )
+from samerun.record.receipt.code_version import find_git_repository, open_sandboxed_git
 from samerun.record.receipt.diff import ComparedRun
 
 PROGRAM = """import torch
@@ -45,6 +48,18 @@ def git(folder: Path, *words: str) -> str:
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+def test_programs_that_run_between_two_commands_of_git_take_nothing_of_its_time(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q", ".")
+    git(tmp_path, "commit", "-q", "--allow-empty", "-m", "one")
+    repository = find_git_repository(tmp_path)
+    assert repository is not None
+    with open_sandboxed_git(repository, time_limit_seconds=3) as sandboxed:
+        for _ in range(2):
+            assert read_git_output(sandboxed, "rev-parse", "HEAD") == repository.commit
+            time.sleep(3)
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 def test_the_commit_that_moved_the_results_and_its_line(tmp_path: Path) -> None:
     """Other lines move, one commit does not run, a hook would run, and nothing of the user's changes."""
     git(tmp_path, "init", "-q", ".")
@@ -64,6 +79,7 @@ def test_the_commit_that_moved_the_results_and_its_line(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("uncommitted", encoding="utf-8")
     before = git(tmp_path, "status", "--porcelain"), git(tmp_path, "worktree", "list")
     done = samerun(["bisect", "good", "HEAD", "--quiet", "--json", "-", "--", "train.py"], tmp_path)
+    assert done.stdout, done.stderr
     found = json.loads(done.stdout)
     assert done.returncode == 1, done.stderr
     assert (found["change"]["detail"], found["line"], found["file"]) == ("change 3", 8, "train.py")
@@ -200,6 +216,7 @@ def test_the_file_that_moved_the_results(tmp_path: Path) -> None:
     words = ["bisect", "--over", "data", "monday", "friday", "--quiet", "--json", "-", "--", "train.py"]
     done = samerun([*words, "{}"], tmp_path)
     assert done.returncode == 1, done.stderr
+    assert done.stdout, done.stderr
     found = json.loads(done.stdout)
     assert found["change"] == {"name": "inside/x.txt", "detail": "3 -> 3 bytes"} and found["changes"] == 4
     assert (found["file"], found["line"]) == ("train.py", 6)

@@ -32,6 +32,8 @@ from samerun.record.receipt.diff import SAME, ComparedRun, describe_first_differ
 from samerun.record.trace.reader import SourceLocation
 from samerun.record.trace.run import Event, RunTraces
 
+MAX_CHECKOUT_SECONDS = 600.0
+"""For each command of git: large repositories on slow disks take minutes to be checked out."""
 FAR_LINE = 10_000_000
 """Added to the number of a line that the other version does not have: it is then nobody's."""
 
@@ -211,7 +213,7 @@ def open_commit_row(good: str, bad: str) -> Iterator[CommitRow]:
             "This folder is in no git repository.", hint="Go to the folder of the program, or use --over."
         )
     try:
-        with open_sandboxed_git(repository) as git:
+        with open_sandboxed_git(repository, MAX_CHECKOUT_SECONDS) as git:
             yield CommitRow(git, repository, good, bad)
     except GitError as error:
         raise SamerunError(f"git failed: {error}.") from error

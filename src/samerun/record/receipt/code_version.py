@@ -26,7 +26,7 @@ from samerun.base.files import open_regular_file, read_regular_file
 from samerun.base.launch import find_trusted_program
 
 MAX_SECONDS = 20.0
-"""For all commands on a repository together: it may hold pipes, for which git waits."""
+"""For each command on a repository: it may hold pipes, for which git waits."""
 MAX_GIT_MEMORY = 768 << 20
 """Bytes of git's data: a hostile repository holds objects of gigabytes in some megabytes."""
 MAX_OUTPUT_BYTES = 256 << 20
@@ -137,9 +137,9 @@ def _read_small_text(path: Path) -> str:
 def open_sandboxed_git(repository: Repository, time_limit_seconds: float = MAX_SECONDS) -> Iterator[SandboxedGit]:
     """Git on the objects, the index and the files of a repository, with a configuration that runs no program.
 
-    time_limit_seconds: seconds for all commands together. Raises GitError if git is not installed.
+    time_limit_seconds: for each command, not for all: between two of them `bisect` runs the user's program. Raises
+    GitError if git is not installed.
     """
-    end = time.monotonic() + time_limit_seconds
     program = find_trusted_program("git", repository.top)
     if program is None:
         raise GitError("git is not installed")
@@ -148,7 +148,7 @@ def open_sandboxed_git(repository: Repository, time_limit_seconds: float = MAX_S
             _create_sandbox_git_directory(Path(name), repository)
         except OSError as error:
             raise GitError(str(error)) from error
-        yield SandboxedGit(program, Path(name), repository, end)
+        yield SandboxedGit(program, Path(name), repository, time_limit_seconds)
 
 
 def _create_sandbox_git_directory(folder: Path, repository: Repository) -> None:
@@ -179,15 +179,12 @@ def _create_sandbox_git_directory(folder: Path, repository: Repository) -> None:
 
 @dataclass(frozen=True)
 class SandboxedGit:
-    """Runs git commands on a borrowed repository; `folder` is the temporary one.
-
-    end: when the last of them has to be done, by the monotonic clock.
-    """
+    """Runs git commands on a borrowed repository; `folder` is the temporary one."""
 
     program: str
     folder: Path
     repository: Repository
-    end: float
+    time_limit_seconds: float
 
     def stream_output(self, *arguments: str) -> Iterator[bytes]:
         """Yield the output of a git command. Raises GitError if it fails, is too slow or prints too much."""
@@ -210,7 +207,7 @@ class SandboxedGit:
         except OSError as error:
             raise GitError(str(error)) from error
         _limit_memory(process.pid)
-        yield from _stream_process_output(process, self.end)
+        yield from _stream_process_output(process, time.monotonic() + self.time_limit_seconds)
 
     def digest_output(self, *arguments: str) -> str | None:
         """BLAKE2b-256 of the output of a git command; None if there is no output."""
@@ -276,7 +273,7 @@ _UNTRACKED = ("ls-files", "--others", "--exclude-standard", "-z", "--", "*.py")
 
 def read_code_version(folder: Path, time_limit_seconds: float = MAX_SECONDS) -> dict[str, Any]:
     """The version of the code in the git repository that contains `folder`; every value is None without one or git,
-    or if git takes longer than `time_limit_seconds` seconds.
+    or if a command of git takes longer than `time_limit_seconds` seconds.
 
     commit: its hash. diff: digest of the uncommitted changes, None if there are none. untracked: digests of the
     untracked Python files, by path from the repository's root.
