@@ -204,14 +204,16 @@ def test_a_value_of_a_single_thread_is_a_result(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "code"), [("int64", 0), ("float32", 1)])
 def test_a_check_of_threads_that_add_under_a_lock(tmp_path: Path, dtype: str, code: int) -> None:
+    # Every element adds up other numbers: that another order rounds all of them alike is out of the question.
     (tmp_path / "program.py").write_text(f"""\
 import threading, time, torch
 total, lock = torch.zeros(64, dtype=torch.{dtype}), threading.Lock()
+scale = torch.arange(1, 65, dtype=torch.{dtype})
 def work(n):
     for k in range(100):
         with lock:
-            total.add_((n + 1) * 7 if total.dtype == torch.int64 else (n + 0.1) * 3 ** (k % 9))
-        time.sleep(0)
+            total.add_(scale * (n + 1) * 7 if total.dtype == torch.int64 else scale * (n + 0.1) * 3 ** (k % 9))
+        time.sleep(0.0001)
 threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
@@ -221,4 +223,4 @@ print(total.tolist())
     assert found == code, json.dumps(report)[:2000]
     if code:
         cause = report["cause"]
-        assert (cause["kind"], cause["line"]) == ("thread-race", 6)
+        assert (cause["kind"], cause["line"]) == ("thread-race", 7)
