@@ -130,6 +130,9 @@ def test_meta_tensors_stay_torchs() -> None:
     with samerun.portable():
         model = torch.nn.Sequential(torch.nn.Linear(3, 4, device="meta"), torch.nn.LayerNorm(4, device="meta"))
         assert model(torch.empty(2, 3, device="meta")).shape == (2, 4)
+        with torch.device("meta"):
+            drawn = [torch.randn(3), torch.randint(3, (4,)), torch.randperm(5), torch.randn_like(torch.ones(2))]
+        assert all(tensor.is_meta for tensor in drawn)
 
 
 @pytest.mark.skipif(not library.is_available(), reason="the C library is not there")

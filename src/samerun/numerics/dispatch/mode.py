@@ -124,7 +124,7 @@ class PortableMode(_python_dispatch.TorchDispatchMode):
                             cuda = _is_cuda_or_raise_unless_meta(item) or cuda
             if cuda:
                 handler = _resolve_cuda_runner_unless_exact_cached(func)
-            elif unusual and _has_meta_tensor(args):
+            elif (unusual and _has_meta_tensor(args)) or (kwargs and str(kwargs.get("device")) == "meta"):
                 handler = None  # without values there are no bits
             elif unusual and _has_complex_tensor(args):
                 handler = _resolve_complex_runner_cached(func)
