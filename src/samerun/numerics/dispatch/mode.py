@@ -16,7 +16,7 @@ from samerun.base.errors import CudaError, NotPortableError, NotPortableWarning,
 from samerun.numerics.aten_handlers.checks import raise_torch_error_unless_accepted
 from samerun.numerics.aten_handlers.declare import NoPortableKernel
 from samerun.numerics.aten_handlers.table import resolve_runner_unless_exact
-from samerun.numerics.dispatch import compiled_regions, composites, optimizer_loops
+from samerun.numerics.dispatch import compiled_regions, composites, optimizer_loops, truncated_normal
 from samerun.numerics.dispatch.refusals import (
     explain_refusal,
     find_source_location_outside_torch,
@@ -194,6 +194,7 @@ def _install_hooks_once() -> None:
         _hooks_installed = True
         compiled_regions.install_torch_compile_hooks(current_portable_mode, find_source_location_outside_torch)
         optimizer_loops.replace_torch_optimizer_loops()
+        truncated_normal.replace_torch_truncated_normal(current_portable_mode)
 
 
 @contextmanager
