@@ -71,7 +71,8 @@ def track_module_calls_and_final_models(recorder: Recorder, torch: Any) -> None:
     recorder.root_models = roots
     recorder.fork_callbacks.append(roots.clear)  # what a child does with its parent's model is in its events
     recorder.end_callbacks.append(lambda: record_final_models(recorder))
-    recorder.cleared_on_restart += [roots, names, recorder.thread_of_root_model]  # the models of this trace are those that are called in it
+    # The models of a trace are those that are called in it.
+    recorder.cleared_on_restart += [roots, names, recorder.thread_of_root_model]
 
 
 def record_final_models(recorder: Recorder) -> None:
