@@ -25,9 +25,7 @@ from samerun.lint.order_exemptions import (
     begins_as_dictionary,
     depends_on_element,
     ignores_elements,
-    is_batch,
     is_counter,
-    is_cut_set,
     is_excluded,
     is_log,
     is_made_outside,
@@ -41,9 +39,9 @@ from samerun.lint.order_exemptions import (
     is_sorted_at_mention,
     is_sorted_next,
     sorts_what_it_goes_through,
-    takes_no_part,
 )
 from samerun.lint.random_draws import draws
+from samerun.lint.slice_exemptions import is_batch, is_cut_set, takes_no_part
 from samerun.lint.source_index import Function, SourceIndex
 from samerun.lint.value_origins import loads_bound_in
 

@@ -330,3 +330,7 @@ def _pick_narrowest_kind(kinds: Iterator[ElementKind] | list[ElementKind]) -> El
         if kind in every:
             return kind
     return "unknown"
+
+
+def names_in(node: ast.AST) -> list[ast.Name]:
+    return [one for one in ast.walk(node) if isinstance(one, ast.Name)]
