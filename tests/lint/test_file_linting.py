@@ -240,6 +240,13 @@ def test_what_stands_in_a_function_counts_where_something_calls_it() -> None:
     Path("a/train.py").write_text("import data\ndata.rows()\n")
     assert next(one for one in lint("a").output.splitlines() if "SR101" in one).startswith("a/data.py")
     assert lint("a").output.count("SR101") == 1  # the other one is not what is imported
+    Path("a/b/old.py").write_text(function)
+    Path("a/train.py").write_text("from elsewhere.more import rows\nrows()\n")
+    assert "SR101" not in lint("a").output  # none of them is
+    Path("a/train.py").write_text("from b.old import rows\nrows()\n")
+    assert next(one for one in lint("a").output.splitlines() if "SR101" in one).startswith("a/b/old.py")
+    Path("a/train.py").write_text("import registry\nregistry.get('rows')()\n")
+    assert lint("a").output.count("SR101") == 3  # which of them, nobody says
 
 
 @pytest.mark.parametrize(

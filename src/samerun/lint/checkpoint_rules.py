@@ -8,8 +8,10 @@ from collections.abc import Iterator
 
 from samerun.base.source_edits import last_identifier
 from samerun.lint.call_arguments import is_constant, keyword_value
-from samerun.lint.random_draws import drawn_generator
+from samerun.lint.order_exemptions import draws_unseeded
+from samerun.lint.random_draws import drawn_generator, is_for_display
 from samerun.lint.rule import Hit, Rule
+from samerun.lint.seeding import is_program
 from samerun.lint.source_index import SourceIndex
 from samerun.lint.value_origins import find_origins
 
@@ -89,7 +91,7 @@ def _is_of_best(index: SourceIndex, call: ast.Call) -> bool:
 
 
 def find_saves_without_generators(index: SourceIndex) -> Iterator[Hit]:
-    if not index.project.is_seeded:
+    if not index.project.is_seeded or _trains_on_unseeded_draws(index):
         return  # no two runs draw the same, resumed or not
     elsewhere = any(index.calls_by_last_name.get(one) for one in ("get_rng_state", "get_rng_state_all", "getstate"))
     every = list(_checkpoints(index))
@@ -105,6 +107,20 @@ def find_saves_without_generators(index: SourceIndex) -> Iterator[Hit]:
             yield Hit(
                 call, f"the loader at line {loader.lineno} draws from its own generator, whose state is not saved"
             )
+
+
+def _trains_on_unseeded_draws(index: SourceIndex) -> bool:
+    """Whether a program seeds torch by hand, and its training loop draws from Python or NumPy, which it leaves out."""
+    if not (index.is_notebook or is_program(index)) or not index.calls_of("torch.manual_seed"):
+        return False
+    loops = {
+        loop for step in index.calls_by_last_name.get("backward", ()) for loop in index.ancestors(step)
+        if isinstance(loop, (ast.For, ast.While))
+    }  # fmt: skip
+    return any(
+        draws_unseeded(index, call) and not is_for_display(index, call) and not loops.isdisjoint(index.ancestors(call))
+        for call in index.calls
+    )
 
 
 def _find_loader_with_own_generator(index: SourceIndex) -> ast.Call | None:

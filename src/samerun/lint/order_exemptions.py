@@ -38,7 +38,7 @@ def changes_result(index: SourceIndex, node: ast.AST) -> bool:
     if isinstance(node, ast.Subscript):
         values = [node.slice, *(value for name in names_in(node.slice) for value in index.values_assigned_to(name))]
         calls = [one for value in values for one in ast.walk(value) if isinstance(one, ast.Call)]
-    unseeded = any(_draws_unseeded(index, one) for one in calls)
+    unseeded = any(draws_unseeded(index, one) for one in calls)
     return not unseeded and not is_for_display(index, node) and not _is_inspection(index, node)
 
 
@@ -57,7 +57,7 @@ def _is_inspection(index: SourceIndex, node: ast.AST) -> bool:
     )  # fmt: skip
 
 
-def _draws_unseeded(index: SourceIndex, call: ast.Call) -> bool:
+def draws_unseeded(index: SourceIndex, call: ast.Call) -> bool:
     """Whether a call draws from a global generator of Python or NumPy that the text does not seed, or another class."""
     name = index.call_names.get(call, "")
     kind = drawn_generator(name)
@@ -200,7 +200,7 @@ def is_shuffled_unseeded(index: SourceIndex, node: ast.AST) -> bool:
     """Whether a list is shuffled in place by a generator that nothing seeds: no order before it counts."""
     call = index.parents.get(node)
     shuffles = isinstance(call, ast.Call) and last_identifier(call.func) == "shuffle" and node in call.args
-    return shuffles and isinstance(index.parents.get(call), ast.Expr) and _draws_unseeded(index, call)  # type: ignore
+    return shuffles and isinstance(index.parents.get(call), ast.Expr) and draws_unseeded(index, call)  # type: ignore
 
 
 def is_made_outside(index: SourceIndex, target: ast.expr, loop: ast.AST) -> bool:

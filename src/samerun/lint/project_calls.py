@@ -52,6 +52,7 @@ class ProjectCalls:
         self._reached: dict[str, set[str]] = {}
         self.parts = {file: list(_split_statements(text)) for file, text in texts.items()}
         self.methods = {file: set(METHOD.findall(text)) for file, text in texts.items()}
+        self.sources = {file: _list_import_sources(text) for file, text in texts.items()}
         self.dynamic = {file for file, text in texts.items() if CALLED_BY_NAME.search(text)}
 
     @cached_property
@@ -109,13 +110,32 @@ class ProjectCalls:
             if user not in self._reached:
                 self._reached[user] = list_reachable([user], self.imports)
             seen = self._reached[user]
-            if file in seen or not seen & places[name]:  # a file that sees another function of this name means that one
+            if file in seen:
+                return True
+            # a file that sees another function of this name, or imports it from elsewhere, means that one
+            if not seen & places[name] and not self._is_imported_from_elsewhere(user, name, file):
                 return True
         return False
+
+    def _is_imported_from_elsewhere(self, user: str, name: bytes, file: str) -> bool:
+        """Whether a file gets a name from modules of which none is called like this file, or a folder around it."""
+        modules = self.sources[user].get(name, set())
+        around = {*PurePath(file).with_suffix("").parts}
+        return bool(modules) and file not in self.packaged and all(one and around.isdisjoint(one) for one in modules)
 
     def keep_living(self, file: str) -> bytes:
         """The text of a file without the functions and classes at its top that nothing uses."""
         return b"".join(part for name, part in self.parts[file] if name not in self.uncalled[file])
+
+
+def _list_import_sources(text: bytes) -> dict[bytes, set[tuple[str, ...]]]:
+    """The names that a text imports from modules, each with the parts of the modules' names."""
+    sources: dict[bytes, set[tuple[str, ...]]] = defaultdict(set)
+    for module, names, _ in IMPORT.findall(text):
+        parts = tuple(one for one in module.decode("latin-1").split(".") if one)
+        for name in WORD.findall(names):
+            sources[name].add(parts)
+    return sources
 
 
 def _keep_renamed(found: re.Match[bytes]) -> bytes:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from samerun.base.source_edits import last_identifier
 from samerun.lint.call_arguments import argument_for, default_of, is_constant
+from samerun.lint.order_exemptions import INFERRING, TRAINING_OR_STORING
 from samerun.lint.source_index import SourceIndex
 from samerun.lint.value_origins import names_in, returned_values
 
@@ -23,6 +25,8 @@ def takes_no_part(index: SourceIndex, subscript: ast.Subscript, where: ast.Slice
     if rest or (isinstance(few, int) and 0 < few <= FEWEST) or _is_cut_to_filled_part(index, where):
         return True
     if begins and where.upper is not None and _is_left_out_by_default(index, where.upper):
+        return True
+    if _is_share_of_evaluation(index, subscript):
         return True
     return _is_one_of_all_parts(index, subscript, where) or _is_behind_header(index, subscript, where)
 
@@ -106,3 +110,29 @@ def is_cut_set(index: SourceIndex, subscript: ast.Subscript) -> bool:
         return False
     made = isinstance(call, ast.Call) and call is statement.value and last_identifier(call.func) in ("set", "frozenset")
     return made and ast.unparse(statement.targets[0]) == ast.unparse(listed.args[0])
+
+
+GATHERING = ("all_gather", "all_gather_object", "gather", "gather_object", "gather_for_metrics", "all_reduce", "reduce")
+
+
+def _is_share_of_evaluation(index: SourceIndex, subscript: ast.Subscript) -> bool:
+    """Whether a function that only evaluates, in several processes, takes a share, or fills the list up for shares."""
+    function = index.function_of(subscript)
+    if function is None:
+        return False
+    called = {last_identifier(one.func) for one in ast.walk(function) if isinstance(one, ast.Call)}
+    return bool(called & {*GATHERING} and called & {*INFERRING}) and not called & {*TRAINING_OR_STORING}
+
+
+PARTS_OF_DATA = re.compile("train|val|test|split|fold|subset|batch|sample", re.IGNORECASE)
+
+
+def is_preview_beside_count(index: SourceIndex, subscript: ast.Subscript) -> bool:
+    """Whether a report counts all elements and names the first: `{"count": len(names), "names": names[:99]}`."""
+    report, where = index.parents.get(subscript), subscript.slice
+    if not isinstance(report, ast.Dict) or not isinstance(where, ast.Slice) or where.lower is not None:
+        return False
+    key = report.keys[report.values.index(subscript)]
+    named = isinstance(key, ast.Constant) and isinstance(key.value, str) and not PARTS_OF_DATA.search(key.value)
+    count = ast.dump(ast.parse(f"len({ast.unparse(subscript.value)})", mode="eval").body)
+    return named and isinstance(where.upper, ast.Constant) and any(ast.dump(one) == count for one in report.values)

@@ -41,7 +41,7 @@ from samerun.lint.order_exemptions import (
     sorts_what_it_goes_through,
 )
 from samerun.lint.random_draws import draws
-from samerun.lint.slice_exemptions import is_batch, is_cut_set, takes_no_part
+from samerun.lint.slice_exemptions import is_batch, is_cut_set, is_preview_beside_count, takes_no_part
 from samerun.lint.source_index import Function, SourceIndex
 from samerun.lint.value_origins import loads_bound_in
 
@@ -238,7 +238,7 @@ class OrderFlow:
                 self._push(subscript, kind)
             elif is_batch(self.index, where):
                 return self._use(subscript, f"{SAMPLES} a batch", drawn=True)
-            elif not is_only_shown(self.index, subscript) and not is_cut_set(self.index, subscript):
+            elif not any(one(self.index, subscript) for one in (is_only_shown, is_cut_set, is_preview_beside_count)):
                 return self._use(subscript, "decides which elements the slice has")
             return None
         function = self.index.function_of(subscript)
