@@ -8,7 +8,7 @@ from samerun.lint.file_linting import lint_text
 from samerun.lint.source_index import FileInProject
 from samerun.lint.table import RULES
 
-CHECKED = [rule for rule in RULES if rule.default or rule.code in ("SR101", "SR104", "SR126", "SR130")]
+CHECKED = [rule for rule in RULES if rule.default or rule.code in ("SR101", "SR104", "SR105", "SR126", "SR130")]
 LISTED = "import os\nimport random\nrandom.seed(0)\nnames = os.listdir('data')\n"
 SCHEDULED = (
     "import torch\nsaved = torch.load('a.pt')\noptimizer.load_state_dict(saved['optimizer'])\nstart = saved['epoch']\n"
@@ -20,6 +20,10 @@ TRAINED = (
     "optimizer.load_state_dict(saved['optimizer'])\n\n\n"
     "def save():\n    torch.save({{'optimizer': optimizer.state_dict()}}, 'a.pt')\n\n\n"
     "for epoch in range(begin_at, 9):\n    rows = dropout(rows)\n    save()\n"
+)
+LIMITED = (
+    "import os\n\n\nclass Rows({base}):\n    def __init__(self):\n        {stored}\n\n"
+    "    def read(self):\n        return os.listdir('d')[: self.limit]\n"
 )
 SHARED = (
     "import os\nimport torch\n\n\ndef score(model, rank, count):\n    names = os.listdir('d')\n"
@@ -767,6 +771,18 @@ HARMLESS_AND_TWIN = {
         LISTED + "report = {'found': len(names), 'names': names[:100]}\n",
         LISTED + "report = {'found': len(folders), 'names': names[:100]}\n",
     ),
+    "a part that an option leaves out": (
+        LISTED + "first = int(input())\nnames = names[first:] if first else names\nsend(names)\n",
+        LISTED + "first = int(input())\nnames = names[first:] if names else names\nsend(names)\n",
+    ),
+    "a bound that a base class gives": (
+        LIMITED.format(base="Base", stored="pass"),
+        LIMITED.format(base="Base", stored="self.limit = 80"),
+    ),
+    "a bound that nothing gives": (
+        LIMITED.format(base="Base", stored="pass"),
+        LIMITED.format(base="", stored="pass"),
+    ),
     "shares of what several processes evaluate": (
         SHARED.format(begins="with torch.no_grad():"),
         SHARED.format(begins="if True:"),
@@ -825,7 +841,8 @@ def test_numbers_of_words_count_where_they_outlive_a_process_or_another_one_draw
 @pytest.mark.parametrize(
     ("seeds", "before", "inside", "count"),
     [("", "", "np.random.shuffle(rows)", 0), ("np.random.seed(0)\n", "", "np.random.shuffle(rows)", 1),
-     ("", "np.random.shuffle(rows)\n", "show(rows)", 1), ("set_seed(0)\n", "", "np.random.shuffle(rows)", 1)],
+     ("", "np.random.shuffle(rows)\n", "show(rows)", 1), ("", "", "set_seed(epoch)", 0), ("", "", "set_seed(9)", 1),
+     ("", "", "torch.manual_seed(args.seed + epoch)", 0), ("set_seed(0)\n", "", "np.random.shuffle(rows)", 1)],
 )  # fmt: skip
 def test_generators_are_missed_in_a_checkpoint_of_training_that_could_be_repeated(
     seeds: str, before: str, inside: str, count: int

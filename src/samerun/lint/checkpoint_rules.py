@@ -93,6 +93,8 @@ def _is_of_best(index: SourceIndex, call: ast.Call) -> bool:
 def find_saves_without_generators(index: SourceIndex) -> Iterator[Hit]:
     if not index.project.is_seeded or _trains_on_unseeded_draws(index):
         return  # no two runs draw the same, resumed or not
+    if _seeds_each_epoch(index):
+        return  # a resumed epoch draws the same
     elsewhere = any(index.calls_by_last_name.get(one) for one in ("get_rng_state", "get_rng_state_all", "getstate"))
     every = list(_checkpoints(index))
     during = [one for one in every if not _is_behind_training(index, one[0])] or every
@@ -107,6 +109,15 @@ def find_saves_without_generators(index: SourceIndex) -> Iterator[Hit]:
             yield Hit(
                 call, f"the loader at line {loader.lineno} draws from its own generator, whose state is not saved"
             )
+
+
+def _seeds_each_epoch(index: SourceIndex) -> bool:
+    """Whether a seed that is set is made of an epoch's number; a sampler has other ways to be told of it."""
+    calls = [one for last, calls in index.calls_by_last_name.items() if "seed" in last.lower() for one in calls]
+    return any(
+        re.search(r"(?:^|\W|_)epoch(?:\W|_?idx|_?id|$)", ast.unparse(argument))
+        for call in calls for argument in (*call.args, *(keyword.value for keyword in call.keywords))
+    )  # fmt: skip
 
 
 def _trains_on_unseeded_draws(index: SourceIndex) -> bool:

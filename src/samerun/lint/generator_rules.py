@@ -386,6 +386,6 @@ ENTROPY_RESEED = Rule(
     "import numpy as np\n\nnp.random.seed()\nnoise = np.random.rand(3)\n",
     "import numpy as np\n\nnp.random.seed(0)\nnoise = np.random.rand(3)\n",
     "give the call a seed; in a DataLoader worker torch.initial_seed() is one",
-    "A program that wants another result in every run.",
-    find_entropy_reseeds,
+    "A program that wants another result in every run, or whose draws were not seeded before. Off by default.",
+    find_entropy_reseeds, default=False,
 )  # fmt: skip

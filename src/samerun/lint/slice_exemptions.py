@@ -8,7 +8,7 @@ import re
 from samerun.base.source_edits import last_identifier
 from samerun.lint.call_arguments import argument_for, default_of, is_constant
 from samerun.lint.order_exemptions import INFERRING, TRAINING_OR_STORING
-from samerun.lint.source_index import SourceIndex
+from samerun.lint.source_index import FUNCTIONS, SourceIndex
 from samerun.lint.value_origins import names_in, returned_values
 
 FEWEST = 10
@@ -24,7 +24,8 @@ def takes_no_part(index: SourceIndex, subscript: ast.Subscript, where: ast.Slice
     few = where.upper.value if isinstance(where.upper, ast.Constant) and begins else None
     if rest or (isinstance(few, int) and 0 < few <= FEWEST) or _is_cut_to_filled_part(index, where):
         return True
-    if begins and where.upper is not None and _is_left_out_by_default(index, where.upper):
+    bound = where.upper if begins else where.lower if where.upper is None else None
+    if bound is not None and (_is_left_out_by_default(index, bound) or _is_given_elsewhere(index, bound)):
         return True
     if _is_share_of_evaluation(index, subscript):
         return True
@@ -41,6 +42,25 @@ def _is_left_out_by_default(index: SourceIndex, limit: ast.expr) -> bool:
         return False
     given = (argument_for(call, function, limit.id) for call in index.calls_of_function(function))
     return not any(isinstance(one, ast.Constant) and one.value is not None for one in given)
+
+
+def _is_given_elsewhere(index: SourceIndex, bound: ast.expr) -> bool:
+    """Whether a bound is an attribute of self that this text never stores: a base class may say that it is None."""
+    if not isinstance(bound, ast.Attribute) or last_identifier(bound.value) != "self":
+        return False
+    owner = index.class_of(bound)
+    given = [one for one in owner.body if isinstance(one, (*FUNCTIONS, ast.Assign, ast.AnnAssign))] if owner else []
+    names = {last_identifier(target) for one in given for target in _list_defined(one)}
+    stores = (one for one in index.self_attributes(bound) if isinstance(one.ctx, ast.Store))
+    return owner is not None and bool(owner.bases) and bound.attr not in names and not any(stores)
+
+
+def _list_defined(statement: ast.stmt) -> list[ast.expr]:
+    if isinstance(statement, ast.Assign):
+        return statement.targets
+    if isinstance(statement, ast.AnnAssign):
+        return [statement.target]
+    return [ast.Name(statement.name)] if isinstance(statement, FUNCTIONS) else []
 
 
 def _is_cut_to_filled_part(index: SourceIndex, where: ast.Slice) -> bool:
