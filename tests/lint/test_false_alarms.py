@@ -850,3 +850,10 @@ def test_generators_are_missed_in_a_checkpoint_of_training_that_could_be_repeate
     """Not where the training loop draws from NumPy, which the program leaves out of what it seeds."""
     found = lint_text(DRAWN.format(seeds=seeds, before=before, inside=inside), "train.py", CHECKED).findings
     assert [one.code for one in found if one.code != "SR104"] == ["SR151"] * count
+
+
+@pytest.mark.parametrize("seeded", [False, True])
+def test_a_seed_from_the_system_counts_where_the_program_sets_another_that_is_lost(seeded: bool) -> None:
+    text = "import os\nimport numpy as np\ndef start(worker):\n    np.random.seed(os.urandom(4)[0])\nload(start)\n"
+    found = lint_text(text, "data.py", CHECKED, project=FileInProject(is_seeded=seeded)).findings
+    assert [one.code for one in found] == ["SR112"] * seeded

@@ -80,6 +80,8 @@ def find_clock_seeds(index: SourceIndex) -> Iterator[Hit]:
 
 
 def find_entropy_seeds(index: SourceIndex) -> Iterator[Hit]:
+    if not index.project.is_seeded:
+        return  # no seed was set that could be lost: without this one, too, every run would draw other numbers
     names = ENTROPY - {"torch.seed"}  # which SR105 reports
     yield from _find_seed_origins(index, names, "this number is another one in every run")
 
