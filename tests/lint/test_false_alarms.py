@@ -21,6 +21,11 @@ TRAINED = (
     "def save():\n    torch.save({{'optimizer': optimizer.state_dict()}}, 'a.pt')\n\n\n"
     "for epoch in range(begin_at, 9):\n    rows = dropout(rows)\n    save()\n"
 )
+CROPPED = (
+    "import time\nimport numpy as np\n\n\ndef crop(rows):\n    np.random.seed(int(time.time()))\n"
+    "    first = np.random.randint(9)\n    last = first + np.random.randint(9)\n    return {result}\n\n\n"
+    "def load():\n{other}    return crop(0)\n\n\nload()\n"
+)
 LIMITED = (
     "import os\n\n\nclass Rows({base}):\n    def __init__(self):\n        {stored}\n\n"
     "    def read(self):\n        return os.listdir('d')[: self.limit]\n"
@@ -770,6 +775,14 @@ HARMLESS_AND_TWIN = {
     "files that a report names": (
         LISTED + "report = {'found': len(names), 'names': names[:100]}\n",
         LISTED + "report = {'found': len(folders), 'names': names[:100]}\n",
+    ),
+    "a seed behind which what is drawn is not used": (
+        CROPPED.format(result="rows", other=""),
+        CROPPED.format(result="rows[last:]", other=""),
+    ),
+    "a seed that the draws of others lose": (
+        CROPPED.format(result="rows", other="    np.random.seed(0)\n    np.random.rand()\n"),
+        CROPPED.format(result="rows", other="    np.random.rand()\n"),
     ),
     "a part that an option leaves out": (
         LISTED + "first = int(input())\nnames = names[first:] if first else names\nsend(names)\n",

@@ -23,7 +23,7 @@ from samerun.lint.seeding import (
     seeds_once_for_all,
 )
 from samerun.lint.source_index import FUNCTIONS, SourceIndex
-from samerun.lint.value_origins import find_origins, loads_of_assigned_variable, value_kind
+from samerun.lint.value_origins import find_origins, loads_bound_in, loads_of_assigned_variable, value_kind
 
 SEED_TAKERS = {"seed", "manual_seed", "manual_seed_all", "seed_everything", "set_seed", "set_random_seed", "seed_all",
                "fix_seed", "setup_seed", "initial_seed"}  # fmt: skip
@@ -48,6 +48,7 @@ def _find_seed_origins(index: SourceIndex, names: set[str], what: str) -> Iterat
             if (
                 index.call_names[origin] not in names
                 or _only_names_something(index, call)
+                or _seeds_unused_draws(index, call)
                 or is_fallback(index, origin)
                 or told & {origin, call}
             ):
@@ -72,6 +73,35 @@ def _only_names_something(index: SourceIndex, call: ast.Call) -> bool:
     return bool(kept) and all(
         isinstance(one, ast.Assign) and re.search("port|name|path|suffix", last_identifier(one.targets[0]))
         for one in kept
+    )
+
+
+def _seeds_unused_draws(index: SourceIndex, call: ast.Call) -> bool:
+    """Whether nothing is computed from what a function draws behind its seed, and all other draws are seeded anew."""
+    kind, function = GLOBAL_SEEDS.get(index.call_names[call]), index.function_of(call)
+    draws = [one for one in index.calls if kind and drawn_generator(index.call_names[one]) == kind]
+    own = [one for one in draws if index.function_of(one) is function and one.lineno > call.lineno]
+    seeds = [one for name, what in GLOBAL_SEEDS.items() if what == kind for one in index.calls_by_name.get(name, ())]
+    anew = {
+        one for one in draws for seed in seeds
+        if index.function_of(one) is index.function_of(seed) is not function and seed.lineno < one.lineno
+    }  # fmt: skip
+    return function is not None and bool(own) and all(one in anew or _is_unused(index, one) for one in draws)
+
+
+def _is_unused(index: SourceIndex, node: ast.AST, depth: int = 5) -> bool:
+    """Whether a value only goes into local names that nothing reads, or from which only such names are made."""
+    statement = index.statement_of(node)
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    if not depth or not targets or index.function_of(statement) is None:
+        return False
+    return all(
+        isinstance(target, ast.Name)
+        and all(
+            _is_unused(index, load, depth - 1)
+            for load in loads_bound_in(index, target.id, index.enclosing_scope_of(target))
+        )
+        for target in targets
     )
 
 
