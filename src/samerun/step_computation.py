@@ -92,10 +92,10 @@ def compute_and_digest_step(
     is_other_process: bool = False,
 ) -> ComputedStep:
     """Call the function and digest what it computes. See `OperatorDigests` for the other arguments."""
-    from samerun.record.watching.operator_digests import OperatorDigests
+    from samerun.record.watching.quick_operator_digests import make_operator_digests
 
     result, failed = None, None
-    with OperatorDigests(operator_to_locate, collectives, digests_inputs, is_other_process) as operators:
+    with make_operator_digests(operator_to_locate, collectives, digests_inputs, is_other_process) as operators:
         try:
             result = function()
         except Exception as error:  # of the program; or because an index or a size was computed wrong
