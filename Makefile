@@ -63,8 +63,9 @@ test-slow: $(STAMP)
 	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -m "slow and not exhaustive and not threads" -n 2 --dist worksteal
 	$(PYTHON) -m pytest -m "slow and threads and not exhaustive"
 
-test-exhaustive: $(STAMP)
+test-exhaustive: $(STAMP) $(ADAPTERS)/.samerun-installed
 	$(PYTHON) -m pytest -m exhaustive
+	$(ADAPTERS)/bin/python -m pytest -m exhaustive tests/adapters/test_architectures.py
 
 # Every command of README and pages as a reader runs it, and the examples in a notebook: ten minutes, beside CI's others.
 test-pages: $(STAMP)
@@ -77,8 +78,8 @@ test-pages: $(STAMP)
 # installed twice. pip never changes what lies outside of the environment that it installs into.
 test-adapters: $(ADAPTERS)/.samerun-installed
 	OMP_NUM_THREADS=1 $(ADAPTERS)/bin/python -m pytest -n 2 --dist worksteal tests/adapters/test_adapters.py tests/adapters/test_launchers.py \
-		tests/adapters/test_notebook.py tests/record/receipt/test_remote.py \
-		tests/numerics/cuda/test_cuda_sources.py tests/repository/test_packages.py -k "notebook or lightning or transformers or accelerate or hydra or s3 or gs or cuda_sources"
+		tests/adapters/test_architectures.py tests/adapters/test_notebook.py tests/record/receipt/test_remote.py \
+		tests/numerics/cuda/test_cuda_sources.py tests/repository/test_packages.py -k "architectures and not exhaustive or notebook or lightning or transformers or accelerate or hydra or s3 or gs or cuda_sources"
 
 $(ADAPTERS)/.samerun-installed: $(STAMP)
 	$(call make_environment,$(ADAPTERS),adapters)

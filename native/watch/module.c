@@ -195,12 +195,14 @@ static PyMethodDef watcher_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+static PyMemberDef watcher_members[] = {
+    {"is_recording", T_BOOL, offsetof(watcher_t, is_recording), READONLY, "Whether the recorder works just now."},
+    {NULL, 0, 0, 0, NULL},
+};
+
 static PyType_Slot watcher_slots[] = {
-    {Py_tp_traverse, watcher_traverse},
-    {Py_tp_clear, watcher_clear},
-    {Py_tp_dealloc, watcher_dealloc},
-    {Py_tp_methods, watcher_methods},
-    {0, NULL},
+    {Py_tp_traverse, watcher_traverse}, {Py_tp_clear, watcher_clear},     {Py_tp_dealloc, watcher_dealloc},
+    {Py_tp_methods, watcher_methods},   {Py_tp_members, watcher_members}, {0, NULL},
 };
 
 static PyType_Spec watcher_spec = {
@@ -210,6 +212,35 @@ static PyType_Spec watcher_spec = {
     .slots = watcher_slots,
 };
 
+/* --- handlers of signals ------------------------------------------------------------------------------ */
+static int raise_signal_now(void *number) {
+    PyErr_SetInterruptEx((int)(intptr_t)number);
+    return 0;
+}
+
+/* handle_or_raise_later(number, frame), of `must_wait` and `handler`. In C, because a signal that a Python function
+ * raises again comes back inside of that function, and again inside of that call. */
+static PyObject *handle_or_raise_later(PyObject *pair, PyObject *args) {
+    PyObject *answer = PyObject_Call(PyTuple_GET_ITEM(pair, 0), args, NULL);
+    int must_wait = answer ? PyObject_IsTrue(answer) : -1;
+    Py_XDECREF(answer);
+    if (must_wait < 0) return NULL;
+    long number = must_wait && PyTuple_GET_SIZE(args) ? PyLong_AsLong(PyTuple_GET_ITEM(args, 0)) : 0;
+    if (number == -1 && PyErr_Occurred()) return NULL;
+    if (must_wait && Py_AddPendingCall(raise_signal_now, (void *)(intptr_t)number) == 0) Py_RETURN_NONE;
+    return PyObject_Call(PyTuple_GET_ITEM(pair, 1), args, NULL);
+}
+
+static PyMethodDef handler_definition = {"handle_or_raise_later", handle_or_raise_later, METH_VARARGS, NULL};
+
+/* make_waiting_handler(must_wait, handler) */
+static PyObject *make_waiting_handler(PyObject *module, PyObject *args) {
+    PyObject *must_wait, *handler;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "OO", &must_wait, &handler)) return NULL;
+    return PyCFunction_New(&handler_definition, args);
+}
+
 static PyMethodDef methods[] = {
     {"setup", setup_host_objects, METH_O, "Take what the quick way needs to know; once."},
     {"digest", digest, METH_O, "The digest of a tensor, as `samerun.record.digests.digest.digest` gives it."},
@@ -217,6 +248,8 @@ static PyMethodDef methods[] = {
      "digest_list_as_one(values, digest_other): the digest of their digests; `digest_other` gives that of what is not "
      "a "
      "tensor."},
+    {"make_waiting_handler", make_waiting_handler, METH_VARARGS,
+     "make_waiting_handler(must_wait, handler): of a signal; raises it again while must_wait(number, frame)."},
     {"skip_dispatch_rule_lookup_for", skip_dispatch_rule_lookup_for, METH_VARARGS,
      "skip_dispatch_rule_lookup_for(mode_class, find_rule): what `find_torch_dispatch_rule_unless_own_mode` returns."},
     {"find_torch_dispatch_rule_unless_own_mode", (PyCFunction)(void (*)(void))find_torch_dispatch_rule_unless_own_mode,

@@ -281,13 +281,26 @@ bool begins_with_number(PyObject *args) {
     return first && (PyLong_Check(first) || PyFloat_CheckExact(first) || PyComplex_CheckExact(first));
 }
 
-/* __torch_dispatch__(func, types, args=(), kwargs=None) */
-PyObject *torch_dispatch(PyObject *self, PyObject *const *arguments, Py_ssize_t count) {
-    watcher_t *watcher = (watcher_t *)self;
+/* The operator itself, or the slow way, which tells for itself when it records. */
+static PyObject *call_operator(watcher_t *watcher, PyObject *call, PyObject *args, PyObject *kwargs) {
+    watcher->is_recording = 0;
+    PyObject *out = PyObject_Call(call, args, kwargs);
+    watcher->is_recording = 1;
+    return out;
+}
+
+static PyObject *call_slow_way(watcher_t *watcher, PyObject *const *arguments, Py_ssize_t count) {
+    watcher->is_recording = 0;
+    PyObject *out = PyObject_Vectorcall(watcher->slow, arguments, (size_t)count, NULL);
+    watcher->is_recording = 1;
+    return out;
+}
+
+static PyObject *call_and_record(watcher_t *watcher, PyObject *const *arguments, Py_ssize_t count) {
     event_t event;
     if (!watcher->slow) return PyErr_SetString(PyExc_RuntimeError, "call attach first"), NULL;
     if (count < 3 || count > 4 || !PyTuple_CheckExact(arguments[2]) || begins_with_number(arguments[2]))
-        return PyObject_Vectorcall(watcher->slow, arguments, (size_t)count, NULL);
+        return call_slow_way(watcher, arguments, count);
     PyObject *args = arguments[2], *kwargs = count == 4 && PyDict_Check(arguments[3]) ? arguments[3] : NULL;
     if (kwargs && !PyDict_GET_SIZE(kwargs)) kwargs = NULL;
     PyObject *operator = find_fast_path_operator(watcher, arguments[0]);
@@ -296,14 +309,14 @@ PyObject *torch_dispatch(PyObject *self, PyObject *const *arguments, Py_ssize_t 
     if (stopped < 0 || recording < 0) return NULL;
     if (!operator || stopped || !recording) {
         if (PyErr_Occurred()) return NULL;
-        return PyObject_Vectorcall(watcher->slow, arguments, (size_t)count, NULL);
+        return call_slow_way(watcher, arguments, count);
     }
     PyObject *call = borrow_slot_value(operator, operator_at.call);
     if (slot_is_true(operator, operator_at.silent)) {
         if (record_new_forward_nodes_at_user_line(watcher) < 0 &&
             count_failed_operator_or_propagate(watcher, operator) < 0)
             return NULL;
-        return PyObject_Call(call, args, kwargs);
+        return call_operator(watcher, call, args, kwargs);
     }
     event.written_record = NULL;
     begin_flattening(&event.inputs);
@@ -311,19 +324,29 @@ PyObject *torch_dispatch(PyObject *self, PyObject *const *arguments, Py_ssize_t 
     watch_status status = collect_operands_and_records(watcher, &event, args, kwargs);
     if (status == STATUS_LEFT_TO_PYTHON) {
         release_event(&event);
-        return PyObject_Vectorcall(watcher->slow, arguments, (size_t)count, NULL);
+        return call_slow_way(watcher, arguments, count);
     }
     if (status > 0) status = fill_event_phase_and_input_digests(watcher, operator, &event, args);
     /* An operator whose operands could not be recorded runs all the same, without an event. */
     PyObject *out = NULL;
     if (status > 0) {
-        out = PyObject_Call(call, args, kwargs);
+        out = call_operator(watcher, call, args, kwargs);
         if (out && digest_results_and_append_event(watcher, operator, &event, args, kwargs, out) < 0 &&
             count_failed_operator_or_propagate(watcher, operator) < 0)
             Py_CLEAR(out);
     } else if (count_failed_operator_or_propagate(watcher, operator) > 0) {
-        out = PyObject_Call(call, args, kwargs);
+        out = call_operator(watcher, call, args, kwargs);
     }
     release_event(&event);
+    return out;
+}
+
+/* __torch_dispatch__(func, types, args=(), kwargs=None) */
+PyObject *torch_dispatch(PyObject *self, PyObject *const *arguments, Py_ssize_t count) {
+    watcher_t *watcher = (watcher_t *)self;
+    char was_recording = watcher->is_recording;
+    watcher->is_recording = 1;
+    PyObject *out = call_and_record(watcher, arguments, count);
+    watcher->is_recording = was_recording;
     return out;
 }

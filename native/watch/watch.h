@@ -115,6 +115,7 @@ typedef struct {
     PyObject_HEAD PyObject *recorder, *state, *storages, *records, *operators, *location_ids;
     PyObject *slow; /* `OperatorMode.__torch_dispatch__`, bound: does everything */
     PyObject *writer, *pending, *push; /* the writer that events went to last, its deque, and `append` of that */
+    char is_recording; /* the recorder works, and not the program: a signal's handler must not raise here */
 } watcher_t;
 PyObject *find_or_add_record(watcher_t *watcher, PyObject *tensor);
 PyObject *digest_input(watcher_t *watcher, PyObject *tensor, PyObject *record);

@@ -103,4 +103,33 @@ for step in range(3):
 def test_a_program_that_prints_how_long_a_step_took_takes_two_runs(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TIMED)
     code, report = check(["train.py"], tmp_path, OMP_NUM_THREADS="1")
-    assert (code, report["verdict"], len(report["runs"])) == (0, "same", 2)
+    assert (code, report["verdict"], len(report["runs"]), report["notes"]) == (0, "same", 2, [])
+
+
+IN_TIME = """import queue, threading, time, torch
+began = time.time()
+batches = queue.Queue()
+def fill():
+    for number in range(4):
+        batches.put(torch.full((2,), float(number)))
+thread = threading.Thread(target=fill)
+thread.start()
+thread.join()
+total = torch.zeros(2)
+while time.time() - began < 3600:
+    try:
+        total += batches.get(timeout=0.01)
+    except queue.Empty:
+        break
+print(total.tolist())
+"""
+
+
+def test_what_time_may_decide_is_told_of_runs_that_are_the_same(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(IN_TIME)
+    code, report = check(["--vary", "rerun", "train.py"], tmp_path, OMP_NUM_THREADS="1")
+    assert (code, report["verdict"]) == (0, "same")
+    (note,) = report["notes"]
+    assert note.startswith(
+        "Time may decide what is computed, at train.py:2, train.py:11, train.py:13: these 4 runs are"
+    )

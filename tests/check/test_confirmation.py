@@ -10,6 +10,7 @@ import pytest
 
 from samerun.check.attribution import confirmation
 from samerun.check.attribution.draw_experiments import rerun_and_move_to_decisive_draw
+from samerun.check.attribution.hidden_sources import find_hidden_source
 from samerun.check.evidence.situation import Suspect
 from samerun.check.plan import RunPlan
 from samerun.record.config import WatchConfig
@@ -174,3 +175,20 @@ def test_the_draw_that_results_depend_on_is_named(matters: tuple[int, ...], expe
     suspect = Suspect("unseeded-python", "train.py", 4, ("why", "no seed"), 2, ("python",), certain=True)
     found = rerun_and_move_to_decisive_draw(Drawing(""), situation, plan, suspect)  # type: ignore[arg-type]
     assert (found.line, found.certain) == expected
+
+
+@pytest.mark.parametrize(("lines", "line", "certain"), [((), 0, False), ((7,), 7, True), ((7, 9), 7, False)])
+def test_a_source_that_is_confirmed_late_stands_where_it_is_read(
+    lines: tuple[int, ...], line: int, certain: bool
+) -> None:
+    """A difference that seldom comes may refute each line by chance, and come when all sources are tried again."""
+    before = SimpleNamespace(result="as the first run left it")
+    a = SimpleNamespace(
+        exit_code=0, traces=SimpleNamespace(traces={}), plan=RunPlan(("x",), ("x",), WatchConfig(folder=""))
+    )
+    situation: Any = SimpleNamespace(a=a, b=before, difference=PARTED)
+    listed = [Suspect("unseeded-python", "train.py", number, ("it draws",), 0, ("python",)) for number in lines]
+    program: Any = Program("depends")
+    found = find_hidden_source(program, situation, [Suspect("time", "train.py", 3, (), 0, ("clock",)), *listed])
+    assert found is not None and (found.kind, found.line, found.certain) == ("unseeded-python", line, certain)
+    assert ("no line of this program reads it" in " ".join(found.evidence)) == (not lines)

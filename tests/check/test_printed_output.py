@@ -72,7 +72,11 @@ def test_names_times_and_memory_in_printed_lines_are_no_difference(tmp_path: Pat
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("seeded", "by_set", "kind"),
-    [(False, False, "unseeded-numpy-generator"), (True, True, "hash-order"), (True, False, "")],
+    [
+        (False, False, "unseeded-numpy-generator"),
+        pytest.param(True, True, "hash-order", marks=pytest.mark.exhaustive),
+        (True, False, ""),
+    ],
 )
 def test_a_printed_score_is_compared_where_the_model_is_the_same(
     seeded: bool, by_set: bool, kind: str, tmp_path: Path

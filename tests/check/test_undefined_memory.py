@@ -71,7 +71,7 @@ print(float(filled)) if "printed" in sys.argv else None
     [
         ("", "same"),
         pytest.param("used", "different", marks=pytest.mark.slow),
-        pytest.param("printed", "different", marks=pytest.mark.slow),
+        pytest.param("printed", "different", marks=pytest.mark.exhaustive),
     ],
 )
 def test_what_a_library_computes_on_memory_that_nobody_wrote_counts_if_it_is_used(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -378,3 +379,22 @@ def test_two_processes_of_different_settings_train_alike() -> None:
 def test_training_has_one_digest_under_every_setting() -> None:
     found = {str(setting): trained(",".join(NAMES), 20, setting) for setting in SETTINGS if runs_here(setting)}
     assert len(set(found.values())) == 1, found
+
+
+@pytest.mark.parametrize(
+    ("mean", "std", "low", "high", "digest"),
+    [
+        (0.0, 0.02, -2.0, 2.0, "c0395626a8fbab53"),
+        (0.0, 1.0, -0.5, 2.0, "8b9ef44dd7fe2127"),
+        (0.0, 1.0, 2.0, 3.0, "545b73f0bbb6cdb6"),
+    ],
+)
+def test_truncated_normal_numbers_are_drawn_alike_by_every_release(
+    mean: float, std: float, low: float, high: float, digest: str
+) -> None:
+    with samerun.portable():
+        torch.manual_seed(0)
+        numbers = torch.nn.init.trunc_normal_(torch.empty(1000), mean, std, low, high)
+        following = torch.rand(8)
+    assert low <= numbers.min() and numbers.max() <= high
+    assert hashlib.sha256(torch.cat([numbers, following]).numpy().tobytes()).hexdigest()[:16] == digest

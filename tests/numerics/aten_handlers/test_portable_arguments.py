@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import warnings
 from collections import Counter
 from collections.abc import Callable
@@ -129,6 +130,9 @@ def test_meta_tensors_stay_torchs() -> None:
     with samerun.portable():
         model = torch.nn.Sequential(torch.nn.Linear(3, 4, device="meta"), torch.nn.LayerNorm(4, device="meta"))
         assert model(torch.empty(2, 3, device="meta")).shape == (2, 4)
+        with torch.device("meta"):
+            drawn = [torch.randn(3), torch.randint(3, (4,)), torch.randperm(5), torch.randn_like(torch.ones(2))]
+        assert all(tensor.is_meta for tensor in drawn)
 
 
 @pytest.mark.skipif(not library.is_available(), reason="the C library is not there")
@@ -153,3 +157,24 @@ def test_what_torch_lists_as_wrong_gives_torchs_error(one_in: int) -> None:
         samples = samples[::one_in]
         problems = fuzz_portable.search(fuzz_portable.WrongSamples(samples), len(samples))
     assert not problems
+
+
+class Preempted(Exception):
+    pass
+
+
+@pytest.mark.parametrize("error", [TimeoutError, Preempted])
+def test_what_a_signals_handler_raises_reaches_the_program(error: type[Exception]) -> None:
+    def handler(*_: object) -> None:
+        raise error("no time left")
+
+    x = torch.ones(512, 512)
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        with samerun.portable(), pytest.raises(error, match="no time left"):
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            while True:
+                x @ x
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -15,9 +15,12 @@ from samerun.record.trace.run import RunTraces
 
 CLEAN = (
     "whole_numbers", "numbers_by_class", "counters", "queue_then_sorted", "completed_then_placed", "pool_then_sorted",
-    "seeded_tasks",
+    "seeded_tasks", "own_models",
 )  # fmt: skip
-RACY = ("floats", "floats_by_class", "unread_floats", "last_writer", "trained_in_order", "read_on_the_way")
+RACY = (
+    "floats", "floats_by_class", "unread_floats", "last_writer", "trained_in_order", "read_on_the_way",
+    "models_merged_as_they_end",
+)  # fmt: skip
 PROGRAM = """
 import os, queue, sys, threading
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -156,6 +159,49 @@ def trained_in_order(order):
         net(x).square().sum().backward()
         optimizer.step()
 
+def in_turn_by_stages(work, order, stages):
+    "Threads that do each stage of their work in this order; all of them are alive until the last stage."
+    begins, ends = ({(n, stage): threading.Event() for n in order for stage in range(stages)} for _ in range(2))
+    def wait_and_work(number):
+        for stage, _ in enumerate(work(number, begins)):
+            ends[number, stage].set()
+    threads = [threading.Thread(target=wait_and_work, args=(number,)) for number in sorted(order)]
+    for thread in threads:
+        thread.start()
+    for stage in range(stages):
+        for number in order:
+            begins[number, stage].set()
+            ends[number, stage].wait()
+    for thread in threads:
+        thread.join()
+
+def own_models(order):
+    import torch
+    torch.manual_seed(0)
+    models = [torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2)) for _ in order]
+    def train(n, begins):
+        optimizer = torch.optim.SGD(models[n].parameters(), lr=0.1)
+        begins[n, 0].wait()
+        models[n](torch.eye(2) * (n + 1)).square().sum().backward()
+        yield
+        begins[n, 1].wait()
+        optimizer.step()
+        yield
+    in_turn_by_stages(train, order, 2)
+    kept.append(models)
+
+def models_merged_as_they_end(order):
+    import torch
+    torch.manual_seed(0)
+    models = [torch.nn.Linear(2, 2) for _ in order]
+    merged = torch.zeros(2, 2)
+    def train(n):
+        models[n](torch.eye(2) * (n + 1)).square().sum().backward()
+        torch.optim.SGD(models[n].parameters(), lr=0.1).step()
+        merged.mul_(0.7).add_(models[n].weight.detach(), alpha=0.3)
+    in_turn(train, order)
+    kept.append(merged)
+
 def read_on_the_way(order):
     import torch
     total = torch.zeros((), dtype=torch.int64)
@@ -204,14 +250,16 @@ def test_a_value_of_a_single_thread_is_a_result(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "code"), [("int64", 0), ("float32", 1)])
 def test_a_check_of_threads_that_add_under_a_lock(tmp_path: Path, dtype: str, code: int) -> None:
+    # Every element adds up other numbers: that another order rounds all of them alike is out of the question.
     (tmp_path / "program.py").write_text(f"""\
 import threading, time, torch
 total, lock = torch.zeros(64, dtype=torch.{dtype}), threading.Lock()
+scale = torch.arange(1, 65, dtype=torch.{dtype})
 def work(n):
     for k in range(100):
         with lock:
-            total.add_((n + 1) * 7 if total.dtype == torch.int64 else (n + 0.1) * 3 ** (k % 9))
-        time.sleep(0)
+            total.add_(scale * (n + 1) * 7 if total.dtype == torch.int64 else scale * (n + 0.1) * 3 ** (k % 9))
+        time.sleep(0.0001)
 threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
@@ -221,4 +269,4 @@ print(total.tolist())
     assert found == code, json.dumps(report)[:2000]
     if code:
         cause = report["cause"]
-        assert (cause["kind"], cause["line"]) == ("thread-race", 6)
+        assert (cause["kind"], cause["line"]) == ("thread-race", 7)

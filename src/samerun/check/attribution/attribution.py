@@ -170,7 +170,9 @@ def attribute_by_line_trace(
         return make_attributed_cause(suspect, element_difference)
     # Without a difference there, one of the sources that are pinned in these runs makes it, not one past Python.
     if line is None and not runs[1].timed_out and search.compare_runs(*runs) is None:
-        hidden = find_hidden_source(search, situation)
+        hidden = find_hidden_source(search, situation, listed)
+        if hidden is not None and hidden.line:
+            return make_attributed_cause(hidden, element_difference)
         if hidden is not None:
             return attribute_hidden_source(search, situation, hidden, element_difference)
     drawn = native_entropy.find_last_native_draw_suspect(runs[1], line, situation.difference.role)

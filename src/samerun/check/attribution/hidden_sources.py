@@ -6,6 +6,9 @@ is the one from which on a variable differs that results depend on.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from samerun.check.attribution.confirmation import confirm_by_experiment
 from samerun.check.attribution.value_measurement import AttributionSearch
 from samerun.check.evidence.situation import Situation, Suspect
@@ -22,11 +25,23 @@ SOURCES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 ALL_SOURCES = tuple(pin for _, _, names in SOURCES for pin in names)
 
 
-def find_hidden_source(search: AttributionSearch, situation: Situation) -> Suspect | None:
-    """The source that makes the difference, confirmed, without a line; None if no source alone does."""
+def find_hidden_source(
+    search: AttributionSearch, situation: Situation, listed: Sequence[Suspect] = ()
+) -> Suspect | None:
+    """The source that makes the difference, confirmed; None if no source alone does.
+
+    Without a line if no line was seen to read it. Else it was tried before, and a difference that comes in few runs did
+    not come while it was not held still: the line is the likeliest of those in `listed`, and certain if it is the only
+    one.
+    """
     for number, (kind, name, pinned) in enumerate(SOURCES, 1):
-        why = (f"the difference goes with {name} held still in all processes; no line of this program reads it",)
-        suspect = Suspect(kind, "", 0, why, 0, pinned)
-        if confirm_by_experiment(search, situation, situation.a.plan, suspect, f"pinned-hidden-{number}", pinned):
+        goes = f"the difference goes with {name} held still in all processes"
+        suspect = Suspect(kind, "", 0, (f"{goes}; no line of this program reads it",), 0, pinned)
+        if not confirm_by_experiment(search, situation, situation.a.plan, suspect, f"pinned-hidden-{number}", pinned):
+            continue
+        readers = [each for each in listed if each.kind == kind and each.line and not {*each.pins}.isdisjoint(pinned)]
+        if not readers:
             return suspect
+        only_line = len({(each.file, each.line) for each in readers}) == 1
+        return replace(readers[0], evidence=(*readers[0].evidence, goes), certain=only_line)
     return None

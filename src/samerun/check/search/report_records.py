@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,16 +24,19 @@ from samerun.base.source_edits import (
 )
 from samerun.base.user_code import format_source_location
 from samerun.check.attribution import attribution
+from samerun.check.evidence.clock_uses import clock_may_affect_results
 from samerun.check.evidence.results import find_differing_printed_lines
 from samerun.check.evidence.situation import Situation
 from samerun.check.evidence.value_differences import find_differing_steps_by_digest
 from samerun.check.execution.runner import Run
 from samerun.record.comparison.compare import Difference
 from samerun.record.trace import format as f
+from samerun.record.trace.run import select_events
 
 NO_OPERATOR = "No torch operator ran where samerun could see it: only exit codes and printed lines were compared."
 MOST_SHOWN_CHARACTERS = 80
 """Of a printed line."""
+MOST_SHOWN_PLACES = 3
 
 
 def make_first_difference_record(situation: Situation, found: attribution.AttributedCause | None) -> FirstDifference:
@@ -78,7 +82,31 @@ def describe_results_beside_operators(
             notes[0] += " Numbers that differ in them come from a clock, or names of files."
     if order_difference is not None:
         notes.append(describe_order_difference(order_difference))
-    return notes
+    return notes + describe_timing_that_may_decide(runs)
+
+
+def describe_timing_that_may_decide(runs: Sequence[Run]) -> list[str]:
+    """A note on runs that are the same although a clock may decide what is computed: few runs do not show it.
+
+    A queue that is waited for with a time limit reads a clock too.
+    """
+    clocks: dict[str, set[int]] = defaultdict(set)
+    for trace in runs[0].traces.traces.values() if runs else ():
+        for event in select_events(trace, (f.CLOCK,)):
+            if event.direct:
+                clocks[event.file].add(event.line)
+    places = [
+        (file, line) for file in sorted(clocks) for line in sorted(clocks[file])
+        if clock_may_affect_results({**dict.fromkeys(clocks, ()), file: (line,)})
+    ]  # fmt: skip
+    if not places:
+        return []
+    shown = [format_source_location(relative_path_if_below_working_directory(file), line) for file, line in places]
+    more = f" and {len(shown) - MOST_SHOWN_PLACES} more" if len(shown) > MOST_SHOWN_PLACES else ""
+    return [
+        f"Time may decide what is computed, at {', '.join(shown[:MOST_SHOWN_PLACES])}{more}: these {len(runs)} runs "
+        "are the same, but a slower or busier machine may decide otherwise."
+    ]
 
 
 def describe_printed_difference(a: Run, b: Run) -> str:

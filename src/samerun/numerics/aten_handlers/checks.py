@@ -7,10 +7,14 @@ operator's family. Whatever error that gives, the one that reaches the program i
 
 from __future__ import annotations
 
+import os
+import sys
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
@@ -18,11 +22,18 @@ from torch.utils import _pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from samerun.base.errors import SamerunError
+from samerun.base.user_code import SAMERUN_FOLDER
 from samerun.numerics.aten_handlers.declare import NoPortableKernel
 from samerun.numerics.kernels.tensors import copy_tensors_in_pytree
 
 Runner = Callable[[Any, Any, Any, Any], Any]
 """(mode, operator, args, kwargs) -> what the operator gives."""
+
+_OWN_ERROR_PACKAGES = {*sys.stdlib_module_names, "torch", "numpy", "samerun"}
+_OWN_FOLDERS = (
+    *("<", os.path.dirname(os.__file__) + os.sep, SAMERUN_FOLDER),
+    *(os.path.dirname(str(package.__file__)) + os.sep for package in (torch, numpy)),
+)
 
 MOST_ACCEPTED_KEYS = 4096
 """Of one operator. A program whose shapes never come again must not gather them all."""
@@ -125,12 +136,23 @@ def raise_torch_error_unless_accepted(func: OpOverload, args: Any, kwargs: Any, 
     """
     if isinstance(fallback_error, (SamerunError, NoPortableKernel, Warning, MemoryError, torch.OutOfMemoryError)):
         raise fallback_error
+    if _interrupted_the_kernel(fallback_error):
+        raise fallback_error
     if not _torch_kernel_can_be_asked(func):
         raise fallback_error
     try:
         _run_torch_kernel_on_copies(func, args, kwargs)
     except Exception as torch_error:
         raise torch_error from None
+
+
+def _interrupted_the_kernel(error: Exception) -> bool:
+    """Whether the error came in from outside: a time limit or a preemption that a signal's handler turns into an
+    exception, or one that another thread has set. It says nothing about the operator, and its receiver waits for it.
+    """
+    frame_files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    origin = type(error).__module__.partition(".")[0]
+    return origin not in _OWN_ERROR_PACKAGES or not all(file.startswith(_OWN_FOLDERS) for file in frame_files[-1:])
 
 
 def _torch_kernel_can_be_asked(func: OpOverload) -> bool:

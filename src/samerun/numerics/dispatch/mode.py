@@ -16,7 +16,7 @@ from samerun.base.errors import CudaError, NotPortableError, NotPortableWarning,
 from samerun.numerics.aten_handlers.checks import raise_torch_error_unless_accepted
 from samerun.numerics.aten_handlers.declare import NoPortableKernel
 from samerun.numerics.aten_handlers.table import resolve_runner_unless_exact
-from samerun.numerics.dispatch import compiled_regions, composites, optimizer_loops
+from samerun.numerics.dispatch import compiled_regions, composites, optimizer_loops, truncated_normal
 from samerun.numerics.dispatch.refusals import (
     explain_refusal,
     find_source_location_outside_torch,
@@ -124,7 +124,7 @@ class PortableMode(_python_dispatch.TorchDispatchMode):
                             cuda = _is_cuda_or_raise_unless_meta(item) or cuda
             if cuda:
                 handler = _resolve_cuda_runner_unless_exact_cached(func)
-            elif unusual and _has_meta_tensor(args):
+            elif (unusual and _has_meta_tensor(args)) or (kwargs and str(kwargs.get("device")) == "meta"):
                 handler = None  # without values there are no bits
             elif unusual and _has_complex_tensor(args):
                 handler = _resolve_complex_runner_cached(func)
@@ -194,6 +194,7 @@ def _install_hooks_once() -> None:
         _hooks_installed = True
         compiled_regions.install_torch_compile_hooks(current_portable_mode, find_source_location_outside_torch)
         optimizer_loops.replace_torch_optimizer_loops()
+        truncated_normal.replace_torch_truncated_normal(current_portable_mode)
 
 
 @contextmanager

@@ -48,6 +48,7 @@ class Recorder:
         self.enter_operators: Callable[[], None] | None = None
         self.leave_operators: Callable[[], None] | None = None
         self.root_models: dict[int, Any] = {}
+        self.thread_of_root_model: dict[int, int] = {}  # of those that another thread than the main one called first
         self.drop_known_digests: Callable[[list[Any]], None] = lambda tensors: None
         self.note_waited: Callable[[Any, bool], None] = lambda work, is_complete: None
         self.begin_recording_reads: Callable[[], None] = lambda: None
@@ -66,7 +67,6 @@ class Recorder:
         """StepNumbers, if what is computed is written down as numbers."""
         self.skipped_operators: dict[str, list[Any]] = {}
         """Operators that could not be digested: how often, and why at the first time."""
-        self.last_loss = NOTHING
         self.last_batch = NOTHING
         self.last_loss_value: float | None = None
         """The value of the last loss, if steps are kept."""
@@ -380,7 +380,7 @@ class Recorder:
     def restart_after_finish(self, config: WatchConfig) -> None:
         """Start another trace, in another folder, of what this process does from now on."""
         self.config, self.failure, self.role = config, "", ""
-        self.step, self.last_loss, self.last_batch = 0, NOTHING, NOTHING
+        self.step, self.thread.last_loss, self.last_batch = 0, NOTHING, NOTHING
         for one in (self._repeats, *self.cleared_on_restart, self.thread.child_counts):
             one.clear()
         # ThreadLocalState and loaders are named by their numbers, which start again with each record.

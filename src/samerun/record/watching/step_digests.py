@@ -46,14 +46,19 @@ class StepDigester:
             ("grads", digest_list_as_one([p.grad for p in parameters], self.digest_gradient)),
             ("buffers", digest_list_as_one(self.collect_live_model_buffers(), self.digest)),
             ("optimizer", digest_list_as_one(states + settings, self.digest_optimizer_value)),
-            ("loss", self.recorder.last_loss),
+            ("loss", self.recorder.thread.last_loss),
             ("batch", self.recorder.last_batch),
             *self.digest_rng_states(),
         ]
 
     def collect_live_model_buffers(self) -> list[Any]:
-        """The buffers of every model that was called and is still alive."""
-        roots = [reference() for reference in list(self.recorder.root_models.values())]
+        """The buffers of every model that this thread was the first to call, and that is still alive.
+
+        Those of other threads change beside this one.
+        """
+        recorder, thread = self.recorder, max(0, self.recorder.thread.number)
+        models = list(recorder.root_models.items())
+        roots = [ref() for identity, ref in models if recorder.thread_of_root_model.get(identity, 0) == thread]
         return [buffer for root in roots if root is not None for _, buffer in named_buffers(root)]
 
     def digest_gradient(self, gradient: Any) -> bytes:

@@ -14,8 +14,8 @@ class ThreadState:
     """State of one thread: its number, its stack of modules, whether it executes samerun's own code."""
 
     __slots__ = (
-        "child_counts", "fork_count", "inside_samerun", "last_sequence", "mode", "module", "node_location_ids",
-        "number", "operator_count", "outer_modules", "phase", "role", "step_location_id",
+        "child_counts", "fork_count", "inside_samerun", "last_loss", "last_sequence", "mode", "module",
+        "node_location_ids", "number", "operator_count", "outer_modules", "phase", "role", "step_location_id",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -31,6 +31,8 @@ class ThreadState:
         self.operator_count = 0
         self.node_location_ids: dict[int, int] = {}
         self.last_sequence = 0
+        self.last_loss = bytes(16)
+        """Digest of the tensor that this thread called `backward` on last."""
         self.mode: Any = None
         self.step_location_id = 0
         """Number of the line that called the optimizer's step, while the step runs."""

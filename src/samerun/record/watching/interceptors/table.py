@@ -16,11 +16,13 @@ from samerun.record.watching.interceptors import (
     operators,
     random_generators,
     rank_messages,
+    signals,
     training,
 )
 
 INTERCEPTORS: tuple[Interceptor, ...] = (
     concurrency.EXITS,
+    signals.HANDLERS,
     concurrency.THREADS,
     concurrency.WAITS,
     concurrency.WAITS_IN_TIME,

@@ -34,6 +34,8 @@ def track_module_calls_and_final_models(recorder: Recorder, torch: Any) -> None:
     def learn_names(root: Any) -> None:
         if id(root) not in roots:
             roots[id(root)] = weakref.ref(root)
+            if recorder.thread.number > 0:
+                recorder.thread_of_root_model[id(root)] = recorder.thread.number
         try:
             for name, module in named_modules(root):
                 names[id(module)] = (weakref.ref(module), name or type(root).__name__)
@@ -69,13 +71,17 @@ def track_module_calls_and_final_models(recorder: Recorder, torch: Any) -> None:
     recorder.root_models = roots
     recorder.fork_callbacks.append(roots.clear)  # what a child does with its parent's model is in its events
     recorder.end_callbacks.append(lambda: record_final_models(recorder))
-    recorder.cleared_on_restart += [roots, names]  # the models of this trace are those that are called in it
+    recorder.cleared_on_restart += [roots, names, recorder.thread_of_root_model]  # the models of this trace are those that are called in it
 
 
 def record_final_models(recorder: Recorder) -> None:
-    """At the end: what every model that was called holds, however it was written."""
+    """At the end: what every model that was called holds, however it was written.
+
+    In the order in which they were first called; of those that other threads called first, that order is chance.
+    """
     recorder.thread.inside_samerun += 1
-    for reference in list(recorder.root_models.values()):
+    of_threads: list[tuple[str, bytes, int]] = []
+    for identity, reference in list(recorder.root_models.items()):
         root = reference()
         if root is None:
             continue
@@ -84,10 +90,18 @@ def record_final_models(recorder: Recorder) -> None:
             value = b"".join(name.encode() + digest(t) for name, t in tensors)
         except Exception:  # a lazy module that never saw data
             continue
-        recorder.emit(
-            f.FINAL, name=type(root).__name__, inputs=len(tensors), outputs=xxh3_128_digest(value), phase=f.BETWEEN
-        )
+        final = type(root).__name__, xxh3_128_digest(value), len(tensors)
+        if identity in recorder.thread_of_root_model:
+            of_threads.append(final)
+        else:
+            emit_final_model(recorder, *final)
+    for final in sorted(of_threads):
+        emit_final_model(recorder, *final)
     recorder.thread.inside_samerun -= 1
+
+
+def emit_final_model(recorder: Recorder, class_name: str, digest_of_states: bytes, state_count: int) -> None:
+    recorder.emit(f.FINAL, name=class_name, inputs=state_count, outputs=digest_of_states, phase=f.BETWEEN)
 
 
 MODULES = Interceptor("modules", "torch", track_module_calls_and_final_models)
@@ -166,14 +180,14 @@ def intercept_backward_to_record_loss(recorder: Recorder, torch: Any) -> None:
         try:
             digest = digest or choose_digest_function()  # torch must be whole before it is asked for
             with no_torch_function():
-                recorder.last_loss = digest(tensor)
+                state.last_loss = digest(tensor)
             if recorder.config.snapshot_steps:
                 with no_torch_function():
                     single = tensor.numel() == 1 and tensor.is_floating_point()
                 with HiddenFromProgram():
                     recorder.last_loss_value = float(tensor.detach()) if single else None
         except Exception:
-            recorder.last_loss = NOTHING
+            state.last_loss = NOTHING
         finally:
             state.inside_samerun -= 1
 
