@@ -125,9 +125,7 @@ class OperatorDigests(torch_internals.KeepsProgramsCompiledMixin, TorchDispatchM
             self._record_results(operator, args, kwargs, out, inputs)
         return out
 
-    def _record_results(
-        self, operator: WatchedOperator, args: Any, kwargs: Any, out: Any, inputs: bytes = b""
-    ) -> None:
+    def _record_results(self, operator: WatchedOperator, args: Any, kwargs: Any, out: Any, inputs: bytes = b"") -> None:
         """Digest the results of an operator, or fill the memory that it allocates."""
         with torch_guards.no_torch_function():
             if not operator.allocates:
@@ -158,7 +156,11 @@ class OperatorDigests(torch_internals.KeepsProgramsCompiledMixin, TorchDispatchM
             return  # fake tensors, of which shapes are asked
         offsets_count = not self._is_for_other_process
         geometry = tuple(
-            (tensor.shape, tensor.storage_offset() if offsets_count and _is_plain(tensor) else 0) for tensor in results
+            (
+                () if tensor.is_nested else tensor.shape,
+                tensor.storage_offset() if offsets_count and _is_plain(tensor) else 0,
+            )
+            for tensor in results
         )
         if operator.asynchronous:  # what a collective gives may not be there yet: its readers are compared
             value = b""

@@ -49,4 +49,4 @@ def make_operator_digests(
     quick = None if locate is not None or digests_inputs else load_quick_digests_class()
     if quick is None:
         return OperatorDigests(locate, collectives, digests_inputs, is_for_other_process)
-    return quick(collectives, is_for_other_process)  # type: ignore[arg-type, call-arg]
+    return quick(collectives, is_for_other_process)  # type: ignore[arg-type]
