@@ -19,7 +19,7 @@ typedef struct {
     do_it(operators) do_it(operators_run) do_it(ExecutedOperator) do_it(is_on_fake_tensors) do_it(slow) \
         do_it(record_results) do_it(is_concurrent)
 
-/* YES if all of a tuple are torch's own classes of tensors. */
+/* Are all of a tuple torch's own classes of tensors? */
 static bool are_plain_types(PyObject *types) {
     if (!PyTuple_CheckExact(types)) return false;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(types); i++)
@@ -102,31 +102,24 @@ static PyObject *concatenate_digests(flattened_t *results) {
     return joined;
 }
 
-/* Make the ExecutedOperator, a named tuple, and append it. Takes the references to `geometry` and `value`. */
-static watch_status append_executed_operator(step_digester_t *digester, PyObject *operator, PyObject *stolen_geometry,
-                                             PyObject *stolen_value) {
-    PyTypeObject *type = (PyTypeObject *)digester->ExecutedOperator;
+/* Make the ExecutedOperator, a named tuple, and append it. */
+static watch_status append_executed_operator(step_digester_t *digester, PyObject *operator, PyObject *geometry,
+                                             PyObject *value) {
+    PyObject *name = borrow_slot_value(operator, operator_at.name);
     PyObject *collectives = PyObject_GetAttr((PyObject *)digester, names.collectives);
     PyObject *inputs = collectives ? PyBytes_FromStringAndSize(NULL, 0) : NULL;
-    PyObject *made = inputs ? type->tp_alloc(type, 6) : NULL;
-    if (!made) {
-        Py_XDECREF(collectives);
-        Py_XDECREF(inputs);
-        Py_DECREF(stolen_geometry);
-        Py_DECREF(stolen_value);
-        return STATUS_ERROR;
-    }
-    PyObject *name = borrow_slot_value(operator, operator_at.name);
-    Py_INCREF(name);
-    Py_INCREF(digester->is_concurrent);
-    PyTuple_SET_ITEM(made, 0, name);
-    PyTuple_SET_ITEM(made, 1, stolen_geometry);
-    PyTuple_SET_ITEM(made, 2, stolen_value);
-    PyTuple_SET_ITEM(made, 3, collectives);
-    PyTuple_SET_ITEM(made, 4, digester->is_concurrent);
-    PyTuple_SET_ITEM(made, 5, inputs);
-    int failed = PyList_Append(digester->operators_run, made);
-    Py_DECREF(made);
+    PyObject *fields =
+        inputs ? PyTuple_Pack(6, name, geometry, value, collectives, digester->is_concurrent, inputs) : NULL;
+    PyObject *arguments = fields ? PyTuple_Pack(1, fields) : NULL;
+    /* `tuple.__new__`, as its own `__new__` does in Python */
+    PyObject *made =
+        arguments ? PyTuple_Type.tp_new((PyTypeObject *)digester->ExecutedOperator, arguments, NULL) : NULL;
+    int failed = made ? PyList_Append(digester->operators_run, made) : -1;
+    Py_XDECREF(collectives);
+    Py_XDECREF(inputs);
+    Py_XDECREF(fields);
+    Py_XDECREF(arguments);
+    Py_XDECREF(made);
     return failed ? STATUS_ERROR : STATUS_DONE;
 }
 
@@ -139,9 +132,10 @@ static watch_status digest_plain_results(step_digester_t *digester, PyObject *op
     if (status <= 0) return status;
     PyObject *geometry = collect_geometry(digester, &results);
     PyObject *value = geometry ? concatenate_digests(&results) : NULL;
-    if (value) return append_executed_operator(digester, operator, geometry, value);
+    status = value ? append_executed_operator(digester, operator, geometry, value) : STATUS_ERROR;
     Py_XDECREF(geometry);
-    return STATUS_ERROR;
+    Py_XDECREF(value);
+    return status;
 }
 
 static PyObject *call_slow_way(step_digester_t *digester, PyObject *const *arguments, Py_ssize_t count) {
