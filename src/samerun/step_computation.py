@@ -110,14 +110,16 @@ def digest_state(parts: tuple[Any, ...], arguments_or_result: Any) -> dict[str, 
     with hide_from_recorder():
         import torch
 
+        from samerun.record.digests.torch_guards import no_torch_function
         from samerun.record.watching.quick_mode import choose_digest_function
 
         digest_tensor = choose_digest_function()
         named = [*iterate_named_training_values(parts), ("argument or result", arguments_or_result)]
-        return {
-            name: digest_tensor(value) if isinstance(value, torch.Tensor) else digest_value(value)
-            for name, value in named
-        }
+        with no_torch_function():  # the library reads attributes, which a function mode of the program would see
+            return {
+                name: digest_tensor(value) if isinstance(value, torch.Tensor) else digest_value(value)
+                for name, value in named
+            }
 
 
 def digest_value(value: Any) -> bytes:
@@ -135,9 +137,11 @@ def digest_value(value: Any) -> bytes:
     import torch
 
     if isinstance(value, torch.Tensor):
+        from samerun.record.digests.torch_guards import no_torch_function
         from samerun.record.watching.quick_mode import choose_digest_function
 
-        return choose_digest_function()(value)
+        with no_torch_function():
+            return choose_digest_function()(value)
     return value.tobytes() if isinstance(value, np.ndarray) else type(value).__qualname__.encode()
 
 

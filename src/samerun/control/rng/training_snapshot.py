@@ -100,7 +100,7 @@ class TrainingSnapshot:
             parameter.grad = gradient
         with torch.no_grad():
             for tensor, content in self._contents.values():
-                tensor.copy_(content)
+                tensor.detach().copy_(content)  # an inference tensor itself refuses to be written
         for module, training in self._modes:
             module.training = training
         for part, state in self._states:
