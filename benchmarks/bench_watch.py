@@ -25,6 +25,7 @@ import tempfile
 import time
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from result_tables import Results, add_json_option
 HERE = Path(__file__).resolve().parent
 Times = dict[str, list[tuple[float, float]]]
 """By way of watching: seconds a step in each round, on the clock and of the processor."""
-WAYS = ("plain", "nothing", "steps", "receipt", "ops", "python", "double", "debugmode", "msprobe")
+WAYS = ("plain", "nothing", "steps", "receipt", "ops", "python", "double", "guard", "debugmode", "msprobe")
 SHOWN = {
     "plain": "not watched",
     "nothing": "a dispatch mode that does nothing",
@@ -42,6 +43,7 @@ SHOWN = {
     "ops": "samerun --trace ops",
     "python": "samerun --trace ops, without native/watch",
     "double": "samerun check --double",
+    "guard": "samerun.guard, every step computed twice",
     "debugmode": "torch DebugMode: hashes of inputs and outputs, modules, stacks",
     "msprobe": "msProbe mix, md5",
 }
@@ -55,12 +57,16 @@ def work(name: str, way: str, threads: int, device: str) -> None:
     import torch
 
     sys.path.insert(0, str(HERE))
-    from workloads import make
+    from workloads import make_training
 
     torch.set_num_threads(threads)
-    model, step = make(name, device)
+    model, optimizer, step = make_training(name, device)
     done = 0
     debugger: Any = None
+    if way == "guard":
+        import samerun
+
+        step = partial(samerun.guard(model, optimizer, every=1).step, step)
     if way == "msprobe":
         from msprobe.pytorch import PrecisionDebugger
 

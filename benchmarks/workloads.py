@@ -90,6 +90,12 @@ class LSTM(nn.Module):
 
 def make(name: str, device: str = "cpu") -> tuple[nn.Module, Callable[[int], Tensor]]:
     """The seeded model and a function that trains it one step and returns the loss. All is made on the CPU first."""
+    model, _, step = make_training(name, device)
+    return model, step
+
+
+def make_training(name: str, device: str = "cpu") -> tuple[nn.Module, torch.optim.Optimizer, Callable[[int], Tensor]]:
+    """The same, with the optimizer."""
     torch.manual_seed(0)
     model: nn.Module
     if name == "cnn":
@@ -123,4 +129,4 @@ def make(name: str, device: str = "cpu") -> tuple[nn.Module, Callable[[int], Ten
         optimizer.step()
         return loss
 
-    return model, step
+    return model, optimizer, step

@@ -83,6 +83,7 @@ static const struct {
     SAME(written_record),
     SAME(co_filename),
     {"_count_failed_operator", &names.count_failed_operator},
+    {"_collectives", &names.collectives},
 };
 
 /* setup(host): an object with the attributes above. Raises where this torch or Python is another than expected. */
@@ -112,27 +113,29 @@ static PyObject *setup_host_objects(PyObject *module, PyObject *fields) {
 }
 
 /* torch asks in Python, before every call of a mode, whether somebody registered a rule for this operator and this
- * kind of mode: three functions with cold caches each time. For our kind the answer is no. */
-static PyObject *mode_without_rules, *torch_find_dispatch_rule;
+ * kind of mode: three functions with cold caches each time. For our kinds the answer is no. */
+static PyObject *modes_without_rules, *torch_find_dispatch_rule;
 
 static PyObject *find_torch_dispatch_rule_unless_own_mode(PyObject *module, PyObject *const *arguments,
                                                           Py_ssize_t count) {
     (void)module;
-    if (count == 2 && arguments[1] == mode_without_rules) Py_RETURN_NONE;
+    int is_ours = count == 2 && modes_without_rules ? PySet_Contains(modes_without_rules, arguments[1]) : 0;
+    if (is_ours < 0) return NULL;
+    if (is_ours) Py_RETURN_NONE;
     if (!torch_find_dispatch_rule)
         return PyErr_SetString(PyExc_RuntimeError, "call skip_dispatch_rule_lookup_for first"), NULL;
     return PyObject_Vectorcall(torch_find_dispatch_rule, arguments, (size_t)count, NULL);
 }
 
 /* skip_dispatch_rule_lookup_for(mode_class, find_rule): from now on `find_torch_dispatch_rule_unless_own_mode` returns
- * None for this kind of mode and asks `find_rule` for the others. */
+ * None for this kind of mode too, and asks `find_rule` for those that are not ours. */
 static PyObject *skip_dispatch_rule_lookup_for(PyObject *module, PyObject *args) {
     PyObject *mode_class, *find_rule;
     (void)module;
     if (!PyArg_ParseTuple(args, "OO", &mode_class, &find_rule)) return NULL;
-    Py_INCREF(mode_class);
+    if (!modes_without_rules && !(modes_without_rules = PySet_New(NULL))) return NULL;
+    if (PySet_Add(modes_without_rules, mode_class)) return NULL;
     Py_INCREF(find_rule);
-    Py_XSETREF(mode_without_rules, mode_class);
     Py_XSETREF(torch_find_dispatch_rule, find_rule);
     Py_RETURN_NONE;
 }
@@ -258,15 +261,20 @@ static PyMethodDef methods[] = {
 
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_watch", NULL, -1, methods, NULL, NULL, NULL, NULL};
 
+static watch_status add_type(PyObject *module, const char *name, PyType_Spec *spec) {
+    PyObject *type = PyType_FromSpec(spec);
+    if (type && PyModule_AddObject(module, name, type) == 0) return STATUS_DONE; /* the module has the reference */
+    Py_XDECREF(type);
+    return STATUS_ERROR;
+}
+
 PyMODINIT_FUNC PyInit__watch(void) {
 #ifdef Py_GIL_DISABLED
     return PyErr_SetString(PyExc_ImportError, "relies on the interpreter's lock"), NULL;
 #endif
-    PyObject *module = PyModule_Create(&definition), *type = PyType_FromSpec(&watcher_spec);
-    if (!module || !type || PyModule_AddObject(module, "Watcher", type)) {
-        Py_XDECREF(type);
-        Py_XDECREF(module);
-        return NULL;
-    }
+    PyObject *module = PyModule_Create(&definition);
+    if (module &&
+        (add_type(module, "Watcher", &watcher_spec) < 0 || add_type(module, "StepDigester", &step_digester_spec) < 0))
+        Py_CLEAR(module);
     return module;
 }

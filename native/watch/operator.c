@@ -3,69 +3,35 @@
 
 #include <string.h>
 
-/* Operators of more tensors take the slow way, as do all unusual ones. */
-enum { MOST_TENSORS = 128, DIGEST_BYTES = 16, EVENT_BYTES = 40 };
+enum { EVENT_BYTES = 40 };
 
 typedef struct {
-    PyObject *tensors[MOST_TENSORS]; /* borrowed */
-    PyObject *records[MOST_TENSORS]; /* of their memory; owned */
-    Py_ssize_t count;
-    scalars_t others;         /* the arguments that are no tensors */
+    flattened_t inputs;
+    PyObject *records[MOST_TENSORS]; /* of the memory of these tensors; owned, or NULL */
     PyObject *written_record; /* of the memory that is written into, borrowed from `records` */
     long flags, location_id;
-    uint64_t inputs;
+    uint64_t input_digest;
     uint32_t scalars;
 } event_t;
 
 static void release_event(event_t *event) {
-    for (Py_ssize_t i = 0; i < event->count; i++) Py_XDECREF(event->records[i]);
-    event->count = 0;
-}
-
-/* `watched_operator.flatten_into` of one argument. */
-static watch_status collect_operand(event_t *event, PyObject *item) {
-    if (is_tensor(item)) {
-        if (event->count == MOST_TENSORS) return STATUS_LEFT_TO_PYTHON;
-        event->records[event->count] = NULL;
-        event->tensors[event->count++] = item;
-        return STATUS_DONE;
-    }
-    if (item == Py_None || PyBool_Check(item) || PyLong_CheckExact(item) || PyFloat_CheckExact(item))
-        return append_scalar_repr_hiding_paths(&event->others, item);
-    if (PyList_CheckExact(item) || PyTuple_CheckExact(item)) {
-        Py_ssize_t length = PySequence_Fast_GET_SIZE(item);
-        watch_status status = append_scalar_number(&event->others, (long)length);
-        for (Py_ssize_t i = 0; i < length && status > 0; i++)
-            status = collect_operand(event, PySequence_Fast_GET_ITEM(item, i));
-        return status;
-    }
-    PyObject *tensors = PyList_New(0), *others = PyList_New(0), *items = PyTuple_Pack(1, item), *flattened = NULL;
-    if (tensors && others && items)
-        flattened = PyObject_CallFunctionObjArgs(host.flatten_into, items, host.Tensor, tensors, others, NULL);
-    watch_status status = STATUS_ERROR;
-    if (flattened) /* tensors here are of a subclass, or lie in a dict */
-        status = PyList_GET_SIZE(tensors) ? STATUS_LEFT_TO_PYTHON : STATUS_DONE;
-    for (Py_ssize_t i = 0; status > 0 && i < PyList_GET_SIZE(others); i++)
-        status = append_scalar_repr_hiding_paths(&event->others, PyList_GET_ITEM(others, i));
-    Py_XDECREF(flattened);
-    Py_XDECREF(tensors);
-    Py_XDECREF(others);
-    Py_XDECREF(items);
-    return status;
+    for (Py_ssize_t i = 0; i < event->inputs.count; i++) Py_XDECREF(event->records[i]);
+    event->inputs.count = 0;
 }
 
 /* Find tensors, scalars and records. It records nothing yet, so that the slow way can still do all of it. */
 static watch_status collect_operands_and_records(watcher_t *watcher, event_t *event, PyObject *args, PyObject *kwargs) {
     watch_status status = STATUS_DONE;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args) && status > 0; i++)
-        status = collect_operand(event, PyTuple_GET_ITEM(args, i));
+        status = flatten_value(&event->inputs, PyTuple_GET_ITEM(args, i));
     PyObject *key, *value;
     for (Py_ssize_t at = 0; status > 0 && kwargs && PyDict_Next(kwargs, &at, &key, &value);)
-        status = collect_operand(event, value);
-    for (Py_ssize_t i = 0; i < event->count && status > 0; i++) {
-        watch_status plain = is_plain_cpu_tensor(event->tensors[i]);
+        status = flatten_value(&event->inputs, value);
+    memset(event->records, 0, sizeof *event->records * (size_t)event->inputs.count);
+    for (Py_ssize_t i = 0; i < event->inputs.count && status > 0; i++) {
+        watch_status plain = is_plain_cpu_tensor(event->inputs.tensors[i]);
         if (plain <= 0) return plain < 0 ? STATUS_ERROR : STATUS_LEFT_TO_PYTHON;
-        if (!(event->records[i] = find_or_add_record(watcher, event->tensors[i]))) return STATUS_ERROR;
+        if (!(event->records[i] = find_or_add_record(watcher, event->inputs.tensors[i]))) return STATUS_ERROR;
         if (slot_is_true(event->records[i], storage_at.uninitialised)) return STATUS_LEFT_TO_PYTHON;
     }
     return status;
@@ -91,26 +57,26 @@ static PyObject *utf8_repr(PyObject *object) {
 static watch_status fill_event_phase_and_input_digests(watcher_t *watcher, PyObject *operator, event_t *event,
                                                        PyObject *args) {
     long phase, thread = slot_number(watcher->state, state_at.number);
-    if (find_phase_and_location_noting_new_nodes(watcher, event->tensors, event->count, &phase, &event->location_id) <
-        0)
+    if (find_phase_and_location_noting_new_nodes(watcher, event->inputs.tensors, event->inputs.count, &phase,
+                                                 &event->location_id) < 0)
         return STATUS_ERROR;
     event->flags = phase;
     bool overwrites = slot_is_true(operator, operator_at.overwrites);
     bool writes_first = overwrites || slot_is_true(operator, operator_at.in_place);
     PyObject *written = writes_first && PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, 0) : NULL;
     Py_ssize_t used = 0; /* inputs: what is overwritten is none */
-    for (Py_ssize_t i = 0; i < event->count; i++) {
-        if (event->tensors[i] == written) event->written_record = event->records[i];
-        used += !overwrites || event->tensors[i] != written;
+    for (Py_ssize_t i = 0; i < event->inputs.count; i++) {
+        if (event->inputs.tensors[i] == written) event->written_record = event->records[i];
+        used += !overwrites || event->inputs.tensors[i] != written;
     }
     PyObject *joined = PyBytes_FromStringAndSize(NULL, DIGEST_BYTES * used);
     if (!joined) return STATUS_ERROR;
-    for (Py_ssize_t i = 0, at = 0; i < event->count; i++) {
+    for (Py_ssize_t i = 0, at = 0; i < event->inputs.count; i++) {
         PyObject *record = event->records[i];
-        if (overwrites && event->tensors[i] == written) continue;
+        if (overwrites && event->inputs.tensors[i] == written) continue;
         long writer = slot_number(record, storage_at.last_writer);
         if (writer != thread && writer >= 0) event->flags |= host.flag_foreign_write;
-        PyObject *digest = digest_input(watcher, event->tensors[i], record);
+        PyObject *digest = digest_input(watcher, event->inputs.tensors[i], record);
         if (!digest || !PyBytes_CheckExact(digest) || PyBytes_GET_SIZE(digest) != DIGEST_BYTES) {
             if (digest) PyErr_SetString(PyExc_TypeError, "a digest is 16 bytes");
             Py_XDECREF(digest);
@@ -121,11 +87,11 @@ static watch_status fill_event_phase_and_input_digests(watcher_t *watcher, PyObj
         Py_DECREF(digest);
     }
     if (!used) event->flags |= host.flag_no_inputs;
-    watch_status status = xxh3_64(joined, &event->inputs);
+    watch_status status = xxh3_64(joined, &event->input_digest);
     Py_DECREF(joined);
     if (status < 0) return status;
     uint64_t scalars = 0;
-    PyObject *text = finish_scalars_bytes_or_none(&event->others);
+    PyObject *text = finish_scalars_bytes_or_none(&event->inputs.others);
     if (!text) return STATUS_ERROR;
     if (text != Py_None) status = xxh3_64(text, &scalars);
     event->scalars = (uint32_t)scalars;
@@ -185,7 +151,7 @@ static watch_status append_operator_event(watcher_t *watcher, PyObject *writer, 
     store_little_endian(out + 4, (uint64_t)name_id, 4);
     store_little_endian(out + 8, (uint64_t)event->location_id, 4);
     store_little_endian(out + 12, event->scalars, 4);
-    store_little_endian(out + 16, event->inputs, 8);
+    store_little_endian(out + 16, event->input_digest, 8);
     memcpy(out + 24, PyBytes_AS_STRING(digest), DIGEST_BYTES);
     watch_status status = append_packed_event(watcher, writer, packed);
     Py_DECREF(packed);
@@ -231,7 +197,7 @@ done:
 /* Let `OperatorMode._record_results` record unusual results: the operator has run, so it cannot start again. */
 static watch_status record_results_in_python(watcher_t *watcher, PyObject *operator, event_t *event, PyObject *args,
                                              PyObject *kwargs, PyObject *out) {
-    PyObject *known = Py_BuildValue("(llKI)", event->flags, event->location_id, (unsigned long long)event->inputs,
+    PyObject *known = Py_BuildValue("(llKI)", event->flags, event->location_id, (unsigned long long)event->input_digest,
                                     (unsigned)event->scalars);
     PyObject *record = event->written_record ? event->written_record : Py_None, *done = NULL;
     if (known && !PyObject_SetAttr((PyObject *)watcher, names.written_record, record))
@@ -291,6 +257,13 @@ static watch_status is_attribute_true(PyObject *object, PyObject *name) {
     return (watch_status)answer;
 }
 
+watch_status is_torch_function_mode_active(void) {
+    PyObject *active = PyObject_CallNoArgs(host.function_mode);
+    if (!active) return STATUS_ERROR;
+    Py_DECREF(active); /* True and False are never freed */
+    return active == Py_False ? STATUS_NO : STATUS_YES;
+}
+
 /* The operator's record if it may be recorded the quick way; NULL for the slow way. Borrowed. */
 static PyObject *find_fast_path_operator(watcher_t *watcher, PyObject *func) {
     PyObject *key = PyLong_FromVoidPtr(func), *found = NULL;
@@ -299,13 +272,11 @@ static PyObject *find_fast_path_operator(watcher_t *watcher, PyObject *func) {
     if (!found || slot_is_true(found, operator_at.allocates) || slot_is_true(found, operator_at.random)) return NULL;
     if (slot_is_true(found, operator_at.overwrites) && !slot_is_true(found, operator_at.overwrites_first)) return NULL;
     if (slot_number(watcher->state, state_at.inside_samerun)) return NULL;
-    PyObject *watched = PyObject_CallNoArgs(host.function_mode); /* a mode that would see us read attributes */
-    Py_XDECREF(watched);                                         /* True and False are never freed */
-    return watched == Py_False ? found : NULL;
+    return is_torch_function_mode_active() ? NULL : found;
 }
 
 /* torch hands a tensor that stands for a number over as that number: the slow way makes a tensor of it again. */
-static int begins_with_number(PyObject *args) {
+bool begins_with_number(PyObject *args) {
     PyObject *first = PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, 0) : NULL;
     return first && (PyLong_Check(first) || PyFloat_CheckExact(first) || PyComplex_CheckExact(first));
 }
@@ -347,9 +318,8 @@ static PyObject *call_and_record(watcher_t *watcher, PyObject *const *arguments,
             return NULL;
         return call_operator(watcher, call, args, kwargs);
     }
-    event.count = 0;
     event.written_record = NULL;
-    begin_scalars_text(&event.others);
+    begin_flattening(&event.inputs);
     event.scalars = 0;
     watch_status status = collect_operands_and_records(watcher, &event, args, kwargs);
     if (status == STATUS_LEFT_TO_PYTHON) {

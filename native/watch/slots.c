@@ -42,6 +42,9 @@ watch_status resolve_slot_offsets(void) {
     FIND(operator_at, host.WatchedOperator, name_id);
     FIND(operator_at, host.WatchedOperator, name);
     FIND(operator_at, host.WatchedOperator, call);
+    FIND(operator_at, host.WatchedOperator, asynchronous);
+    FIND(operator_at, host.WatchedOperator, written_arguments);
+    FIND(operator_at, host.WatchedOperator, scratch_output);
     FIND(storage_at, host.StorageRecord, weak_ref);
     FIND(storage_at, host.StorageRecord, on_cpu);
     FIND(storage_at, host.StorageRecord, view_digests);

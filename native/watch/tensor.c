@@ -121,6 +121,10 @@ PyObject *storage_key_of(PyObject *storage) { return read_attribute(&descriptors
 
 PyObject *storage_weak_ref(PyObject *storage) { return read_attribute(&descriptors.weak_ref, storage); }
 
+PyObject *shape_of(PyObject *tensor) { return read_attribute(&descriptors.shape, tensor); }
+
+PyObject *storage_offset_of(PyObject *tensor) { return read_attribute(&descriptors.storage_offset, tensor); }
+
 PyObject *contiguous_view_key(PyObject *tensor) {
     PyObject *offset = read_attribute(&descriptors.storage_offset, tensor);
     PyObject *shape = offset ? read_attribute(&descriptors.shape, tensor) : NULL;
@@ -285,10 +289,7 @@ PyObject *digest(PyObject *module, PyObject *tensor) {
     return usual ? digest_contiguous_uncached(tensor) : PyObject_CallOneArg(host.digest, tensor);
 }
 
-/* A digest is 16 bytes. */
-enum { DIGEST_BYTES = 16 };
-
-static watch_status write_digest_bytes(char *out, PyObject *value, PyObject *digest_other) {
+watch_status write_digest_bytes(char *out, PyObject *value, PyObject *digest_other) {
     PyObject *found = is_tensor(value) ? digest(NULL, value) : PyObject_CallOneArg(digest_other, value);
     if (!found) return STATUS_ERROR;
     bool right = PyBytes_Check(found) && PyBytes_GET_SIZE(found) == DIGEST_BYTES;

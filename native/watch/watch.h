@@ -43,7 +43,7 @@ typedef struct {
     PyObject *stopped, *recording, *writer, *open_writer;
     PyObject *find_or_add_record, *digest_input, *digest_new_memory, *digest_written, *drop_expired, *drop_above;
     PyObject *append, *pending, *flush_at, *intern_string, *intern_location, *sequence_nr;
-    PyObject *record_results, *written_record, *co_filename, *count_failed_operator;
+    PyObject *record_results, *written_record, *co_filename, *count_failed_operator, *collectives;
 } names_t;
 extern names_t names;
 
@@ -55,7 +55,7 @@ typedef struct {
 } state_slots_t;
 typedef struct {
     Py_ssize_t silent, allocates, random, overwrites, overwrites_first, writes_nothing, in_place, name_id, name;
-    Py_ssize_t call; /* of WatchedOperator */
+    Py_ssize_t call, asynchronous, written_arguments, scratch_output; /* of WatchedOperator */
 } operator_slots_t;
 typedef struct {
     Py_ssize_t weak_ref, on_cpu, view_digests, content_digest, trusted, uninitialised, made_at, last_writer;
@@ -90,6 +90,8 @@ watch_status is_plain_cpu_tensor(PyObject *tensor); /* of an exact Tensor or Par
 watch_status is_contiguous_and_not_lazy(PyObject *tensor); /* contiguous, and no lazy conjugate or negative */
 watch_status is_lazy_conj_or_neg(PyObject *tensor); /* a conjugate or negative that was not computed yet? */
 watch_status requires_grad(PyObject *tensor);
+PyObject *shape_of(PyObject *tensor);
+PyObject *storage_offset_of(PyObject *tensor);
 PyObject *untyped_storage_of(PyObject *tensor);
 PyObject *storage_key_of(PyObject *storage);
 PyObject *storage_weak_ref(PyObject *storage);
@@ -102,6 +104,8 @@ watch_status is_at_most_small_bytes(PyObject *tensor); /* `storages.SMALL_BYTES`
 PyObject *digest_contiguous(PyObject *tensor, PyObject *view_key, PyObject *digest_cache_or_null);
 PyObject *digest_contiguous_uncached(PyObject *tensor); /* the same, with nothing known */
 PyObject *digest(PyObject *module, PyObject *tensor); /* `digest.digest` */
+/* The digest into 16 bytes; `digest_other` gives that of what is no tensor, where there may be such. */
+watch_status write_digest_bytes(char *out, PyObject *value, PyObject *digest_other_or_null);
 PyObject *digest_list_as_one(PyObject *module,
                              PyObject *args); /* (list, digest_other): one digest of all their digests */
 void stop_borrowing_openmp_threads(void); /* from now on (in a forked child) no threads are borrowed */
@@ -129,6 +133,18 @@ watch_status append_scalar_repr_hiding_paths(scalars_t *scalars,
 watch_status append_scalar_number(scalars_t *scalars, long value);
 PyObject *finish_scalars_bytes_or_none(scalars_t *scalars); /* bytes; None where there are none */
 
+/* --- arguments and results (flattening.c) -------------------------------------------------------------- */
+/* Operators of more tensors take the slow way, as do all unusual ones. */
+enum { MOST_TENSORS = 128, DIGEST_BYTES = 16 };
+
+typedef struct {
+    PyObject *tensors[MOST_TENSORS]; /* borrowed */
+    Py_ssize_t count;
+    scalars_t others; /* what is no tensor */
+} flattened_t;
+void begin_flattening(flattened_t *flattened);
+watch_status flatten_value(flattened_t *flattened, PyObject *value); /* `watched_operator.flatten_into` of one value */
+
 /* --- where (location.c) ------------------------------------------------------------------------------ */
 PyObject *get_or_open_trace_writer(watcher_t *watcher); /* None where recording is over */
 watch_status record_new_forward_nodes_at_user_line(watcher_t *watcher);
@@ -136,6 +152,11 @@ watch_status find_phase_and_location_noting_new_nodes(watcher_t *watcher, PyObje
                                                       long *phase, long *location_id);
 
 /* --- one operator (operator.c) ----------------------------------------------------------------------- */
+watch_status is_torch_function_mode_active(void); /* one that would see us read attributes */
+bool begins_with_number(PyObject *args);
 PyObject *torch_dispatch(PyObject *self, PyObject *const *args, Py_ssize_t count);
+
+/* --- the digests of a step (step_digests.c) ------------------------------------------------------------ */
+extern PyType_Spec step_digester_spec;
 
 #endif

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -92,10 +93,10 @@ def compute_and_digest_step(
     is_other_process: bool = False,
 ) -> ComputedStep:
     """Call the function and digest what it computes. See `OperatorDigests` for the other arguments."""
-    from samerun.record.watching.operator_digests import OperatorDigests
+    from samerun.record.watching.quick_operator_digests import make_operator_digests
 
     result, failed = None, None
-    with OperatorDigests(operator_to_locate, collectives, digests_inputs, is_other_process) as operators:
+    with make_operator_digests(operator_to_locate, collectives, digests_inputs, is_other_process) as operators:
         try:
             result = function()
         except Exception as error:  # of the program; or because an index or a size was computed wrong
@@ -107,29 +108,48 @@ def compute_and_digest_step(
 def digest_state(parts: tuple[Any, ...], arguments_or_result: Any) -> dict[str, bytes]:
     """The digests of all that is put back, by name, and of the step's arguments or its result."""
     with hide_from_recorder():
+        import torch
+
+        from samerun.record.digests.torch_guards import no_torch_function
+        from samerun.record.watching.quick_mode import choose_digest_function
+
+        digest_tensor = choose_digest_function()
         named = [*iterate_named_training_values(parts), ("argument or result", arguments_or_result)]
-        return {name: digest_value(value) for name, value in named}
+        with no_torch_function():  # the library reads attributes, which a function mode of the program would see
+            return {
+                name: digest_tensor(value) if isinstance(value, torch.Tensor) else digest_value(value)
+                for name, value in named
+            }
 
 
 def digest_value(value: Any) -> bytes:
     """The digest of tensors, numbers and texts, through dicts, lists and tuples; other objects count by their type."""
+    if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
+        return repr(value).encode()
+    if isinstance(value, dict):
+        return _digest_values(item for pair in value.items() for item in pair)
+    if isinstance(value, (list, tuple)):
+        if not set(map(type, value)) <= {int}:
+            return _digest_values(value)
+        is_short = type(value) in (list, tuple) and len(value) < 1000
+        return _repr_of_numbers(type(value), tuple(value)) if is_short else repr(value).encode()
     import numpy as np
     import torch
 
     if isinstance(value, torch.Tensor):
-        from samerun.record.digests.digest import digest
+        from samerun.record.digests.torch_guards import no_torch_function
+        from samerun.record.watching.quick_mode import choose_digest_function
 
-        return digest(value)
-    if isinstance(value, dict):
-        return _digest_values(item for pair in value.items() for item in pair)
-    if isinstance(value, (list, tuple)):
-        is_plain = all(type(item) is int for item in value)  # Python's generator has 625 numbers
-        return repr(value).encode() if is_plain else _digest_values(value)
-    if isinstance(value, np.ndarray):
-        return value.tobytes()
-    if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
-        return repr(value).encode()
-    return type(value).__qualname__.encode()
+        with no_torch_function():
+            return choose_digest_function()(value)
+    return value.tobytes() if isinstance(value, np.ndarray) else type(value).__qualname__.encode()
+
+
+@functools.lru_cache(maxsize=8)
+def _repr_of_numbers(kind: type, numbers: tuple[int, ...]) -> bytes:
+    """Kept, because a generator of 625 numbers is mostly the same before and after a step: comparing them takes a tenth
+    of the time that their repr takes."""
+    return repr(kind(numbers)).encode()
 
 
 def _digest_values(values: Iterable[Any]) -> bytes:

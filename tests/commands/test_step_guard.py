@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import samerun
@@ -255,6 +256,30 @@ def test_a_step_that_cannot_be_repeated_is_refused(what: str) -> None:
     match = "failed when it was computed again: StopIteration" if what == "iterator" else "three different results"
     with pytest.raises(samerun.StepNotRepeatableError, match=match):
         samerun.guard(layer, every=1).step(step)
+
+
+def test_a_batch_made_in_inference_mode_is_put_back() -> None:
+    layer = nn.Linear(4, 1)
+    with torch.inference_mode():
+        x = torch.ones(2, 4)
+    guard = samerun.guard(layer, every=1)
+    guard.step(lambda x: layer(x.clone()).sum(), x)
+    assert guard.records == []
+
+
+def test_a_function_mode_of_the_program_does_not_see_how_tensors_are_read() -> None:
+    seen: list[str] = []
+
+    class Names(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(getattr(func, "__name__", ""))
+            return func(*args, **(kwargs or {}))
+
+    layer = nn.Linear(4, 1)
+    guard = samerun.guard(layer, every=1)
+    with Names():
+        guard.step(lambda x: layer(x).sum(), torch.ones(2, 4))
+    assert "linear" in seen and not {"data_ptr", "untyped_storage", "is_contiguous"} & set(seen)
 
 
 def test_wrong_arguments_are_refused() -> None:

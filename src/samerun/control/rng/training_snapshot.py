@@ -28,6 +28,7 @@ class TrainingSnapshot:
         import torch
 
         require_restorable(parts)
+        self._tensor_class = torch.Tensor
         self._random = take_snapshot(start_devices=False)
         self._contents: dict[int, tuple[Any, Any]] = {}
         """Id of a tensor -> it, and a copy: one tensor may be part of many things."""
@@ -99,7 +100,7 @@ class TrainingSnapshot:
             parameter.grad = gradient
         with torch.no_grad():
             for tensor, content in self._contents.values():
-                tensor.detach().copy_(content)
+                tensor.detach().copy_(content)  # an inference tensor itself refuses to be written
         for module, training in self._modes:
             module.training = training
         for part, state in self._states:
@@ -113,9 +114,7 @@ class TrainingSnapshot:
                 self._keep_nested_tensors_and_containers(tensors)
 
     def _keep_nested_tensors_and_containers(self, value: Any) -> None:
-        import torch
-
-        if isinstance(value, torch.Tensor):
+        if isinstance(value, self._tensor_class):
             if id(value) in self._contents:
                 return
             self._contents[id(value)] = value, value.detach().clone()

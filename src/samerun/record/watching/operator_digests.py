@@ -65,11 +65,12 @@ class OperatorDifference(NamedTuple):
     has_other_inputs: bool = False
 
 
-_operators: dict[Any, WatchedOperator] = {}
+_operators_by_id: dict[int, WatchedOperator] = {}
+"""By the `id` of torch's operator, which its record keeps alive: its `__hash__` is a Python function."""
 
 
 class OperatorDigests(torch_internals.KeepsProgramsCompiledMixin, TorchDispatchMode):
-    """A block in which the results of every operator are digested.
+    """A block in which the results of every operator are digested. `native/watch` does the same for usual operators.
 
     The autograd engine computes the backward pass of each device in a thread of its own, so that only the order of
     one device's operators is fixed: each is a lane. `locate`: lane and position of the operator whose line is wanted.
@@ -109,9 +110,9 @@ class OperatorDigests(torch_internals.KeepsProgramsCompiledMixin, TorchDispatchM
             return NotImplemented  # a subclass (DTensor) calls operators on the tensors it is made of: those are seen
         if args and isinstance(args[0], (int, float, complex)):
             args = torch_internals.restore_number_tensors(func, args)
-        operator = _operators.get(func)
+        operator = _operators_by_id.get(id(func))
         if operator is None:
-            operator = _operators[func] = WatchedOperator(func, _random_tag, _plain_call)
+            operator = _operators_by_id[id(func)] = WatchedOperator(func, _random_tag, _plain_call)
         if operator.random:
             self._save_state_of_given_generator(args, kwargs)
         call, inputs = func, b""
@@ -120,17 +121,18 @@ class OperatorDigests(torch_internals.KeepsProgramsCompiledMixin, TorchDispatchM
         elif self._digests_inputs and not operator.silent and not operator.allocates:
             inputs = _digest_inputs(operator, args, kwargs)
         out = call(*args, **kwargs)
-        if operator.silent:
-            return out
+        if not operator.silent:
+            self._record_results(operator, args, kwargs, out, inputs)
+        return out
+
+    def _record_results(self, operator: WatchedOperator, args: Any, kwargs: Any, out: Any, inputs: bytes = b"") -> None:
+        """Digest the results of an operator, or fill the memory that it allocates."""
         with torch_guards.no_torch_function():
-            if operator.allocates:
-                if not d.is_readable(out):
-                    return out
+            if not operator.allocates:
+                self._digest_and_append_operator(operator, args, kwargs, out, inputs)
+            elif d.is_readable(out):
                 with torch_guards.HiddenFromProgram():
                     fresh_memory.fill_uninitialized_if_possible(out, "zeros")
-            else:
-                self._digest_and_append_operator(operator, args, kwargs, out, inputs)
-        return out
 
     def _save_state_of_given_generator(self, args: Any, kwargs: Any) -> None:
         generator = kwargs.get("generator")
@@ -154,7 +156,11 @@ class OperatorDigests(torch_internals.KeepsProgramsCompiledMixin, TorchDispatchM
             return  # fake tensors, of which shapes are asked
         offsets_count = not self._is_for_other_process
         geometry = tuple(
-            (tensor.shape, tensor.storage_offset() if offsets_count and _is_plain(tensor) else 0) for tensor in results
+            (
+                () if tensor.is_nested else tensor.shape,
+                tensor.storage_offset() if offsets_count and _is_plain(tensor) else 0,
+            )
+            for tensor in results
         )
         if operator.asynchronous:  # what a collective gives may not be there yet: its readers are compared
             value = b""
@@ -177,6 +183,8 @@ class OperatorDigests(torch_internals.KeepsProgramsCompiledMixin, TorchDispatchM
 
 def find_first_differing_operator(first: Lanes, second: Lanes) -> OperatorDifference | None:
     """The first operator in which two computations differ: in values or, if that is earlier, in what was run."""
+    if first == second:
+        return None
     found = [
         difference
         for lane in sorted({*first, *second})

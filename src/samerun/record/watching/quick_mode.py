@@ -77,12 +77,19 @@ def load_quick_mode_class() -> type[OperatorMode] | None:
 
         __torch_dispatch__ = _watch.Watcher.dispatch
 
-    registry: Any = sys.modules.get("torch._library.simple_registry")
-    find_rule = getattr(registry, "find_torch_dispatch_rule", None)
-    if find_rule is not None:  # torch looks it up once, when the first mode is called
-        _watch.skip_dispatch_rule_lookup_for(QuickMode, find_rule)
-        registry.find_torch_dispatch_rule = _watch.find_torch_dispatch_rule_unless_own_mode
+    skip_dispatch_rule_lookup_for(QuickMode)
     return QuickMode
+
+
+_registry: Any = sys.modules.get("torch._library.simple_registry")
+_find_dispatch_rule: Any = getattr(_registry, "find_torch_dispatch_rule", None)
+
+
+def skip_dispatch_rule_lookup_for(mode_class: type) -> None:
+    """torch asks nobody for rules before each call of this mode. It looks up whom to ask once, at the first mode."""
+    if _find_dispatch_rule is not None:
+        _watch.skip_dispatch_rule_lookup_for(mode_class, _find_dispatch_rule)
+        _registry.find_torch_dispatch_rule = _watch.find_torch_dispatch_rule_unless_own_mode
 
 
 def make_operator_mode(table: OperatorTable) -> OperatorMode:
