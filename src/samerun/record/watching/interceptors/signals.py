@@ -65,7 +65,7 @@ def _is_recording(recorder: Recorder, interrupted: FrameType | None) -> bool:
     frame = interrupted
     while frame is not None and classify_code(frame.f_code) == LIBRARY:
         if frame.f_code.co_filename.startswith(_RECORDING_FILES):
-            return frame.f_code.co_name != _CALLS_OPERATOR
+            return frame is interrupted or frame.f_code.co_name != _CALLS_OPERATOR
         frame = frame.f_back
     return False
 
