@@ -320,15 +320,16 @@ def test_distributions() -> None:
 
 
 def test_torch_distributions_check_their_arguments() -> None:
-    """They ask `torch._is_all_true` of every argument, which no other code does."""
+    """They ask `torch._is_all_true` of every argument, which no other code does; not of themselves after a compilation
+    (another test's)."""
     with samerun.portable():
         logits = torch.randn(4, 3, requires_grad=True)
-        policy = torch.distributions.Categorical(logits=logits)
+        policy = torch.distributions.Categorical(logits=logits, validate_args=True)
         (policy.log_prob(policy.sample()).sum() + policy.entropy().mean()).backward()
-        normal = torch.distributions.Normal(torch.zeros(3), torch.ones(3))
+        normal = torch.distributions.Normal(torch.zeros(3), torch.ones(3), validate_args=True)
         assert normal.log_prob(normal.rsample()).shape == (3,)
         with pytest.raises(ValueError, match="scale"):
-            torch.distributions.Normal(torch.zeros(3), -torch.ones(3))
+            torch.distributions.Normal(torch.zeros(3), -torch.ones(3), validate_args=True)
     assert logits.grad is not None
 
 
