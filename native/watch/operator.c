@@ -264,11 +264,16 @@ watch_status is_torch_function_mode_active(void) {
     return active == Py_False ? STATUS_NO : STATUS_YES;
 }
 
+PyObject *find_watched_operator(PyObject *operators, PyObject *func) {
+    PyObject *key = PyLong_FromVoidPtr(func), *found = NULL;
+    if (key) found = PyDict_GetItemWithError(operators, key);
+    Py_XDECREF(key);
+    return found;
+}
+
 /* The operator's record if it may be recorded the quick way; NULL for the slow way. Borrowed. */
 static PyObject *find_fast_path_operator(watcher_t *watcher, PyObject *func) {
-    PyObject *key = PyLong_FromVoidPtr(func), *found = NULL;
-    if (key) found = PyDict_GetItemWithError(watcher->operators, key);
-    Py_XDECREF(key);
+    PyObject *found = find_watched_operator(watcher->operators, func);
     if (!found || slot_is_true(found, operator_at.allocates) || slot_is_true(found, operator_at.random)) return NULL;
     if (slot_is_true(found, operator_at.overwrites) && !slot_is_true(found, operator_at.overwrites_first)) return NULL;
     if (slot_number(watcher->state, state_at.inside_samerun)) return NULL;

@@ -32,9 +32,7 @@ static PyObject *find_usual_operator(step_digester_t *digester, PyObject *const 
     if (count < 3 || count > 4 || !are_plain_types(arguments[1]) || !PyTuple_CheckExact(arguments[2]) ||
         begins_with_number(arguments[2]) || (count == 4 && !PyDict_Check(arguments[3])))
         return NULL;
-    PyObject *key = PyLong_FromVoidPtr(arguments[0]), *found = NULL;
-    if (key) found = PyDict_GetItemWithError(digester->operators, key);
-    Py_XDECREF(key);
+    PyObject *found = find_watched_operator(digester->operators, arguments[0]);
     if (!found || slot_is_true(found, operator_at.random) || slot_is_true(found, operator_at.asynchronous)) return NULL;
     if (is_torch_function_mode_active()) return NULL;
     PyObject *fake = PyObject_CallNoArgs(digester->is_on_fake_tensors);

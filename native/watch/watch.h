@@ -154,6 +154,7 @@ watch_status find_phase_and_location_noting_new_nodes(watcher_t *watcher, PyObje
 /* --- one operator (operator.c) ----------------------------------------------------------------------- */
 watch_status is_torch_function_mode_active(void); /* one that would see us read attributes */
 bool begins_with_number(PyObject *args);
+PyObject *find_watched_operator(PyObject *operators, PyObject *func); /* by the operator's id; borrowed, or NULL */
 PyObject *torch_dispatch(PyObject *self, PyObject *const *args, Py_ssize_t count);
 
 /* --- the digests of a step (step_digests.c) ------------------------------------------------------------ */

@@ -108,18 +108,8 @@ def compute_and_digest_step(
 def digest_state(parts: tuple[Any, ...], arguments_or_result: Any) -> dict[str, bytes]:
     """The digests of all that is put back, by name, and of the step's arguments or its result."""
     with hide_from_recorder():
-        import torch
-
-        from samerun.record.digests.torch_guards import no_torch_function
-        from samerun.record.watching.quick_mode import choose_digest_function
-
-        digest_tensor = choose_digest_function()
         named = [*iterate_named_training_values(parts), ("argument or result", arguments_or_result)]
-        with no_torch_function():  # the library reads attributes, which a function mode of the program would see
-            return {
-                name: digest_tensor(value) if isinstance(value, torch.Tensor) else digest_value(value)
-                for name, value in named
-            }
+        return {name: digest_value(value) for name, value in named}
 
 
 def digest_value(value: Any) -> bytes:
@@ -140,7 +130,7 @@ def digest_value(value: Any) -> bytes:
         from samerun.record.digests.torch_guards import no_torch_function
         from samerun.record.watching.quick_mode import choose_digest_function
 
-        with no_torch_function():
+        with no_torch_function():  # the library reads attributes, which a function mode of the program would see
             return choose_digest_function()(value)
     return value.tobytes() if isinstance(value, np.ndarray) else type(value).__qualname__.encode()
 

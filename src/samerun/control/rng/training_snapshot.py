@@ -28,7 +28,6 @@ class TrainingSnapshot:
         import torch
 
         require_restorable(parts)
-        self._tensor_class = torch.Tensor
         self._random = take_snapshot(start_devices=False)
         self._contents: dict[int, tuple[Any, Any]] = {}
         """Id of a tensor -> it, and a copy: one tensor may be part of many things."""
@@ -114,7 +113,9 @@ class TrainingSnapshot:
                 self._keep_nested_tensors_and_containers(tensors)
 
     def _keep_nested_tensors_and_containers(self, value: Any) -> None:
-        if isinstance(value, self._tensor_class):
+        import torch
+
+        if isinstance(value, torch.Tensor):
             if id(value) in self._contents:
                 return
             self._contents[id(value)] = value, value.detach().clone()
