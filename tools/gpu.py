@@ -2,6 +2,7 @@
 
     python tools/gpu.py --minutes 40             all parts, until they are done or the time is over
     python tools/gpu.py --minutes 9              called again: goes on where the last call stopped
+    python tools/gpu.py --minutes 9 --beside     parts that measure no time beside each other: many cores, little time
     python tools/gpu.py --list                   the parts, and what is known of each
     python tools/gpu.py --only vectors,training  these alone
     python tools/gpu.py --skip 'samples,operators:repeats of cumsum*'
@@ -24,6 +25,7 @@ import argparse
 import json
 import shlex
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -88,6 +90,10 @@ class Session:
     ) -> None:
         say(", ".join(f"{name} {value}" for name, value in self.record.machine.items() if value is not None))
         identity: list[Any] = [facts, sys.version_info[:2], self.options.device]
+        if self.options.beside:
+            native.wait(self.seconds_left())
+            self.record.machine["native code"] = native.state
+            self.run_untimed_parts_beside()
         for part in PARTS:
             patterns = self.wanted_patterns(part)
             if not patterns or part.name in self.options.skip:
@@ -101,6 +107,49 @@ class Session:
                 built = native.state.startswith("built")  # what was skipped without it is not known with it
             self.run_part(part, patterns, environment, missing, json.dumps([*identity, built]))
             self.record.write(self.words)
+
+    def run_untimed_parts_beside(self) -> None:
+        """Each part that measures no time in a call of its own, all at once; takes over their results."""
+        records, calls = {}, {}
+        for part in PARTS:
+            patterns = self.wanted_patterns(part)
+            if part.measures_time or not patterns or part.name in self.options.skip:
+                continue
+            own = records[part.name] = RunRecord(self.work / f"{part.name}.json", self.options.device)
+            own.parts = {name: entry for name, entry in self.record.parts.items() if name == part.name}
+            own.machine = self.record.machine
+            own.write(self.words)
+            calls[part.name] = self.start_call(part, patterns, own.path)
+            say(f"{part.name}: begun beside the others")
+        while self.seconds_left() > -30 and any(call.poll() is None for call in calls.values()):
+            try:
+                time.sleep(0.1)
+            except KeyboardInterrupt:  # from a terminal they have it too
+                self.interrupted = True
+                break
+        for name, call in calls.items():
+            if call.poll() is None:
+                call.send_signal(signal.SIGINT)
+            call.wait()
+            records[name].read()
+            self.record.parts.update(records[name].parts)
+            for line in (self.work / f"{name}.out").read_text(encoding="utf-8").splitlines():
+                if line.startswith("  "):
+                    say(line)
+        self.record.write(self.words)
+
+    def start_call(self, part: PartEntry, patterns: list[str], json_path: Path) -> subprocess.Popen[bytes]:
+        options = self.options
+        skipped = [each for each in options.skip if each.partition(":")[0] == part.name]
+        words = ["--only", ",".join(f"{part.name}:{each}" for each in patterns), "--skip", ",".join(skipped)]
+        words += ["--device", options.device, "--json", str(json_path), "--patience", str(options.patience)]
+        words += ["--minutes", str(self.seconds_left() / 60)] if options.minutes is not None else []
+        words += ["--wheels", str(options.wheels)] if options.wheels is not None else []
+        words += ["--verbose"] if options.verbose else []
+        with open(self.work / f"{part.name}.out", "wb") as output:
+            return subprocess.Popen(
+                [sys.executable, sys.argv[0], *words], stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            )
 
     def run_part(
         self, part: PartEntry, patterns: list[str], environment: dict[str, str], missing: list[str], identity: str
@@ -232,6 +281,9 @@ def parse_options(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--wheels", type=Path, metavar="DIR", help="packages that may be missing (default: wheels/)")
     parser.add_argument("--collect-wheels", type=Path, metavar="DIR", help="download them there, and do nothing else")
     parser.add_argument("--patience", type=float, default=1.0, metavar="X", help="multiplies the limit of each part")
+    parser.add_argument(
+        "--beside", action="store_true", help="run parts that measure no time beside each other, then the others alone"
+    )
     parser.add_argument("--list", action="store_true", help="the parts and what is known of them")
     parser.add_argument("--verbose", action="store_true", help="a line for every check")
     options = parser.parse_args(words)

@@ -123,6 +123,15 @@ def test_when_the_time_is_over_the_next_call_goes_on(tmp_path: Path) -> None:
     assert "not finished" in run(tmp_path, "--list")[1]
 
 
+def test_parts_beside_each_other_come_into_one_record(tmp_path: Path) -> None:
+    code, said = run(tmp_path, "--beside", "--only", "ways:h*s,slow,lost,broken", "--skip", "ways:hangs")
+    found = read(tmp_path)["parts"]
+    assert code == 1 and list(found) == ["ways", "slow", "broken", "lost"], said
+    assert [len(found[name]["checks"]) for name in found] == [1, 6, 0, 2] and found["slow"]["ended"] == "done"
+    assert calls(tmp_path)[-2:] == ["loses the device", "next"], "what measures time comes last, alone"
+    assert "slow: known (holds)" in run(tmp_path, "--beside", "--only", "slow")[1]
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_leaves_a_valid_result(number: signal.Signals, tmp_path: Path) -> None:
     process = start(tmp_path, "--only", "ways:h*,slow")

@@ -32,7 +32,7 @@ class ProgramRuns:
 
     def __init__(self, device: PartDevice) -> None:
         self.environment = {**os.environ, "ZOO_DEVICE": device.torch_name}
-        self.workers = 1 if device.is_emulated else min(4, os.cpu_count() or 1)
+        self.workers = 1 if device.is_emulated else max(1, (os.cpu_count() or 1) * 3 // 4)
         self.pool = ThreadPoolExecutor(self.workers)
         self.futures: dict[Path, tuple[Future[Ended], Future[Ended]]] = {}
 

@@ -13,6 +13,7 @@ class PartEntry:
     """A part is the module gpu_parts.`name`. Its results stand until a file below `inputs` changes.
 
     `seconds`: the most that it takes of one run. `packages`: modules that it cannot do without, beside torch.
+    `measures_time`: nothing else may run meanwhile.
     """
 
     name: str
@@ -22,6 +23,7 @@ class PartEntry:
     inputs: tuple[str, ...]
     variables: tuple[tuple[str, str], ...] = ()
     """Environment that must stand when its process starts."""
+    measures_time: bool = False
 
 
 PARTS = (
@@ -50,11 +52,11 @@ PARTS = (
     ),
     PartEntry(
         "watching", "what watching costs, and how often it waits for the device", 300, ("numpy", "xxhash"),
-        (*WATCHING, "benchmarks/bench_watch.py", "benchmarks/workloads.py"),
+        (*WATCHING, "benchmarks/bench_watch.py", "benchmarks/workloads.py"), measures_time=True,
     ),
     PartEntry(
         "costs", "what deterministic and portable operators cost", 480, ("numpy",),
-        (*NUMERICS, "src/samerun/control", "benchmarks"),
+        (*NUMERICS, "src/samerun/control", "benchmarks"), measures_time=True,
     ),
     PartEntry(
         "samples", "torch's samples of its operators, under deterministic() and portable()", 900,
