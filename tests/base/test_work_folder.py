@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,14 @@ from samerun.base import work_folder
 
 pytest.importorskip("fcntl")
 
+KILLED_WHILE_DELETING = """
+import os, shutil, signal
+from samerun.base.work_folder import guarded_work_folder
+with guarded_work_folder() as folder:
+    (folder / "a").mkdir()
+    (folder / "b").write_text("trace")
+    shutil.rmtree = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+"""
 SLEEPS = "import time\nopen('ready', 'w').close()\ntime.sleep(60)\n"
 
 
@@ -67,3 +76,12 @@ def test_what_is_not_marked_or_is_no_folder_of_ours_stays(tmp_path: Path) -> Non
     (unmarked / work_folder.OWNER).write_bytes(work_folder._hostname_bytes())  # as one that was left over
     with work_folder.temporary_work_folder(str(tmp_path)):
         assert not unmarked.exists() and target.exists()
+
+
+def test_a_guarded_folder_goes_though_its_maker_is_killed_while_deleting_it(tmp_path: Path) -> None:
+    killed = subprocess.run([sys.executable, "-c", KILLED_WHILE_DELETING], env={**os.environ, "TMPDIR": str(tmp_path)})
+    assert killed.returncode == -signal.SIGKILL
+    end = time.monotonic() + 60
+    while folders(tmp_path) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert not folders(tmp_path)

@@ -92,14 +92,9 @@ class GuardProcess:
 
 
 @contextmanager
-def kill_marked_processes_on_death(
-    environ_marker_folder: str | os.PathLike[str], delete_folder: bool
-) -> Iterator[None]:
-    """A block in which processes are started whose environment names a folder: none of them outlives this one.
-
-    delete_folder: the folder is deleted too where this process could not do so itself.
-    """
-    guard = GuardProcess(TEMPORARY if delete_folder else FOLDER, os.fspath(environ_marker_folder))
+def kill_marked_processes_on_death(environ_marker_folder: str | os.PathLike[str]) -> Iterator[None]:
+    """A block in which processes are started whose environment names a folder: none of them outlives this one."""
+    guard = GuardProcess(FOLDER, os.fspath(environ_marker_folder))
     try:
         yield
         guard.dismiss()

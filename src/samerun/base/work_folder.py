@@ -14,9 +14,11 @@ import socket
 import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from samerun.base.guard import TEMPORARY, GuardProcess
 
 fcntl: Any
 try:
@@ -44,9 +46,26 @@ def temporary_work_folder(parent: str | None = None) -> Iterator[Path]:
         if os.getpid() == pid:  # a forked child leaves the block too
             if lock is not None and os.name != "posix":
                 os.close(lock)
-            shutil.rmtree(name, ignore_errors=True)  # while it is ours
+            _delete_work_folder(name)  # while it is ours
             if lock is not None and os.name == "posix":
                 os.close(lock)
+
+
+@contextmanager
+def guarded_work_folder() -> Iterator[Path]:
+    """A temporary folder that goes at once, with all processes whose environment names it, also if we are killed.
+
+    The guard is dismissed when the folder is deleted, not before: whoever is killed while deleting leaves nothing.
+    Raises OSError if the folder cannot be made.
+    """
+    with temporary_work_folder() as folder:
+        guard = GuardProcess(TEMPORARY, os.fspath(folder))
+        try:
+            yield folder
+            _delete_work_folder(os.fspath(folder))
+            guard.dismiss()
+        finally:
+            guard.kill_guarded_unless_dismissed_and_wait()
 
 
 def is_work_folder(folder: str) -> bool:
@@ -78,11 +97,24 @@ def _remove_work_folder_if_abandoned(folder: str) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.read(lock, 1000) == _hostname_bytes():
-            shutil.rmtree(folder, ignore_errors=True)
+            _delete_work_folder(folder)
     except OSError:
         pass  # its maker lives
     finally:
         os.close(lock)
+
+
+def _delete_work_folder(folder: str) -> None:
+    """The mark goes last: what an interrupted deletion leaves is still known to be ours."""
+    with suppress(OSError):
+        for name in sorted(set(os.listdir(folder)) - {OWNER}):
+            path = os.path.join(folder, name)
+            if os.path.isdir(path) and not os.path.islink(path):
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                with suppress(OSError):
+                    os.unlink(path)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _create_locked_owner_file(folder: str) -> int | None:

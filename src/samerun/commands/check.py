@@ -19,13 +19,15 @@ from samerun.base.native import MISSING_IN_ONE_LINE, find_unloadable_libraries
 from samerun.base.program_command import FORM, WORDS, ProgramCommand, raise_interrupt_on_term_or_hup
 from samerun.base.target import Target, TargetForm, resolve_target
 from samerun.base.text import echo_escaped
-from samerun.base.work_folder import temporary_work_folder
+from samerun.base.work_folder import guarded_work_folder
 from samerun.control.random_source import LARGEST_SEED
 
 if TYPE_CHECKING:
+    from samerun.base.records import CheckReport
     from samerun.check.execution.interruption import Interruption
     from samerun.check.plan import RunPlan, Variation
-    from samerun.check.search.findings import SamerunRunPlan
+    from samerun.check.search.findings import IgnoreRule, SamerunRunPlan
+    from samerun.check.search.search import Search
     from samerun.check.variations.neutral_switches import NeutralSwitch
 
 
@@ -135,17 +137,14 @@ def run_check_and_report(
 ) -> int:
     """Run the check and write its reports; returns the exit code."""
     from samerun.check.execution.runner import Runner
-    from samerun.check.search import modes
-    from samerun.check.search.findings import parse_ignore_rule, search_and_report_all_findings
+    from samerun.check.search.findings import parse_ignore_rule
     from samerun.check.search.search import Search
     from samerun.commands.lint import add_lint_hints_if_uncertain
-    from samerun.report.output import check_report_to_json
     from samerun.report.progress import RunProgress
 
-    require_output_safe_to_replace("--json", json_to)
-    require_output_safe_to_replace("--html", html_to)
-    require_output_safe_to_replace("--sarif", sarif_to)
-    require_output_safe_to_replace("--patch", patch_to)
+    outputs = {"--json": json_to, "--html": html_to, "--sarif": sarif_to, "--patch": patch_to}
+    for option, path in outputs.items():
+        require_output_safe_to_replace(option, path)
     if not quiet and find_unloadable_libraries():
         echo_escaped(f"samerun: {MISSING_IN_ONE_LINE}", err=True)
     begin = time.time()
@@ -158,7 +157,6 @@ def run_check_and_report(
     switches = _parse_neutral_options(options)
     target = resolve_target(form, words)
     plan, variations, environment = _build_plan_and_variations(target, options)
-    samerun_run = _make_samerun_run_plan(plan, options["seed"] or 0) if options["fix"] == "on" else None
     asked = _parse_interruption_options(options) if any(v.name == "resume" for v in variations) else ()
     with ExitStack() as stack:
         folder = _open_trace_folder_and_guard(save, stack)
@@ -168,48 +166,14 @@ def run_check_and_report(
             runner, plan, variations, environment, options["repeat"], saved=save is not None,
             interruptions=asked,
         )  # fmt: skip
-        if switches:
-            from samerun.check.search.neutral import check_neutrality
-
-            report = check_neutrality(search, switches)
-        elif options["double"]:
-            if options["eager"]:
-                search.plan = modes.with_compilation_disabled(search.plan)
-            report = modes.check_by_double_execution(search, options["repeat"], ignored)
-        elif options["eager"]:
-            held = (
-                replace(samerun_run, plan=modes.with_compilation_disabled(samerun_run.plan))
-                if samerun_run is not None
-                else None
-            )
-            report = modes.check_eager_and_compiled(
-                search,
-                lambda s: search_and_report_all_findings(s, ignored, held),
-                lambda s: search_and_report_all_findings(s, ignored, None),
-            )
-        else:
-            report = modes.add_eager_hint_if_in_compiled_region(
-                search_and_report_all_findings(search, ignored, samerun_run)
-            )
+        report = _search_in_the_mode_asked_for(search, switches, ignored, options)
         progress.clear()
         report = add_lint_hints_if_uncertain(report, words)
         if not quiet and "-" not in (json_to, patch_to, sarif_to):
             from samerun.report.terminal import ReportConsole, show_check_report
 
             show_check_report(report, ReportConsole())
-        if json_to is not None:
-            write_to_file_or_stdout("--json", json_to, check_report_to_json(report, __version__))
-        if html_to is not None:
-            from samerun.base.machine import collect_machine_facts
-            from samerun.report.html import check_report_to_html
-
-            write_to_file_or_stdout(
-                "--html", html_to, check_report_to_html(report, __version__, collect_machine_facts())
-            )
-        if sarif_to is not None:
-            from samerun.report.sarif import check_report_to_sarif
-
-            write_to_file_or_stdout("--sarif", sarif_to, check_report_to_sarif(report, __version__))
+        _write_report_files(report, outputs)
         if patch_to is not None or apply:
             from samerun.check.search.report_records import write_or_apply_and_list_messages
 
@@ -217,6 +181,50 @@ def run_check_and_report(
                 if not quiet:
                     echo_escaped(f"samerun: {line}", err=True)
     return report.exit_code
+
+
+def _search_in_the_mode_asked_for(
+    search: Search, switches: list[NeutralSwitch], ignored: list[IgnoreRule], options: dict[str, Any]
+) -> CheckReport:
+    """--neutral, --double, --eager, or the usual search for all findings."""
+    from samerun.check.search import modes
+    from samerun.check.search.findings import search_and_report_all_findings
+
+    if switches:
+        from samerun.check.search.neutral import check_neutrality
+
+        return check_neutrality(search, switches)
+    if options["double"]:
+        if options["eager"]:
+            search.plan = modes.with_compilation_disabled(search.plan)
+        return modes.check_by_double_execution(search, options["repeat"], ignored)
+    held = _make_samerun_run_plan(search.plan, options["seed"] or 0) if options["fix"] == "on" else None
+    if options["eager"]:
+        if held is not None:
+            held = replace(held, plan=modes.with_compilation_disabled(held.plan))
+        return modes.check_eager_and_compiled(
+            search,
+            lambda s: search_and_report_all_findings(s, ignored, held),
+            lambda s: search_and_report_all_findings(s, ignored, None),
+        )
+    return modes.add_eager_hint_if_in_compiled_region(search_and_report_all_findings(search, ignored, held))
+
+
+def _write_report_files(report: CheckReport, path_by_option: dict[str, str | None]) -> None:
+    """The JSON, HTML and SARIF that were asked for."""
+    if (path := path_by_option["--json"]) is not None:
+        from samerun.report.output import check_report_to_json
+
+        write_to_file_or_stdout("--json", path, check_report_to_json(report, __version__))
+    if (path := path_by_option["--html"]) is not None:
+        from samerun.base.machine import collect_machine_facts
+        from samerun.report.html import check_report_to_html
+
+        write_to_file_or_stdout("--html", path, check_report_to_html(report, __version__, collect_machine_facts()))
+    if (path := path_by_option["--sarif"]) is not None:
+        from samerun.report.sarif import check_report_to_sarif
+
+        write_to_file_or_stdout("--sarif", path, check_report_to_sarif(report, __version__))
 
 
 def _build_plan_and_variations(
@@ -305,9 +313,7 @@ def _parse_interruption_options(options: dict[str, Any]) -> tuple[Interruption, 
 def _open_trace_folder_and_guard(save: Path | None, stack: ExitStack) -> Path:
     """The folder for the traces of all runs: temporary, or the one of --save, which must be empty."""
     if save is None:
-        folder = stack.enter_context(temporary_work_folder())
-        stack.enter_context(kill_marked_processes_on_death(folder, delete_folder=True))
-        return folder
+        return stack.enter_context(guarded_work_folder())
     try:
         save.mkdir(parents=True, exist_ok=True)
         if any(save.iterdir()):
@@ -315,7 +321,7 @@ def _open_trace_folder_and_guard(save: Path | None, stack: ExitStack) -> Path:
     except OSError as error:
         raise SamerunError(f"--save {save}: {error.strerror}.", hint="Name a folder that can be written.") from error
     folder = save.resolve()
-    stack.enter_context(kill_marked_processes_on_death(folder, delete_folder=False))
+    stack.enter_context(kill_marked_processes_on_death(folder))
     return folder
 
 

@@ -11,10 +11,9 @@ import click
 from samerun import __version__
 from samerun.base.errors import SamerunError
 from samerun.base.files import require_output_safe_to_replace, write_to_file_or_stdout
-from samerun.base.guard import kill_marked_processes_on_death
 from samerun.base.program_command import ProgramCommand, raise_interrupt_on_term_or_hup, resolve_target_of_context
 from samerun.base.text import echo_escaped
-from samerun.base.work_folder import temporary_work_folder
+from samerun.base.work_folder import guarded_work_folder
 
 
 @click.command(
@@ -69,11 +68,7 @@ def measure_and_report_cost(
     require_output_safe_to_replace("--html", html_to)
     target = resolve_target_of_context(ctx)
     settings = {PLAIN: {}, "deterministic": make_deterministic_run_variables(0), "portable": {PORTABLE_VARIABLE: "1"}}
-    with (
-        temporary_work_folder() as folder,
-        kill_marked_processes_on_death(folder, delete_folder=True),
-        RunProgress(quiet) as progress,
-    ):
+    with guarded_work_folder() as folder, RunProgress(quiet) as progress:
         report = CostMeasurement(target, folder, settings, progress=progress, **options).measure_all_settings()
     if not quiet and json_to != "-":
         from samerun.report.cost import show_cost

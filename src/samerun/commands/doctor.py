@@ -18,7 +18,6 @@ import click
 from samerun import __version__
 from samerun.base.errors import SamerunError
 from samerun.base.files import require_output_safe_to_replace
-from samerun.base.guard import kill_marked_processes_on_death
 from samerun.base.launch import prepend_bootstrap_to_pythonpath
 from samerun.base.native import find_unloadable_libraries
 from samerun.base.program_command import (
@@ -28,7 +27,7 @@ from samerun.base.program_command import (
     resolve_target_of_context,
 )
 from samerun.base.text import echo_escaped
-from samerun.base.work_folder import temporary_work_folder
+from samerun.base.work_folder import guarded_work_folder
 from samerun.commands.deterministic_options import add_deterministic_options
 from samerun.control.startup.survey_probe import AT_END, VARIABLE
 
@@ -161,7 +160,7 @@ def run_program_until_surveyed(command: list[str], policy: dict[str, Any], time_
 
     Raises SamerunError if the program fails before that, or takes longer than `time_limit` seconds.
     """
-    with temporary_work_folder() as folder, kill_marked_processes_on_death(folder, delete_folder=True):
+    with guarded_work_folder() as folder:
         answer, said = folder / "answer.json", folder / "stderr"
         asked = json.dumps({"answer": str(answer), "policy": policy})
         environment = prepend_bootstrap_to_pythonpath({**os.environ, VARIABLE: asked})

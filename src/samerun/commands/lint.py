@@ -312,9 +312,8 @@ def judge_finding(finding: LintFinding, checked: CheckReport) -> Literal["proven
 
 def _run_check(words: list[str], variations: list[str], quiet: bool) -> CheckReport:
     """What `samerun check --fix on` reports of a script. Raises SamerunError where it does not run."""
-    from samerun.base.guard import kill_marked_processes_on_death
     from samerun.base.target import resolve_target
-    from samerun.base.work_folder import temporary_work_folder
+    from samerun.base.work_folder import guarded_work_folder
     from samerun.check.execution.interruption import parse_interruptions
     from samerun.check.execution.runner import Runner
     from samerun.check.plan import RunPlan
@@ -330,8 +329,7 @@ def _run_check(words: list[str], variations: list[str], quiet: bool) -> CheckRep
     held = SamerunRunPlan(replace(plan, held=make_deterministic_run_variables(0)), 0)
     environment = tuple(one for one in VARIATIONS if one.group == "environment")
     with ExitStack() as stack:
-        folder = stack.enter_context(temporary_work_folder())
-        stack.enter_context(kill_marked_processes_on_death(folder, delete_folder=True))
+        folder = stack.enter_context(guarded_work_folder())
         progress = stack.enter_context(RunProgress(quiet))
         runner = stack.enter_context(closing(Runner(folder, None, progress)))
         chosen: tuple[Any, ...] = parse_vary_option(",".join(variations))
