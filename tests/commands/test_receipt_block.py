@@ -116,9 +116,8 @@ with samerun.receipt("second.json"):
 """
 
 
-@pytest.mark.parametrize(
-    "with_first", [pytest.param(False, marks=pytest.mark.slow), pytest.param(True, marks=pytest.mark.exhaustive)]
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("with_first", [False, True])
 def test_what_was_before_a_block_is_no_part_of_it_when_it_is_verified(with_first: bool, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(BEFORE.replace("WITH_FIRST", str(with_first)))
     run(tmp_path, "program.py")
@@ -195,7 +194,7 @@ with samerun.receipt(sys.argv[1]):
     [
         pytest.param(["later"], set(), marks=pytest.mark.exhaustive),
         ([], {"rng"}),
-        pytest.param(["seeded"], None, marks=pytest.mark.slow),
+        pytest.param(["seeded"], None, marks=pytest.mark.exhaustive),
     ],
 )
 def test_what_was_built_before_the_block_is_the_reason(

@@ -71,7 +71,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow
 def test_two_runs_give_the_same_text_but_for_the_circumstances(place: Path) -> None:
     a, b = receipt_file.read_and_verify(place / "a.json"), receipt_file.read_and_verify(place / "b.json")
     assert receipt_json.encode_canonical(body(a)) == receipt_json.encode_canonical(body(b))
@@ -125,7 +124,6 @@ def test_diff_of_folders_of_traces(place: Path) -> None:
     assert diff(place, folders[0], folders[0])[0] == 0
 
 
-@pytest.mark.slow
 def test_threads_and_data_are_named_as_likely_reasons(place: Path) -> None:
     run(place, "threads.json", "train.py", "--threads", OMP_NUM_THREADS="2")
     code, record = diff(place, "a.json", "threads.json")

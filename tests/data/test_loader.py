@@ -61,7 +61,7 @@ WAYS = [
 
 @pytest.mark.parametrize(
     "dataset",
-    [DrawingFromStream(), *(pytest.param(each, marks=pytest.mark.slow) for each in (Drawing(), Batched()))],
+    [DrawingFromStream(), *(pytest.param(each, marks=pytest.mark.exhaustive) for each in (Drawing(), Batched()))],
     ids=lambda one: type(one).__name__,
 )
 def test_batches_do_not_depend_on_workers(dataset: Any) -> None:
@@ -426,7 +426,7 @@ def test_the_batch_sampler_can_be_iterated_by_itself() -> None:
 # Iterable datasets.
 
 
-@pytest.mark.parametrize("shards", [4, *(pytest.param(each, marks=pytest.mark.slow) for each in (1, 8))])
+@pytest.mark.parametrize("shards", [4, *(pytest.param(each, marks=pytest.mark.exhaustive) for each in (1, 8))])
 def test_streams_do_not_depend_on_workers(shards: int) -> None:
     found = []
     for way in [*WAYS, {"num_workers": 3}]:

@@ -79,7 +79,7 @@ def test_the_examples_of_a_page_run_in_order(page: str, tmp_path: Path) -> None:
     run([str(program)], tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_tutorial_runs(tmp_path: Path) -> None:
     text = (ROOT / TUTORIAL).read_text(encoding="utf-8")
     blocks = re.findall(r"^```(\w+) title=\"(.*?)\"\n(.*?)^```", text, re.M | re.S)
