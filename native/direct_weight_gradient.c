@@ -57,9 +57,9 @@ static int64_t list_pixel_runs_and_transpose_gradient(const weight_gradient_t *j
     for (int64_t stop; k_begin < k_end; k_begin = stop) {
         const int64_t image = k_begin / job->pixels, from = k_begin % job->pixels;
         stop = min_int64(k_end, (image + 1) * job->pixels);
-        samerun_transpose_has_negative_zero(transposed, width,
-                                            job->gradient + (image * all_channels + channel) * job->pixels + from,
-                                            job->pixels, channels, stop - k_begin, NULL);
+        samerun_transpose_and_find_negative_zero(transposed, width,
+                                                 job->gradient + (image * all_channels + channel) * job->pixels + from,
+                                                 job->pixels, channels, stop - k_begin, NULL);
         transposed += (stop - k_begin) * width;
         for (int64_t p = from, left = stop - k_begin, run_pixels; left; p += run_pixels, left -= run_pixels) {
             const int64_t w = p % line_pixels, h = p / line_pixels % shape->out[1], d = p / line_pixels / shape->out[1];
@@ -117,8 +117,8 @@ static void reduce_and_write_sums_range(void *weight_gradient_job, int64_t item_
         float *sums = job->sums + channel_block * job->columns * WIDTH + column * width;
         for (int64_t block = 1; block < job->k_blocks; block++)
             for (int64_t i = 0; i < (column_end - column) * width; i++) sums[i] += sums[block * step + i];
-        samerun_transpose_has_negative_zero(job->result + (group * job->out + channel) * job->columns + column,
-                                            job->columns, sums, width, column_end - column, channels, NULL);
+        samerun_transpose_and_find_negative_zero(job->result + (group * job->out + channel) * job->columns + column,
+                                                 job->columns, sums, width, column_end - column, channels, NULL);
     }
 }
 
@@ -127,7 +127,7 @@ typedef struct {
     samerun_direct_pixel_run line[SAMERUN_BLOCK];
 } block_t;
 
-static void sum_columns_range(void *weight_gradient_job, int64_t item_begin, int64_t item_end) {
+static void weight_gradient_columns_range(void *weight_gradient_job, int64_t item_begin, int64_t item_end) {
     weight_gradient_t *job = weight_gradient_job;
     block_t *block = samerun_borrow_scratch(SCRATCH_PANELS, sizeof *block);
     if (!block) __atomic_store_n(&job->failed, 1, __ATOMIC_RELAXED);
@@ -140,7 +140,7 @@ static void sum_columns_range(void *weight_gradient_job, int64_t item_begin, int
     if (block) samerun_release_scratch(SCRATCH_PANELS, block);
 }
 
-static void sum_k_blocks_range(void *weight_gradient_job, int64_t k_block_begin, int64_t k_block_end) {
+static void compute_k_block_partial_sums_range(void *weight_gradient_job, int64_t k_block_begin, int64_t k_block_end) {
     weight_gradient_t *job = weight_gradient_job;
     block_t *block = samerun_borrow_scratch(SCRATCH_PANELS, sizeof *block);
     if (!block) __atomic_store_n(&job->failed, 1, __ATOMIC_RELAXED);
@@ -176,15 +176,15 @@ samerun_status samerun_direct_weight_gradient(const samerun_convolution_shape *s
         fill_column_offsets(&job);
         job.parts = 1;
         if (kept) {
-            samerun_parallel_for(job.k_blocks, 1 + WORTH_A_THREAD / (SAMERUN_BLOCK * numbers), sum_k_blocks_range,
-                                 &job);
+            samerun_parallel_for(job.k_blocks, 1 + WORTH_A_THREAD / (SAMERUN_BLOCK * numbers),
+                                 compute_k_block_partial_sums_range, &job);
         } else {
             if (threads > 1)
                 job.parts =
                     min_int64(ceil_divide(2 * threads, shape->groups * job.blocks), ceil_divide(job.columns, COLUMNS));
             samerun_parallel_for(shape->groups * job.blocks * job.parts,
-                                 1 + WORTH_A_THREAD * job.parts / (job.k * job.columns * WIDTH), sum_columns_range,
-                                 &job);
+                                 1 + WORTH_A_THREAD * job.parts / (job.k * job.columns * WIDTH),
+                                 weight_gradient_columns_range, &job);
             job.k_blocks = 1; /* have been added */
         }
         if (!job.failed)
