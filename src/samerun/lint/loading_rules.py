@@ -125,13 +125,24 @@ def _needs_no_state(index: SourceIndex, call: ast.Call) -> bool:
     ):
         return True
     target = parent.targets[0] if isinstance(parent, ast.Assign) else None
-    if isinstance(target, ast.Name) and target.id not in index.name_loads:
+    if _is_result_unread(index, call):
         return True
     return isinstance(target, ast.Name) and any(
         isinstance(one, ast.Attribute) and one.attr in ("random_state", "set_params")
         and isinstance(one.value, ast.Name) and one.value.id == target.id
         for one in index.nodes[ast.Attribute]
     )  # fmt: skip
+
+
+def _is_result_unread(index: SourceIndex, call: ast.Call) -> bool:
+    """Whether nothing reads the name for what a call makes, or for what a method of that returns."""
+    made: ast.AST = call
+    method = index.parents.get(made)
+    if isinstance(method, ast.Attribute) and isinstance(index.parents.get(method), ast.Call):
+        made = index.parents[method]
+    statement = index.parents.get(made)
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    return isinstance(target, ast.Name) and target.id not in index.name_loads
 
 
 def _has_one_part(call: ast.Call) -> bool:

@@ -147,9 +147,6 @@ def is_only_looked_up(index: SourceIndex, position: ast.Call) -> bool:
     )
 
 
-PROBLEMS = re.compile("^(?:issues?|problems?|warnings?|violations?|notes?)$")
-
-
 def is_only_shown(index: SourceIndex, node: ast.AST) -> bool:
     """Whether a value goes into a message and nowhere else; alone in a statement, a notebook shows it."""
     parent = index.parents.get(node)
@@ -164,10 +161,8 @@ def is_only_shown(index: SourceIndex, node: ast.AST) -> bool:
 
 
 def _shows(call: ast.Call) -> bool:
-    """Whether a call writes a message, or puts one into a list of what is wrong."""
-    kept = isinstance(call.func, ast.Attribute) and call.func.attr == "append"
-    listed = kept and PROBLEMS.search(last_identifier(call.func.value).lower())  # type: ignore[attr-defined]
-    return bool(listed or SHOWING.search(last_identifier(call.func)))
+    """Whether a call writes a message."""
+    return bool(SHOWING.search(last_identifier(call.func)))
 
 
 def _only_shows(body: list[ast.stmt]) -> bool:
