@@ -32,6 +32,19 @@ LOADED = (
     "    return optimizer, saved['epoch']\n\n\n{taken} = load(adam)\nfor epoch in range(start, 9):\n"
     "    loss(dropout(rows)).backward()\n    torch.save({{'optimizer': optimizer.state_dict(), 'epoch': epoch}}, 'a.pt')\n"
 )
+SWITCHED = (
+    "import torch\n\n\nclass Trainer:\n    def __init__(self):\n        self.resume = {switch}\n        self.start = 0\n\n"
+    "    def load(self):\n        saved = torch.load('a.pt')\n        if self.resume:\n"
+    "            self.optimizer.load_state_dict(saved['optimizer'])\n            self.start = saved['epoch']\n\n"
+    "    def train(self):\n        for epoch in range(self.start, 9):\n            self.loss(dropout(rows)).backward()\n"
+    "            torch.save({{'optimizer': self.optimizer.state_dict(), 'epoch': epoch}}, 'a.pt')\n\n\n"
+    "trainer = Trainer()\ntrainer.load()\ntrainer.train()\n"
+)
+TAKEN = (
+    "import random\nrandom.seed(0)\nnames = open('names').read().split()\n\n\nclass Rows:\n    def __init__(self):\n"
+    "        some = random.sample(names, 9)\n        {name} = list(set(names) - set(some))\n"
+    "        self.names = {name}\n\n    def __getitem__(self, i):\n        return open(self.names[i]).read()\n"
+)
 DRAWN = (
     "import numpy as np\nimport torch\ntorch.manual_seed(0)\n{seeds}saved = torch.load('a.pt')\n"
     "optimizer.load_state_dict(saved['optimizer'])\n{before}for epoch in range(saved['epoch'], 9):\n"
@@ -728,6 +741,20 @@ HARMLESS_AND_TWIN = {
         "    with open(a) as rows, open(b) as labels:\n        send(rows.read())\n",
         "import os\nfor a, b in zip(os.listdir('x'), os.listdir('y')):\n"
         "    with open(a) as rows, open(b) as labels:\n        send(rows.read(), labels.read())\n",
+    ),
+    "resuming that is switched off": (
+        SWITCHED.format(switch="False"),
+        SWITCHED.format(switch="args.resume"),
+    ),
+    "a set of samples that are only scored": (
+        TAKEN.format(name="val_names"),
+        TAKEN.format(name="more_names"),
+    ),
+    "rows that are shuffled for pictures": (
+        "from sklearn.utils import shuffle\n\n\ndef visualize(rows):\n    rows = shuffle(rows)\n    show(rows[:9])\n\n\n"
+        "if __name__ == '__main__':\n    visualize(load())\n    train()\n",
+        "from sklearn.utils import shuffle\n\n\ndef prepare(rows):\n    rows = shuffle(rows)\n    fit(rows[:9])\n\n\n"
+        "if __name__ == '__main__':\n    prepare(load())\n    train()\n",
     ),
     "resuming that fails": (
         LOADED.format(path="'a.pt'", taken="optimizer, start, best"),

@@ -52,9 +52,20 @@ def _goes_on(index: SourceIndex) -> bool:
 
 
 def _never_resumes(index: SourceIndex) -> bool:
-    """Whether all that loads fails where its results are taken, or looks into a folder that each run makes new."""
-    loads = index.calls_by_name.get("torch.load", ())
-    return all(_fails_at_its_calls(index, one) or _looks_into_new_folder(index, one) for one in loads)
+    """Whether all that loads is switched off, fails where its results are taken, or looks into a folder that is new."""
+    restores = index.calls_by_last_name.get("load_state_dict", ())
+    restores = [one for one in restores if "opt" in ast.unparse(one.func).lower()]  # type: ignore[assignment]
+    if restores and all(any(_is_never_true(index, test) for test in index.enclosing_tests(one)) for one in restores):
+        return True
+    where = {index.function_of(one) for one in restores}
+    loads = [one for one in index.calls_by_name.get("torch.load", ()) if index.function_of(one) in where]
+    return bool(loads) and all(_fails_at_its_calls(index, one) or _looks_into_new_folder(index, one) for one in loads)
+
+
+def _is_never_true(index: SourceIndex, test: ast.expr) -> bool:
+    """Whether a condition is an attribute of self that is False wherever it is given something."""
+    values = list(index.values_assigned_to(test)) if isinstance(test, ast.Attribute) else []
+    return bool(values) and all(is_constant(one, False) for one in values)
 
 
 def _fails_at_its_calls(index: SourceIndex, load: ast.Call) -> bool:
@@ -66,10 +77,10 @@ def _fails_at_its_calls(index: SourceIndex, load: ast.Call) -> bool:
     parents = [index.parents.get(one) for one in index.calls_of_function(function)]
     taken = [one.targets[0] if isinstance(one, ast.Assign) else None for one in parents]
     counts = {len(one) for one in returned}
-    return bool(taken) and all(
+    return bool(taken and counts) and all(
         isinstance(one, ast.Tuple) and counts.isdisjoint({0, len(one.elts)})
         and not any(isinstance(part, ast.Starred) for part in (*one.elts, *returned[0]))
-        for one in taken if counts
+        for one in taken
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from samerun.base.source_edits import (
 )
 from samerun.lint.call_arguments import has_star, is_constant, keyword_value
 from samerun.lint.order_exemptions import trains
-from samerun.lint.random_draws import drawn_generator
+from samerun.lint.random_draws import drawn_generator, is_for_display
 from samerun.lint.rule import Hit, Rule
 from samerun.lint.seeding import calls_unknown_seeding, is_fallback, is_never_called, is_program
 from samerun.lint.source_index import Function, SourceIndex
@@ -116,7 +116,7 @@ def _needs_no_state(index: SourceIndex, call: ast.Call) -> bool:
         return True
     if last_identifier(call.func) == "shuffle":
         looped = isinstance(parent, ast.For) and OrderFlow(index, files=False).find_use(call, "seq") is None
-        if looped or _is_only_scored(index, call):
+        if looped or is_for_display(index, call) or _is_only_scored(index, call):
             return True
     splits = SKLEARN_SHUFFLED | {"train_test_split", "shuffle", "resample", "RandomizedSearchCV"}
     searched = (key for one in index.nodes[ast.Dict] for key in one.keys)  # type: ignore[attr-defined]

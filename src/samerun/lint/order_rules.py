@@ -14,7 +14,7 @@ from samerun.base.source_edits import (
 )
 from samerun.lint.call_arguments import is_constant, keyword_value
 from samerun.lint.element_numbers import numbers_classes
-from samerun.lint.order_exemptions import changes_result, is_vocabulary
+from samerun.lint.order_exemptions import changes_result, is_only_evaluated, is_vocabulary
 from samerun.lint.rule import Hit, Rule
 from samerun.lint.seeding import is_program, reads_hash_seed, seeds_draws
 from samerun.lint.source_index import ALONE, FUNCTIONS, SourceIndex
@@ -35,6 +35,8 @@ def find_sets_in_order(index: SourceIndex) -> Iterator[Hit]:
     for made in _list_text_sets(index):
         use = OrderFlow(index, files=False).find_use(made, "set")
         if use is None or use.taken in told or not changes_result(index, use.node):
+            continue
+        if use.samples and is_only_evaluated(index, use.taken):
             continue
         unknown = index.project is ALONE or not is_program(index)  # others may import it
         seeded = seeds_draws(index) or (index.project.is_seeded and unknown)
