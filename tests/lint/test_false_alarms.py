@@ -32,6 +32,11 @@ LOADED = (
     "    return optimizer, saved['epoch']\n\n\n{taken} = load(adam)\nfor epoch in range(start, 9):\n"
     "    loss(dropout(rows)).backward()\n    torch.save({{'optimizer': optimizer.state_dict(), 'epoch': epoch}}, 'a.pt')\n"
 )
+SCORED = (
+    "import time\nimport torch\n\n\ndef main():\n    torch.manual_seed(int(time.time()))\n    model = build()\n"
+    "    model.load_state_dict(torch.load('a.pt'))\n    model.eval()\n    print([{result} for row in rows])\n\n\n"
+    "if __name__ == '__main__':\n    main()\n"
+)
 SWITCHED = (
     "import torch\n\n\nclass Trainer:\n    def __init__(self):\n        self.resume = {switch}\n        self.start = 0\n\n"
     "    def load(self):\n        saved = torch.load('a.pt')\n        if self.resume:\n"
@@ -741,6 +746,22 @@ HARMLESS_AND_TWIN = {
         "    with open(a) as rows, open(b) as labels:\n        send(rows.read())\n",
         "import os\nfor a, b in zip(os.listdir('x'), os.listdir('y')):\n"
         "    with open(a) as rows, open(b) as labels:\n        send(rows.read(), labels.read())\n",
+    ),
+    "a clock seed before weights that are loaded and scored": (
+        SCORED.format(result="model(row)"),
+        SCORED.format(result="model.sample(row)"),
+    ),
+    "numbers that become colors": (
+        "words = open('words').read().split()\nkinds = list(set(words))\nfor word in words:\n"
+        "    number = kinds.index(word)\n    draw(word, get_color(number))\nfit(words)\n",
+        "words = open('words').read().split()\nkinds = list(set(words))\nfor word in words:\n"
+        "    number = kinds.index(word)\n    draw(word, embed(number))\nfit(words)\n",
+    ),
+    "words that become characters": (
+        "import torch\ntorch.manual_seed(0)\nwords = open('words').read().split()\nkinds = set(words)\n"
+        "numbers = dict(zip(kinds, range(len(kinds))))\ntext = ''.join(chr(numbers[word]) for word in words)\n",
+        "import torch\ntorch.manual_seed(0)\nwords = open('words').read().split()\nkinds = set(words)\n"
+        "numbers = dict(zip(kinds, range(len(kinds))))\nx = torch.tensor([numbers[word] for word in words])\n",
     ),
     "resuming that is switched off": (
         SWITCHED.format(switch="False"),

@@ -129,7 +129,7 @@ def is_counter(index: SourceIndex, receiver: ast.expr) -> bool:
 
 
 def is_only_looked_up(index: SourceIndex, position: ast.Call) -> bool:
-    """Whether a position is printed, takes its element out, or only reads what stands there in another list."""
+    """Whether a position is printed, takes its element out, reads what stands there in another list, or is a color."""
     target = index.parents.get(position)
     value = target.targets[0] if isinstance(target, ast.Assign) else position
     if isinstance(value, ast.Name):
@@ -142,7 +142,7 @@ def is_only_looked_up(index: SourceIndex, position: ast.Call) -> bool:
     above = [index.parents.get(one) for one in reads]
     return all(
         (isinstance(one, ast.Subscript) and not isinstance(one.ctx, ast.Store))
-        or (isinstance(one, ast.Call) and last_identifier(one.func) == "pop")
+        or (isinstance(one, ast.Call) and re.search("^pop$|colou?r", last_identifier(one.func)))
         for one in above
     )
 

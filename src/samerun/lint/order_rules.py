@@ -19,7 +19,7 @@ from samerun.lint.rule import Hit, Rule
 from samerun.lint.seeding import is_program, reads_hash_seed, seeds_draws
 from samerun.lint.source_index import ALONE, FUNCTIONS, SourceIndex
 from samerun.lint.value_flow import NUMBERS, OrderFlow, OrderUse
-from samerun.lint.value_origins import OBJECT_LISTS, element_kind, value_kind
+from samerun.lint.value_origins import OBJECT_LISTS, element_kind, loads_of_assigned_variable, value_kind
 
 
 def list_set_expressions(index: SourceIndex) -> Iterator[ast.expr]:
@@ -40,11 +40,18 @@ def find_sets_in_order(index: SourceIndex) -> Iterator[Hit]:
             continue
         unknown = index.project is ALONE or not is_program(index)  # others may import it
         seeded = seeds_draws(index) or (index.project.is_seeded and unknown)
-        if use.effect == NUMBERS and not (seeded or _stores(index)):
+        if use.effect == NUMBERS and (not (seeded or _stores(index)) or _become_characters(index, use.node)):
             continue  # the numbers end with the process, and no other one draws the same
         if isinstance(use.taken, ast.expr) and (seeds_draws(index) or not use.drawn):
             told.add(use.taken)
             yield _make_set_hit(use)
+
+
+def _become_characters(index: SourceIndex, numbers: ast.AST) -> bool:
+    """Whether each word becomes a character by its number, so that texts of them are compared: any number would do."""
+    above = [index.parents.get(one) for one in loads_of_assigned_variable(index, numbers)]
+    calls = [index.parents.get(one) if isinstance(one, ast.Subscript) else None for one in above]
+    return bool(calls) and all(isinstance(one, ast.Call) and last_identifier(one.func) == "chr" for one in calls)
 
 
 def find_written_sets(index: SourceIndex) -> Iterator[Hit]:
