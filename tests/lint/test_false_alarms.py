@@ -8,7 +8,8 @@ from samerun.lint.file_linting import lint_text
 from samerun.lint.source_index import FileInProject
 from samerun.lint.table import RULES
 
-CHECKED = [rule for rule in RULES if rule.default or rule.code in ("SR101", "SR104", "SR105", "SR126", "SR130", "SR135")]
+ASKED_FOR = ("SR101", "SR104", "SR105", "SR126", "SR130", "SR135")
+CHECKED = [rule for rule in RULES if rule.default or rule.code in ASKED_FOR]
 LISTED = "import os\nimport random\nrandom.seed(0)\nnames = os.listdir('data')\n"
 SCHEDULED = (
     "import torch\nsaved = torch.load('a.pt')\noptimizer.load_state_dict(saved['optimizer'])\nstart = saved['epoch']\n"
@@ -30,7 +31,8 @@ LOADED = (
     "import os\nimport torch\nlast = len(os.listdir('runs'))\nnumber = last + 1\n\n\ndef load(optimizer):\n"
     "    saved = torch.load({path})\n    optimizer.load_state_dict(saved['optimizer'])\n"
     "    return optimizer, saved['epoch']\n\n\n{taken} = load(adam)\nfor epoch in range(start, 9):\n"
-    "    loss(dropout(rows)).backward()\n    torch.save({{'optimizer': optimizer.state_dict(), 'epoch': epoch}}, 'a.pt')\n"
+    "    loss(dropout(rows)).backward()\n"
+    "    torch.save({{'optimizer': optimizer.state_dict(), 'epoch': epoch}}, 'a.pt')\n"
 )
 SCORED = (
     "import time\nimport torch\n\n\ndef main():\n    torch.manual_seed(int(time.time()))\n    model = build()\n"
@@ -38,10 +40,11 @@ SCORED = (
     "if __name__ == '__main__':\n    main()\n"
 )
 SWITCHED = (
-    "import torch\n\n\nclass Trainer:\n    def __init__(self):\n        self.resume = {switch}\n        self.start = 0\n\n"
+    "import torch\n\n\nclass Trainer:\n    def __init__(self):\n"
+    "        self.resume = {switch}\n        self.start = 0\n\n"
     "    def load(self):\n        saved = torch.load('a.pt')\n        if self.resume:\n"
     "            self.optimizer.load_state_dict(saved['optimizer'])\n            self.start = saved['epoch']\n\n"
-    "    def train(self):\n        for epoch in range(self.start, 9):\n            self.loss(dropout(rows)).backward()\n"
+    "    def train(self):\n        for epoch in range(self.start, 9):\n            fit(dropout(rows)).backward()\n"
     "            torch.save({{'optimizer': self.optimizer.state_dict(), 'epoch': epoch}}, 'a.pt')\n\n\n"
     "trainer = Trainer()\ntrainer.load()\ntrainer.train()\n"
 )
@@ -772,9 +775,9 @@ HARMLESS_AND_TWIN = {
         TAKEN.format(name="more_names"),
     ),
     "rows that are shuffled for pictures": (
-        "from sklearn.utils import shuffle\n\n\ndef visualize(rows):\n    rows = shuffle(rows)\n    show(rows[:9])\n\n\n"
+        "from sklearn.utils import shuffle\n\n\ndef visualize(rows):\n    rows = shuffle(rows)\n    show(rows)\n\n\n"
         "if __name__ == '__main__':\n    visualize(load())\n    train()\n",
-        "from sklearn.utils import shuffle\n\n\ndef prepare(rows):\n    rows = shuffle(rows)\n    fit(rows[:9])\n\n\n"
+        "from sklearn.utils import shuffle\n\n\ndef prepare(rows):\n    rows = shuffle(rows)\n    fit(rows)\n\n\n"
         "if __name__ == '__main__':\n    prepare(load())\n    train()\n",
     ),
     "resuming that fails": (
@@ -853,7 +856,8 @@ def test_the_harmless_one_is_silent_and_its_twin_is_not(case: str) -> None:
 @pytest.mark.parametrize(
     ("used", "code"),
     [("send(names[:80])\n", "SR135"), ("train = names[:80]\n", "SR121"), ("self.val_names = names[:80]\n", "SR121"),
-     ("values = names[:80]\n", "SR135"), ("parts = {'test': names[:80]}\n", "SR121"), ("fit(train=names[:80])\n", "SR121"),
+     ("values = names[:80]\n", "SR135"), ("parts = {'test': names[:80]}\n", "SR121"),
+     ("fit(train=names[:80])\n", "SR121"),
      ("send(names[:n])\nkeep(names[n:])\n", "SR121"), ("send(names[:n])\nkeep(other[n:])\n", "SR135"),
      ("some = names[:80]\nrandom.shuffle(some)\nfit(some)\n", "SR121")],
 )  # fmt: skip

@@ -54,7 +54,7 @@ def _goes_on(index: SourceIndex) -> bool:
 def _never_resumes(index: SourceIndex) -> bool:
     """Whether all that loads is switched off, fails where its results are taken, or looks into a folder that is new."""
     restores = index.calls_by_last_name.get("load_state_dict", ())
-    restores = [one for one in restores if "opt" in ast.unparse(one.func).lower()]  # type: ignore[assignment]
+    restores = [one for one in restores if "opt" in ast.unparse(one.func).lower()]
     if restores and all(any(_is_never_true(index, test) for test in index.enclosing_tests(one)) for one in restores):
         return True
     where = {index.function_of(one) for one in restores}

@@ -91,12 +91,11 @@ def find_written_listings(index: SourceIndex) -> Iterator[Hit]:
 
 
 def find_listing_slices(index: SourceIndex) -> Iterator[Hit]:
-    """Listings of which a slice takes some elements, and which have no other effect."""
+    """Listings of which a slice takes some elements, and which SR121 does not report."""
+    reported = {one.node for one in find_unsorted_listings(index)}
     for call, name in _list_listings(index):
-        use = OrderFlow(index, files=False).find_use(call, "seq")
-        if use is None or use.effect != CHOSEN or not changes_result(index, use.node):
-            continue
-        if OrderFlow(index, files=False, slices=False).find_use(call, "seq") is None:
+        use = OrderFlow(index, files=False).find_use(call, "seq") if call not in reported else None
+        if use is not None and use.effect == CHOSEN and changes_result(index, use.node):
             yield _make_listing_hit(index, call, name, use)
 
 

@@ -114,7 +114,7 @@ PARTS_OF_DATA = re.compile(r"(?<![a-z])(?:train|test|valid|split|holdout|(?:val|
 
 
 def is_part_of_data(index: SourceIndex, subscript: ast.Subscript) -> bool:
-    """Whether a slice is a part beside another one, `rows[:n]` and `rows[n:]`, or has the name of one: `train = ...`."""
+    """Whether a slice is one part beside another, `rows[:n]` and `rows[n:]`, or has the name of one: `train = ...`."""
     where, parent = subscript.slice, index.parents.get(subscript)
     assert isinstance(where, ast.Slice)
     statement = index.statement_of(subscript)
