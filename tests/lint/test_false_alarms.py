@@ -883,10 +883,13 @@ def test_samples_whose_loader_nothing_seeds_are_left_out_where_only_others_are_s
     assert [one.code for one in seeded] == ["SR121"]
 
 
-@pytest.mark.parametrize(("name", "lines"), [("save_best", [9]), ("save_more", [9, 13])])
-def test_the_best_model_beside_a_checkpoint_is_not_gone_on_from(name: str, lines: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("name", "path", "lines"),
+    [("save_best", "b.pt", [9]), ("save_more", "best.pt", [9]), ("save_more", "b.pt", [9, 13])],
+)
+def test_the_best_model_beside_a_checkpoint_is_not_gone_on_from(name: str, path: str, lines: list[int]) -> None:
     text = TRAINED.format(begin="saved['epoch']").replace(
-        "\n\nfor ", f"\n\ndef {name}():\n    torch.save({{'optimizer': optimizer.state_dict()}}, 'b.pt')\n\n\nfor "
+        "\n\nfor ", f"\n\ndef {name}():\n    torch.save({{'optimizer': optimizer.state_dict()}}, '{path}')\n\n\nfor "
     )
     found = lint_text(text + f"    {name}()\n", "train.py", CHECKED).findings
     assert [(one.code, one.line) for one in found] == [("SR151", line) for line in lines]

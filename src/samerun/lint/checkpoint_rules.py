@@ -136,6 +136,10 @@ def _is_of_best(index: SourceIndex, call: ast.Call) -> bool:
     )
 
 
+def _is_saved_as_best(call: ast.Call) -> bool:
+    return any("best" in ast.unparse(path).lower() for path in call.args[1:2])
+
+
 def find_saves_without_generators(index: SourceIndex) -> Iterator[Hit]:
     if not index.project.is_seeded or _trains_on_unseeded_draws(index):
         return  # no two runs draw the same, resumed or not
@@ -144,7 +148,8 @@ def find_saves_without_generators(index: SourceIndex) -> Iterator[Hit]:
     elsewhere = any(index.calls_by_last_name.get(one) for one in ("get_rng_state", "get_rng_state_all", "getstate"))
     every = list(_checkpoints(index))
     during = [one for one in every if not _is_behind_training(index, one[0])] or every
-    for call, saved in [one for one in during if not _is_of_best(index, one[0])] or during:
+    gone_on_from = [one for one in during if not _is_of_best(index, one[0]) and not _is_saved_as_best(one[0])]
+    for call, saved in gone_on_from or during:
         said = _text_of_checkpoint(index, call, saved)
         if not RNG_WORDS.search(said):
             if not elsewhere and _draws_while_training(index):

@@ -280,8 +280,8 @@ SET_OF_MODULES = Rule(
     "import torch\n\nmodel = torch.nn.Linear(2, 2)\n"
     "optimizer = torch.optim.SGD(list(dict.fromkeys(model.parameters())), lr=0.1)\n",
     "use dict.fromkeys(...), which drops repetitions and keeps the order",
-    "None is known.",
-    find_sets_of_modules,
+    "An optimizer that treats each parameter alone, and whose state is not saved. Off by default.",
+    find_sets_of_modules, default=False,
 )  # fmt: skip
 COMPLETION_ORDER = Rule(
     "SR125", "completion-order", "async-order",
