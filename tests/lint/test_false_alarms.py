@@ -8,7 +8,8 @@ from samerun.lint.file_linting import lint_text
 from samerun.lint.source_index import FileInProject
 from samerun.lint.table import RULES
 
-CHECKED = [rule for rule in RULES if rule.default or rule.code in ("SR101", "SR104", "SR105", "SR126", "SR130")]
+ASKED_FOR = ("SR101", "SR104", "SR105", "SR126", "SR130", "SR135")
+CHECKED = [rule for rule in RULES if rule.default or rule.code in ASKED_FOR]
 LISTED = "import os\nimport random\nrandom.seed(0)\nnames = os.listdir('data')\n"
 SCHEDULED = (
     "import torch\nsaved = torch.load('a.pt')\noptimizer.load_state_dict(saved['optimizer'])\nstart = saved['epoch']\n"
@@ -26,15 +27,31 @@ CROPPED = (
     "    first = np.random.randint(9)\n    last = first + np.random.randint(9)\n    return {result}\n\n\n"
     "def load():\n{other}    return crop(0)\n\n\nload()\n"
 )
-LIMITED = (
-    "import os\n\n\nclass Rows({base}):\n    def __init__(self):\n        {stored}\n\n"
-    "    def read(self):\n        return os.listdir('d')[: self.limit]\n"
+LOADED = (
+    "import os\nimport torch\nlast = len(os.listdir('runs'))\nnumber = last + 1\n\n\ndef load(optimizer):\n"
+    "    saved = torch.load({path})\n    optimizer.load_state_dict(saved['optimizer'])\n"
+    "    return optimizer, saved['epoch']\n\n\n{taken} = load(adam)\nfor epoch in range(start, 9):\n"
+    "    loss(dropout(rows)).backward()\n"
+    "    torch.save({{'optimizer': optimizer.state_dict(), 'epoch': epoch}}, 'a.pt')\n"
 )
-SHARED = (
-    "import os\nimport torch\n\n\ndef score(model, rank, count):\n    names = os.listdir('d')\n"
-    "    names += names[: -len(names) % count]\n    size = len(names) // count\n"
-    "    {begins}\n        found = [model(load(one)) for one in names[rank * size : rank * size + size]]\n"
-    "    torch.distributed.all_gather_object(found, found)\n"
+SCORED = (
+    "import time\nimport torch\n\n\ndef main():\n    torch.manual_seed(int(time.time()))\n    model = build()\n"
+    "    model.load_state_dict(torch.load('a.pt'))\n    model.eval()\n    print([{result} for row in rows])\n\n\n"
+    "if __name__ == '__main__':\n    main()\n"
+)
+SWITCHED = (
+    "import torch\n\n\nclass Trainer:\n    def __init__(self):\n"
+    "        self.resume = {switch}\n        self.start = 0\n\n"
+    "    def load(self):\n        saved = torch.load('a.pt')\n        if self.resume:\n"
+    "            self.optimizer.load_state_dict(saved['optimizer'])\n            self.start = saved['epoch']\n\n"
+    "    def train(self):\n        for epoch in range(self.start, 9):\n            fit(dropout(rows)).backward()\n"
+    "            torch.save({{'optimizer': self.optimizer.state_dict(), 'epoch': epoch}}, 'a.pt')\n\n\n"
+    "trainer = Trainer()\ntrainer.load()\ntrainer.train()\n"
+)
+TAKEN = (
+    "import random\nrandom.seed(0)\nnames = open('names').read().split()\n\n\nclass Rows:\n    def __init__(self):\n"
+    "        some = random.sample(names, 9)\n        {name} = list(set(names) - set(some))\n"
+    "        self.names = {name}\n\n    def __getitem__(self, i):\n        return open(self.names[i]).read()\n"
 )
 DRAWN = (
     "import numpy as np\nimport torch\ntorch.manual_seed(0)\n{seeds}saved = torch.load('a.pt')\n"
@@ -73,18 +90,14 @@ HARMLESS_AND_TWIN = {
         "    for name in names:\n        labels.append(label)\n    label += 1\nuse(labels)\n",
     ),
     "a mixture of one": (
-        "from sklearn.mixture import GaussianMixture\nfound = GaussianMixture().fit(x)\n",
-        "from sklearn.mixture import GaussianMixture\nfound = GaussianMixture(3).fit(x)\n",
+        "from sklearn.mixture import GaussianMixture\nfound = GaussianMixture().fit(x)\nuse(found)\n",
+        "from sklearn.mixture import GaussianMixture\nfound = GaussianMixture(3).fit(x)\nuse(found)\n",
     ),
     "rows that are only scored": (
         "from sklearn.utils import shuffle\nrows = shuffle(rows)\nlabels = rows['label']\n"
         "found = model.predict(rows.drop('label', axis=1))\nprint(f1_score(labels, found))\n",
         "from sklearn.utils import shuffle\nrows = shuffle(rows)\nlabels = rows['label']\n"
         "found = model.fit(rows.drop('label', axis=1), labels)\n",
-    ),
-    "examples of what is wrong": (
-        LISTED + "issues.append({'found': names[:100]})\n",
-        LISTED + "parts.append({'train': names[:100]})\n",
     ),
     "the first file that fits": (
         LISTED + "rows = []\nfor name in names:\n    if fits(name):\n        for row in open(name):\n"
@@ -145,7 +158,7 @@ HARMLESS_AND_TWIN = {
     ),
     "scikit-learn in a library": (
         "from sklearn.cluster import KMeans\ndef group(x):\n    return KMeans(4).fit(x)\n",
-        "from sklearn.cluster import KMeans\ngroups = KMeans(4).fit(x)\n",
+        "from sklearn.cluster import KMeans\ngroups = KMeans(4).fit(x)\nuse(groups)\n",
     ),
     "weights that are loaded": (
         "import torch\nmodel = torch.nn.Linear(2, 2)\nmodel.load_state_dict(saved)\ntorch.manual_seed(0)\nmodel(x)\n",
@@ -737,6 +750,52 @@ HARMLESS_AND_TWIN = {
         "import os\nfor a, b in zip(os.listdir('x'), os.listdir('y')):\n"
         "    with open(a) as rows, open(b) as labels:\n        send(rows.read(), labels.read())\n",
     ),
+    "a clock seed before weights that are loaded and scored": (
+        SCORED.format(result="model(row)"),
+        SCORED.format(result="model.sample(row)"),
+    ),
+    "numbers that become colors": (
+        "words = open('words').read().split()\nkinds = list(set(words))\nfor word in words:\n"
+        "    number = kinds.index(word)\n    draw(word, get_color(number))\nfit(words)\n",
+        "words = open('words').read().split()\nkinds = list(set(words))\nfor word in words:\n"
+        "    number = kinds.index(word)\n    draw(word, embed(number))\nfit(words)\n",
+    ),
+    "words that become characters": (
+        "import torch\ntorch.manual_seed(0)\nwords = open('words').read().split()\nkinds = set(words)\n"
+        "numbers = dict(zip(kinds, range(len(kinds))))\ntext = ''.join(chr(numbers[word]) for word in words)\n",
+        "import torch\ntorch.manual_seed(0)\nwords = open('words').read().split()\nkinds = set(words)\n"
+        "numbers = dict(zip(kinds, range(len(kinds))))\nx = torch.tensor([numbers[word] for word in words])\n",
+    ),
+    "resuming that is switched off": (
+        SWITCHED.format(switch="False"),
+        SWITCHED.format(switch="args.resume"),
+    ),
+    "a set of samples that are only scored": (
+        TAKEN.format(name="val_names"),
+        TAKEN.format(name="more_names"),
+    ),
+    "rows that are shuffled for pictures": (
+        "from sklearn.utils import shuffle\n\n\ndef visualize(rows):\n    rows = shuffle(rows)\n    show(rows)\n\n\n"
+        "if __name__ == '__main__':\n    visualize(load())\n    train()\n",
+        "from sklearn.utils import shuffle\n\n\ndef prepare(rows):\n    rows = shuffle(rows)\n    fit(rows)\n\n\n"
+        "if __name__ == '__main__':\n    prepare(load())\n    train()\n",
+    ),
+    "resuming that fails": (
+        LOADED.format(path="'a.pt'", taken="optimizer, start, best"),
+        LOADED.format(path="'a.pt'", taken="optimizer, start"),
+    ),
+    "resuming in a folder that is new": (
+        LOADED.format(path="'run' + str(number) + '.pt'", taken="optimizer, start"),
+        LOADED.format(path="'run' + str(last) + '.pt'", taken="optimizer, start"),
+    ),
+    "a schedule that compares with what it is given": (
+        SCHEDULED + "scheduler.best = score()\nfor _ in range(start, 9):\n    scheduler.step()\n",
+        SCHEDULED + "best = scheduler.best\nfor _ in range(start, 9):\n    scheduler.step()\n",
+    ),
+    "a picture of which only the time is told": (
+        "from sklearn.manifold import TSNE\nplaces = TSNE().fit_transform(rows)\nprint(time())\n",
+        "from sklearn.manifold import TSNE\nplaces = TSNE().fit_transform(rows)\nshow(places)\n",
+    ),
     "a schedule that catches up": (
         SCHEDULED + "for _ in range(start):\n    scheduler.step()\n",
         SCHEDULED + "for _ in range(start, 9):\n    scheduler.step()\n",
@@ -768,14 +827,6 @@ HARMLESS_AND_TWIN = {
         TRAINED.format(begin="0"),
         TRAINED.format(begin="saved['epoch']"),
     ),
-    "files that a report counts, of which it names the first": (
-        LISTED + "report = {'found': len(names), 'names': names[:100]}\n",
-        LISTED + "parts = {'found': len(names), 'train': names[:100]}\n",
-    ),
-    "files that a report names": (
-        LISTED + "report = {'found': len(names), 'names': names[:100]}\n",
-        LISTED + "report = {'found': len(folders), 'names': names[:100]}\n",
-    ),
     "a seed behind which what is drawn is not used": (
         CROPPED.format(result="rows", other=""),
         CROPPED.format(result="rows[last:]", other=""),
@@ -787,18 +838,6 @@ HARMLESS_AND_TWIN = {
     "a part that an option leaves out": (
         LISTED + "first = int(input())\nnames = names[first:] if first else names\nsend(names)\n",
         LISTED + "first = int(input())\nnames = names[first:] if names else names\nsend(names)\n",
-    ),
-    "a bound that a base class gives": (
-        LIMITED.format(base="Base", stored="pass"),
-        LIMITED.format(base="Base", stored="self.limit = 80"),
-    ),
-    "a bound that nothing gives": (
-        LIMITED.format(base="Base", stored="pass"),
-        LIMITED.format(base="", stored="pass"),
-    ),
-    "shares of what several processes evaluate": (
-        SHARED.format(begins="with torch.no_grad():"),
-        SHARED.format(begins="if True:"),
     ),
     "one call, reported once": (
         "import torch\nbefore = torch.seed()  # noqa: SR105\ntorch.manual_seed(7)\ntorch.manual_seed(before)\n",
@@ -812,6 +851,20 @@ def test_the_harmless_one_is_silent_and_its_twin_is_not(case: str) -> None:
     harmless, twin = HARMLESS_AND_TWIN[case]
     assert [one.code for one in lint_text(harmless, "train.py", CHECKED).findings] == []
     assert len(lint_text(twin, "train.py", CHECKED).findings) == 1
+
+
+@pytest.mark.parametrize(
+    ("used", "code"),
+    [("send(names[:80])\n", "SR135"), ("train = names[:80]\n", "SR121"), ("self.val_names = names[:80]\n", "SR121"),
+     ("values = names[:80]\n", "SR135"), ("parts = {'test': names[:80]}\n", "SR121"),
+     ("fit(train=names[:80])\n", "SR121"),
+     ("send(names[:n])\nkeep(names[n:])\n", "SR121"), ("send(names[:n])\nkeep(other[n:])\n", "SR135"),
+     ("some = names[:80]\nrandom.shuffle(some)\nfit(some)\n", "SR121")],
+)  # fmt: skip
+def test_a_slice_is_a_part_of_the_data_by_its_name_or_beside_the_other_part(used: str, code: str) -> None:
+    """What else a slice takes is reported by a rule of its own; a seeded shuffle of it counts in any case."""
+    assert code in [one.code for one in lint_text(LISTED + used, "train.py", CHECKED).findings]
+    assert len({one.code for one in lint_text(LISTED + used, "train.py", CHECKED).findings}) == 1
 
 
 @pytest.mark.parametrize(("file", "count"), [("data_tester.py", 0), ("check_data.py", 0), ("data.py", 1)])
@@ -830,10 +883,13 @@ def test_samples_whose_loader_nothing_seeds_are_left_out_where_only_others_are_s
     assert [one.code for one in seeded] == ["SR121"]
 
 
-@pytest.mark.parametrize(("name", "lines"), [("save_best", [9]), ("save_more", [9, 13])])
-def test_the_best_model_beside_a_checkpoint_is_not_gone_on_from(name: str, lines: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("name", "path", "lines"),
+    [("save_best", "b.pt", [9]), ("save_more", "best.pt", [9]), ("save_more", "b.pt", [9, 13])],
+)
+def test_the_best_model_beside_a_checkpoint_is_not_gone_on_from(name: str, path: str, lines: list[int]) -> None:
     text = TRAINED.format(begin="saved['epoch']").replace(
-        "\n\nfor ", f"\n\ndef {name}():\n    torch.save({{'optimizer': optimizer.state_dict()}}, 'b.pt')\n\n\nfor "
+        "\n\nfor ", f"\n\ndef {name}():\n    torch.save({{'optimizer': optimizer.state_dict()}}, '{path}')\n\n\nfor "
     )
     found = lint_text(text + f"    {name}()\n", "train.py", CHECKED).findings
     assert [(one.code, one.line) for one in found] == [("SR151", line) for line in lines]

@@ -400,7 +400,7 @@ def test_a_folder_with_a_name_that_is_no_text() -> None:
 # --- mending
 def test_fix_touches_nothing_else() -> None:
     text = 'ä = "ö"  # ü\r\nimport os\r\nimport numpy as np\r\n\r\nrng = np.random.default_rng( )   # ß\r\n'
-    text += "x = os.listdir('d')[:90]\t; y = np.random.RandomState( None )\r\nz = 1"
+    text += "train = os.listdir('d')[:90]\t; y = np.random.RandomState( None )\r\nz = 1"
     raw = b"\xef\xbb\xbf" + text.encode()
     Path("a.py").write_bytes(raw)
     os.chmod("a.py", 0o750)

@@ -278,19 +278,20 @@ WRITTEN_OTHERWISE = [
     ("SR114", "import torch\ndef start(number):\n    torch.manual_seed(number)\nstart(id(start))\n"),
     ("SR117", "from os import environ\nenviron['PYTHONHASHSEED'] = str(1)\n"),
     ("SR121", "import os\nimport torch\nx = torch.stack([load(os.path.join('d', n)) for n in os.listdir('d')])\n"
-     "fit(x[:80])\n"),
+     "fit(x[:80], x[80:])\n"),
     ("SR121", "import glob\nlabels = {}\nfor name in glob.glob('*'):\n    labels[name] = len(labels)\n"),
     ("SR121", "from pathlib import Path\n\ndef files(d):\n    return list(Path(d).iterdir())\n\n"
      "test = files('d')[:90]\n"),
     ("SR121", "import os\nimport torch\n\ntorch.manual_seed(0)\n\nclass Folder:\n    def __init__(self, d):\n"
      "        self.names = os.listdir(d)\n\n    def __getitem__(self, i):\n        return self.names[i]\n"),
     ("SR121", "import os\npaths = []\nfor folder, _, names in os.walk('d'):\n    for name in names:\n"
-     "        paths.append(name)\nlast = paths[-5:]\n"),
+     "        paths.append(name)\ntest = paths[-5:]\n"),
     ("SR122", "def vocabulary(text):\n    seen = set()\n    for word in text.split():\n        seen.add(word)\n"
      "    return list(seen)\n\n"
      "index = {w: i for i, w in enumerate(vocabulary('a b'))}\n"),
     ("SR130", "import json\nnames = frozenset(open('x').read().split())\n"
      "json.dump(list(names), open('labels', 'w'))\n"),
+    ("SR135", "import glob\nlast = list(glob.glob('*'))[-5:]\n"),
     ("SR125", "from concurrent.futures import as_completed\n\ndef gather(futures):\n    rows = []\n"
      "    for future in as_completed(futures):\n        rows.append(future.result())\n    return rows[:80]\n"),
 ]  # fmt: skip

@@ -358,7 +358,7 @@ def add_lint_hints_if_uncertain(report: CheckReport, words: Sequence[str]) -> Ch
     begin = [word for word in words if word.endswith(".py") and os.path.isfile(word)][:1]
     files = list_files_and_local_imports([*begin, *([first.file] if os.path.isfile(first.file) else [])])
     rules = select_rules(
-        ("default", "SR101"), ()
+        ("default", "SR101", "SR135"), ()
     )  # a generator of its own may well be why two runs were seen to differ
     findings = [one for file in files for one in lint_file(file, rules).findings]
     fitting = [one for one in findings if first.variation in SHOWN_BY.get(one.cause, ("rerun",))]

@@ -13,7 +13,7 @@ from samerun.lint.random_draws import drawn_generator, is_for_display
 from samerun.lint.rule import Hit, Rule
 from samerun.lint.seeding import has_main_guard_or_top_level_block
 from samerun.lint.source_index import SourceIndex
-from samerun.lint.value_origins import find_origins
+from samerun.lint.value_origins import find_origins, names_in, returned_values
 
 RNG_WORDS = re.compile("rng|random|seed|generator|states?_all", re.IGNORECASE)
 
@@ -23,6 +23,7 @@ def _checkpoints(index: SourceIndex) -> Iterator[tuple[ast.Call, ast.Dict]]:
     loads = index.calls_by_last_name.get("load_state_dict", ())
     if (
         not _goes_on(index)
+        or _never_resumes(index)
         or not index.calls_by_name.get("torch.load")
         or not any("opt" in ast.unparse(one.func).lower() for one in loads)
     ):
@@ -48,6 +49,51 @@ def _goes_on(index: SourceIndex) -> bool:
     firsts = [one.args[0] for one in index.calls_by_name.get("range", ()) if len(one.args) > 1]
     counts = [one for one in firsts if not _is_always_constant(index, one)]
     return any(BEGINNING.search(ast.unparse(one)) for one in counts) or any(RESUMING.search(one) for one in names)
+
+
+def _never_resumes(index: SourceIndex) -> bool:
+    """Whether all that loads is switched off, fails where its results are taken, or looks into a folder that is new."""
+    restores = index.calls_by_last_name.get("load_state_dict", ())
+    restores = [one for one in restores if "opt" in ast.unparse(one.func).lower()]
+    if restores and all(any(_is_never_true(index, test) for test in index.enclosing_tests(one)) for one in restores):
+        return True
+    where = {index.function_of(one) for one in restores}
+    loads = [one for one in index.calls_by_name.get("torch.load", ()) if index.function_of(one) in where]
+    return bool(loads) and all(_fails_at_its_calls(index, one) or _looks_into_new_folder(index, one) for one in loads)
+
+
+def _is_never_true(index: SourceIndex, test: ast.expr) -> bool:
+    """Whether a condition is an attribute of self that is False wherever it is given something."""
+    values = list(index.values_assigned_to(test)) if isinstance(test, ast.Attribute) else []
+    return bool(values) and all(is_constant(one, False) for one in values)
+
+
+def _fails_at_its_calls(index: SourceIndex, load: ast.Call) -> bool:
+    """Whether every call of the function around takes another number of results than it returns."""
+    function = index.function_of(load)
+    if function is None:
+        return False
+    returned = [one.elts if isinstance(one, ast.Tuple) else [] for one in returned_values(index, function)]
+    parents = [index.parents.get(one) for one in index.calls_of_function(function)]
+    taken = [one.targets[0] if isinstance(one, ast.Assign) else None for one in parents]
+    counts = {len(one) for one in returned}
+    return bool(taken and counts) and all(
+        isinstance(one, ast.Tuple) and counts.isdisjoint({0, len(one.elts)})
+        and not any(isinstance(part, ast.Starred) for part in (*one.elts, *returned[0]))
+        for one in taken
+    )  # fmt: skip
+
+
+def _looks_into_new_folder(index: SourceIndex, load: ast.Call) -> bool:
+    """Whether the path has a number in it that is one more than the last one."""
+    todo = [(name, 4) for argument in load.args[:1] for name in names_in(argument)]
+    while todo:
+        name, depth = todo.pop()
+        for value in index.values_assigned_to(name):
+            if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add) and is_constant(value.right, 1):
+                return True
+            todo += [(one, depth - 1) for one in names_in(value) if depth]
+    return False
 
 
 def _is_always_constant(index: SourceIndex, begin: ast.expr) -> bool:
@@ -90,6 +136,10 @@ def _is_of_best(index: SourceIndex, call: ast.Call) -> bool:
     )
 
 
+def _is_saved_as_best(call: ast.Call) -> bool:
+    return any("best" in ast.unparse(path).lower() for path in call.args[1:2])
+
+
 def find_saves_without_generators(index: SourceIndex) -> Iterator[Hit]:
     if not index.project.is_seeded or _seeds_torch_but_draws_unseeded_in_loop(index):
         return  # no two runs draw the same, resumed or not
@@ -98,7 +148,8 @@ def find_saves_without_generators(index: SourceIndex) -> Iterator[Hit]:
     elsewhere = any(index.calls_by_last_name.get(one) for one in ("get_rng_state", "get_rng_state_all", "getstate"))
     every = list(_checkpoints(index))
     during = [one for one in every if not _is_behind_training(index, one[0])] or every
-    for call, saved in [one for one in during if not _is_of_best(index, one[0])] or during:
+    gone_on_from = [one for one in during if not _is_of_best(index, one[0]) and not _is_saved_as_best(one[0])]
+    for call, saved in gone_on_from or during:
         said = _text_of_checkpoint(index, call, saved)
         if not RNG_WORDS.search(said):
             if not elsewhere and _draws_while_training(index):
@@ -204,7 +255,15 @@ def _saves_or_fast_forwards_scheduler(index: SourceIndex) -> bool:
         stepped = last == "step" and _catches_up(index, call)
         if SCHEDULE.search(receiver) and (placed or stepped or last == "state_dict"):
             return True
-    return any(isinstance(one, ast.Attribute) and one.attr == "last_epoch" for one in index.nodes[ast.Attribute])
+    return any(
+        isinstance(one, ast.Attribute)
+        and (one.attr == "last_epoch" or (isinstance(one.ctx, ast.Store) and _names_schedule(one.value)))
+        for one in index.nodes[ast.Attribute]
+    )
+
+
+def _names_schedule(receiver: ast.expr) -> bool:
+    return bool(SCHEDULE.search(last_identifier(receiver)))
 
 
 def _catches_up(index: SourceIndex, call: ast.Call) -> bool:

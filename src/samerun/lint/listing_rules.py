@@ -12,7 +12,7 @@ from samerun.lint.order_exemptions import is_for_evaluation_split, order_use_can
 from samerun.lint.rule import Hit, Rule
 from samerun.lint.seeding import seeds_draws
 from samerun.lint.source_index import SourceIndex
-from samerun.lint.value_flow import LISTINGS, NUMBERS, PAIRS, POSITIONS, OrderFlow, OrderUse
+from samerun.lint.value_flow import CHOSEN, LISTINGS, NUMBERS, PAIRS, POSITIONS, OrderFlow, OrderUse
 from samerun.lint.value_origins import find_origins
 
 PATH_LISTINGS = ("iterdir", "glob", "rglob")
@@ -25,7 +25,7 @@ def find_unsorted_listings(index: SourceIndex) -> Iterator[Hit]:
     made = [one for one in made if not index.call_names[one]]
     paired: set[ast.AST] = set()
     for call, name in _list_listings(index):
-        use = OrderFlow(index, files=False).find_use(call, "seq")
+        use = OrderFlow(index, files=False, slices=False).find_use(call, "seq")
         if use is None or (
             use.effect in (NUMBERS, POSITIONS) and not assigns_class_or_token_ids_by_name(index, use.node)
         ):
@@ -77,7 +77,7 @@ def _splits_another(index: SourceIndex, seeding: ast.Call, listing: ast.Call) ->
 def find_sample_orders(index: SourceIndex) -> Iterator[Hit]:
     """Listings whose order counts only beside draws that another file seeds, if any does."""
     for call, name in _list_listings(index) if index.project.is_seeded and not seeds_draws(index) else ():
-        use = OrderFlow(index, files=False).find_use(call, "seq")
+        use = OrderFlow(index, files=False, slices=False).find_use(call, "seq")
         if use is None or (use.samples and is_for_evaluation_split(index, call)):
             continue
         if use.drawn and order_use_can_change_result(index, use.node):
@@ -89,6 +89,15 @@ def find_written_listings(index: SourceIndex) -> Iterator[Hit]:
     for call, name in _list_listings(index):
         use = OrderFlow(index).find_use(call, "seq")
         if use is not None and OrderFlow(index, files=False).find_use(call, "seq") is None:
+            yield _make_listing_hit(index, call, name, use)
+
+
+def find_listing_slices(index: SourceIndex) -> Iterator[Hit]:
+    """Listings of which a slice takes some elements, and which SR121 does not report."""
+    reported = {one.node for one in find_unsorted_listings(index)}
+    for call, name in _list_listings(index):
+        use = OrderFlow(index, files=False).find_use(call, "seq") if call not in reported else None
+        if use is not None and use.effect == CHOSEN and order_use_can_change_result(index, use.node):
             yield _make_listing_hit(index, call, name, use)
 
 
@@ -148,4 +157,14 @@ WRITTEN_LISTING = Rule(
     "wrap the listing in sorted(...)",
     "Files whose readers do not mind the order: archives, indices, summaries. Off by default.",
     find_written_listings, default=False,
+)  # fmt: skip
+LISTING_SLICE = Rule(
+    "SR135", "listing-slice", "listing-order",
+    "Finds os.listdir, glob, iterdir and os.walk of which a slice takes some elements, other than a part of the data.",
+    "Names come in the order of the file system: the first hundred are others on another machine.",
+    "import glob\n\ncalibration = glob.glob(\"data/*.png\")[:100]\n",
+    "import glob\n\ncalibration = sorted(glob.glob(\"data/*.png\"))[:100]\n",
+    "wrap the listing in sorted(...)",
+    "Half of these are examples for a picture or a report, or limits that take all. Off by default.",
+    find_listing_slices, default=False,
 )  # fmt: skip

@@ -15,7 +15,7 @@ from samerun.base.source_edits import (
 )
 from samerun.lint.call_arguments import has_star, is_constant, keyword_value
 from samerun.lint.order_exemptions import trains
-from samerun.lint.random_draws import drawn_generator
+from samerun.lint.random_draws import drawn_generator, is_for_display
 from samerun.lint.rule import Hit, Rule
 from samerun.lint.seeding import calls_unknown_seeding, has_main_guard_or_top_level_block, is_fallback, is_never_called
 from samerun.lint.source_index import Function, SourceIndex
@@ -116,7 +116,7 @@ def _needs_no_state(index: SourceIndex, call: ast.Call) -> bool:
         return True
     if last_identifier(call.func) == "shuffle":
         looped = isinstance(parent, ast.For) and OrderFlow(index, files=False).find_use(call, "seq") is None
-        if looped or _is_only_scored(index, call):
+        if looped or is_for_display(index, call) or _is_only_scored(index, call):
             return True
     splits = SKLEARN_SHUFFLED | {"train_test_split", "shuffle", "resample", "RandomizedSearchCV"}
     searched = (key for one in index.nodes[ast.Dict] for key in one.keys)  # type: ignore[attr-defined]
@@ -125,13 +125,24 @@ def _needs_no_state(index: SourceIndex, call: ast.Call) -> bool:
     ):
         return True
     target = parent.targets[0] if isinstance(parent, ast.Assign) else None
-    if isinstance(target, ast.Name) and target.id not in index.name_loads:
+    if _is_result_unread(index, call):
         return True
     return isinstance(target, ast.Name) and any(
         isinstance(one, ast.Attribute) and one.attr in ("random_state", "set_params")
         and isinstance(one.value, ast.Name) and one.value.id == target.id
         for one in index.nodes[ast.Attribute]
     )  # fmt: skip
+
+
+def _is_result_unread(index: SourceIndex, call: ast.Call) -> bool:
+    """Whether nothing reads the name for what a call makes, or for what a method of that returns."""
+    made: ast.AST = call
+    method = index.parents.get(made)
+    if isinstance(method, ast.Attribute) and isinstance(index.parents.get(method), ast.Call):
+        made = index.parents[method]
+    statement = index.parents.get(made)
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    return isinstance(target, ast.Name) and target.id not in index.name_loads
 
 
 def _has_one_part(call: ast.Call) -> bool:

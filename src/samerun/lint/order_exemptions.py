@@ -129,7 +129,7 @@ def is_counter(index: SourceIndex, receiver: ast.expr) -> bool:
 
 
 def is_only_looked_up(index: SourceIndex, position: ast.Call) -> bool:
-    """Whether a position is printed, takes its element out, or only reads what stands there in another list."""
+    """Whether a position is printed, takes its element out, reads what stands there in another list, or is a color."""
     target = index.parents.get(position)
     value = target.targets[0] if isinstance(target, ast.Assign) else position
     if isinstance(value, ast.Name):
@@ -142,12 +142,9 @@ def is_only_looked_up(index: SourceIndex, position: ast.Call) -> bool:
     above = [index.parents.get(one) for one in reads]
     return all(
         (isinstance(one, ast.Subscript) and not isinstance(one.ctx, ast.Store))
-        or (isinstance(one, ast.Call) and last_identifier(one.func) == "pop")
+        or (isinstance(one, ast.Call) and re.search("^pop$|colou?r", last_identifier(one.func)))
         for one in above
     )
-
-
-PROBLEMS = re.compile("^(?:issues?|problems?|warnings?|violations?|notes?)$")
 
 
 def is_only_shown(index: SourceIndex, node: ast.AST) -> bool:
@@ -164,10 +161,8 @@ def is_only_shown(index: SourceIndex, node: ast.AST) -> bool:
 
 
 def _shows(call: ast.Call) -> bool:
-    """Whether a call writes a message, or puts one into a list of what is wrong."""
-    kept = isinstance(call.func, ast.Attribute) and call.func.attr == "append"
-    listed = kept and PROBLEMS.search(last_identifier(call.func.value).lower())  # type: ignore[attr-defined]
-    return bool(listed or SHOWING.search(last_identifier(call.func)))
+    """Whether a call writes a message."""
+    return bool(SHOWING.search(last_identifier(call.func)))
 
 
 def _only_shows(body: list[ast.stmt]) -> bool:

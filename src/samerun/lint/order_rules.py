@@ -14,12 +14,12 @@ from samerun.base.source_edits import (
 )
 from samerun.lint.call_arguments import is_constant, keyword_value
 from samerun.lint.element_numbers import assigns_class_or_token_ids_by_name
-from samerun.lint.order_exemptions import is_vocabulary, order_use_can_change_result
+from samerun.lint.order_exemptions import is_for_evaluation_split, is_vocabulary, order_use_can_change_result
 from samerun.lint.rule import Hit, Rule
 from samerun.lint.seeding import has_main_guard_or_top_level_block, reads_hash_seed, seeds_draws
 from samerun.lint.source_index import ALONE, FUNCTIONS, SourceIndex
 from samerun.lint.value_flow import NUMBERS, OrderFlow, OrderUse
-from samerun.lint.value_origins import OBJECT_LISTS, element_kind, value_kind
+from samerun.lint.value_origins import OBJECT_LISTS, element_kind, loads_of_assigned_variable, value_kind
 
 
 def list_set_expressions(index: SourceIndex) -> Iterator[ast.expr]:
@@ -36,13 +36,22 @@ def find_sets_in_order(index: SourceIndex) -> Iterator[Hit]:
         use = OrderFlow(index, files=False).find_use(made, "set")
         if use is None or use.taken in told or not order_use_can_change_result(index, use.node):
             continue
+        if use.samples and is_for_evaluation_split(index, use.taken):
+            continue
         unknown = index.project is ALONE or not has_main_guard_or_top_level_block(index)  # others may import it
         seeded = seeds_draws(index) or (index.project.is_seeded and unknown)
-        if use.effect == NUMBERS and not (seeded or _stores(index)):
+        if use.effect == NUMBERS and (not (seeded or _stores(index)) or _become_characters(index, use.node)):
             continue  # the numbers end with the process, and no other one draws the same
         if isinstance(use.taken, ast.expr) and (seeds_draws(index) or not use.drawn):
             told.add(use.taken)
             yield _make_set_hit(use)
+
+
+def _become_characters(index: SourceIndex, numbers: ast.AST) -> bool:
+    """Whether each word becomes a character by its number, so that texts of them are compared: any number would do."""
+    above = [index.parents.get(one) for one in loads_of_assigned_variable(index, numbers)]
+    calls = [index.parents.get(one) if isinstance(one, ast.Subscript) else None for one in above]
+    return bool(calls) and all(isinstance(one, ast.Call) and last_identifier(one.func) == "chr" for one in calls)
 
 
 def find_written_sets(index: SourceIndex) -> Iterator[Hit]:
@@ -271,8 +280,8 @@ SET_OF_MODULES = Rule(
     "import torch\n\nmodel = torch.nn.Linear(2, 2)\n"
     "optimizer = torch.optim.SGD(list(dict.fromkeys(model.parameters())), lr=0.1)\n",
     "use dict.fromkeys(...), which drops repetitions and keeps the order",
-    "None is known.",
-    find_sets_of_modules,
+    "An optimizer that treats each parameter alone, and whose state is not saved. Off by default.",
+    find_sets_of_modules, default=False,
 )  # fmt: skip
 COMPLETION_ORDER = Rule(
     "SR125", "completion-order", "async-order",

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from samerun.base.source_edits import last_identifier
 from samerun.lint.call_arguments import is_constant, keyword_value
+from samerun.lint.order_exemptions import TRAINING_OR_STORING
 from samerun.lint.random_draws import drawn_generator, makes_layer
 from samerun.lint.rule import Hit, Rule
 from samerun.lint.seeding import (
@@ -110,7 +111,20 @@ def _is_assigned_but_never_read(index: SourceIndex, node: ast.AST, depth: int = 
 
 
 def find_clock_seeds(index: SourceIndex) -> Iterator[Hit]:
-    yield from _find_seed_origins(index, CLOCKS, "the clock is another one in every run")
+    if not _evaluates_loaded_weights(index):
+        yield from _find_seed_origins(index, CLOCKS, "the clock is another one in every run")
+
+
+DRAWING_CALL = re.compile(r"(?:^|_)(?:sampl|generat|rand|nois|shuffl|dropout)")
+
+
+def _evaluates_loaded_weights(index: SourceIndex) -> bool:
+    """Whether a program draws nothing but weights that it then loads, and scores them."""
+    calls = index.calls_by_last_name
+    draws = any(drawn_generator(name) for name in index.call_names.values()) or any(map(DRAWING_CALL.search, calls))
+    if draws or any(calls.get(name) for name in TRAINING_OR_STORING):
+        return False
+    return has_main_guard_or_top_level_block(index) and bool(calls.get("load_state_dict") and calls.get("eval"))
 
 
 def find_entropy_seeds(index: SourceIndex) -> Iterator[Hit]:

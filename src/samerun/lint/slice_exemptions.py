@@ -1,4 +1,4 @@
-"""When a slice of a list chooses nothing: it takes all elements, some to look at, or one part after the other."""
+"""What a slice of a list takes: all elements, some to look at, one part after the other, or a part of the data."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import re
 
 from samerun.base.source_edits import last_identifier
 from samerun.lint.call_arguments import argument_for, default_of, is_constant
-from samerun.lint.order_exemptions import INFERRING, TRAINING_OR_STORING
-from samerun.lint.source_index import FUNCTIONS, SourceIndex
+from samerun.lint.source_index import SourceIndex
 from samerun.lint.value_origins import names_in, returned_values
 
 FEWEST = 10
@@ -25,9 +24,7 @@ def takes_no_part(index: SourceIndex, subscript: ast.Subscript, where: ast.Slice
     if rest or (isinstance(few, int) and 0 < few <= FEWEST) or _is_cut_to_filled_part(index, where):
         return True
     bound = where.upper if begins else where.lower if where.upper is None else None
-    if bound is not None and (_is_left_out_by_default(index, bound) or _is_given_elsewhere(index, bound)):
-        return True
-    if _is_share_of_evaluation(index, subscript):
+    if bound is not None and _is_left_out_by_default(index, bound):
         return True
     return _is_one_of_all_parts(index, subscript, where) or _is_behind_header(index, subscript, where)
 
@@ -42,25 +39,6 @@ def _is_left_out_by_default(index: SourceIndex, limit: ast.expr) -> bool:
         return False
     given = (argument_for(call, function, limit.id) for call in index.calls_of_function(function))
     return not any(isinstance(one, ast.Constant) and one.value is not None for one in given)
-
-
-def _is_given_elsewhere(index: SourceIndex, bound: ast.expr) -> bool:
-    """Whether a bound is an attribute of self that this text never stores: a base class may say that it is None."""
-    if not isinstance(bound, ast.Attribute) or last_identifier(bound.value) != "self":
-        return False
-    owner = index.class_of(bound)
-    given = [one for one in owner.body if isinstance(one, (*FUNCTIONS, ast.Assign, ast.AnnAssign))] if owner else []
-    names = {last_identifier(target) for one in given for target in _list_defined(one)}
-    stores = (one for one in index.self_attributes(bound) if isinstance(one.ctx, ast.Store))
-    return owner is not None and bool(owner.bases) and bound.attr not in names and not any(stores)
-
-
-def _list_defined(statement: ast.stmt) -> list[ast.expr]:
-    if isinstance(statement, ast.Assign):
-        return statement.targets
-    if isinstance(statement, ast.AnnAssign):
-        return [statement.target]
-    return [ast.Name(statement.name)] if isinstance(statement, FUNCTIONS) else []
 
 
 def _is_cut_to_filled_part(index: SourceIndex, where: ast.Slice) -> bool:
@@ -132,27 +110,33 @@ def is_cut_set(index: SourceIndex, subscript: ast.Subscript) -> bool:
     return made and ast.unparse(statement.targets[0]) == ast.unparse(listed.args[0])
 
 
-GATHERING = ("all_gather", "all_gather_object", "gather", "gather_object", "gather_for_metrics", "all_reduce", "reduce")
+PARTS_OF_DATA = re.compile(r"(?<![a-z])(?:train|test|valid|split|holdout|(?:val|dev|eval|fold)(?![a-z]))")
 
 
-def _is_share_of_evaluation(index: SourceIndex, subscript: ast.Subscript) -> bool:
-    """Whether a function that only evaluates, in several processes, takes a share, or fills the list up for shares."""
-    function = index.function_of(subscript)
-    if function is None:
-        return False
-    called = {last_identifier(one.func) for one in ast.walk(function) if isinstance(one, ast.Call)}
-    return bool(called & {*GATHERING} and called & {*INFERRING}) and not called & {*TRAINING_OR_STORING}
+def is_part_of_data(index: SourceIndex, subscript: ast.Subscript) -> bool:
+    """Whether a slice is one part beside another, `rows[:n]` and `rows[n:]`, or has the name of one: `train = ...`."""
+    where, parent = subscript.slice, index.parents.get(subscript)
+    assert isinstance(where, ast.Slice)
+    statement = index.statement_of(subscript)
+    named: list[ast.AST | None] = list(statement.targets) if isinstance(statement, ast.Assign) else []
+    if isinstance(parent, ast.Dict):
+        named = [parent.keys[parent.values.index(subscript)]]
+    texts = [ast.unparse(one) for one in named if one is not None]
+    texts += [parent.arg or ""] if isinstance(parent, ast.keyword) else []
+    return any(PARTS_OF_DATA.search(one.lower()) for one in texts) or _has_other_part(index, subscript, where)
 
 
-PARTS_OF_DATA = re.compile("train|val|test|split|fold|subset|batch|sample", re.IGNORECASE)
-
-
-def is_preview_beside_count(index: SourceIndex, subscript: ast.Subscript) -> bool:
-    """Whether a report counts all elements and names the first: `{"count": len(names), "names": names[:99]}`."""
-    report, where = index.parents.get(subscript), subscript.slice
-    if not isinstance(report, ast.Dict) or not isinstance(where, ast.Slice) or where.lower is not None:
-        return False
-    key = report.keys[report.values.index(subscript)]
-    named = isinstance(key, ast.Constant) and isinstance(key.value, str) and not PARTS_OF_DATA.search(key.value)
-    count = ast.dump(ast.parse(f"len({ast.unparse(subscript.value)})", mode="eval").body)
-    return named and isinstance(where.upper, ast.Constant) and any(ast.dump(one) == count for one in report.values)
+def _has_other_part(index: SourceIndex, subscript: ast.Subscript, where: ast.Slice) -> bool:
+    """Whether another slice of the same begins where this one ends, or ends where it begins."""
+    function, text = index.function_of(subscript), ast.unparse(subscript.value)
+    for one in index.nodes[ast.Subscript]:
+        other = one.slice if isinstance(one, ast.Subscript) else None
+        if not isinstance(other, ast.Slice) or one is subscript or index.function_of(one) is not function:
+            continue
+        meets = any(
+            end is not None and begin is not None and ast.dump(end) == ast.dump(begin)
+            for end, begin in ((where.upper, other.lower), (other.upper, where.lower))
+        )
+        if meets and ast.unparse(one.value) == text:  # type: ignore[attr-defined]
+            return True
+    return False

@@ -43,6 +43,7 @@ RULES: tuple[Rule, ...] = (
     setting_rules.BENCHMARK_BESIDE_DETERMINISTIC,
     setting_rules.LATE_CUBLAS_CONFIGURATION,
     setting_rules.FRESH_MEMORY,
+    listing_rules.LISTING_SLICE,
     loading_rules.UNSEEDED_SPLIT,
     loading_rules.UNSEEDED_SKLEARN,
     loading_rules.MISSING_SET_EPOCH,

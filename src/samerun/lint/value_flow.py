@@ -41,7 +41,7 @@ from samerun.lint.order_exemptions import (
     sorts_what_it_goes_through,
 )
 from samerun.lint.random_draws import draws_from_global_generator
-from samerun.lint.slice_exemptions import is_batch, is_cut_set, is_preview_beside_count, takes_no_part
+from samerun.lint.slice_exemptions import is_batch, is_cut_set, is_part_of_data, takes_no_part
 from samerun.lint.source_index import Function, SourceIndex
 from samerun.lint.value_origins import loads_bound_in
 
@@ -71,6 +71,7 @@ PAIRS = "pairs it with another listing"
 NUMBERS = "numbers the elements"
 POSITIONS = "is what index() gives numbers by"
 SAMPLES = "is the order of the samples of"
+CHOSEN = "decides which elements the slice has"
 SET_OPERATIONS = {"union", "intersection", "difference", "symmetric_difference", "copy"}
 
 
@@ -95,11 +96,12 @@ class OrderUse:
 class OrderFlow:
     """The way of one order. `kind`: "set" while no order was taken from it, "seq", "dict" or "counter".
 
-    `files`: whether the order in which a file is written counts.
+    `files`: whether the order in which a file is written counts; `slices`: whether a slice counts that takes some
+    elements, and not a part of the data beside another part.
     """
 
-    def __init__(self, index: SourceIndex, *, files: bool = True) -> None:
-        self.index, self.files = index, files
+    def __init__(self, index: SourceIndex, *, files: bool = True, slices: bool = True) -> None:
+        self.index, self.files, self.slices = index, files, slices
         self.only_inference = is_only_inference(index)
         self.seen: set[tuple[ast.AST, str]] = set()
         self.entered: dict[Function, list[ast.Call]] = {}
@@ -238,8 +240,10 @@ class OrderFlow:
                 self._push(subscript, kind)
             elif is_batch(self.index, where):
                 return self._use(subscript, f"{SAMPLES} a batch", drawn=True)
-            elif not any(one(self.index, subscript) for one in (is_only_shown, is_cut_set, is_preview_beside_count)):
-                return self._use(subscript, "decides which elements the slice has")
+            elif not is_only_shown(self.index, subscript) and not is_cut_set(self.index, subscript):
+                if self.slices or is_part_of_data(self.index, subscript):
+                    return self._use(subscript, CHOSEN)
+                self._push(subscript, kind)
             return None
         function = self.index.function_of(subscript)
         sample = function is not None and function.name == "__getitem__" and not isinstance(where, ast.Constant)
