@@ -8,7 +8,7 @@ from samerun.lint.file_linting import lint_text
 from samerun.lint.source_index import FileInProject
 from samerun.lint.table import RULES
 
-ASKED_FOR = ("SR101", "SR104", "SR105", "SR126", "SR130", "SR135")
+ASKED_FOR = ("SR101", "SR104", "SR105", "SR122", "SR126", "SR130", "SR135", "SR151", "SR152")
 CHECKED = [rule for rule in RULES if rule.default or rule.code in ASKED_FOR]
 LISTED = "import os\nimport random\nrandom.seed(0)\nnames = os.listdir('data')\n"
 SCHEDULED = (

@@ -345,9 +345,9 @@ def test_training_programs_without_hazards_are_clean() -> None:
 
 
 def test_the_hazards_of_the_zoo_are_found() -> None:
-    """By a rule whose cause is that of the program. The aim for default rules is of the numbered programs, which were
-    there before the rules; those with a letter were written to try `check`."""
-    visible = found = numbered = by_default = 0
+    """By a rule whose cause is that of the program. Rules that public code showed to be wrong too often are off by
+    default, though they find their hazards here."""
+    visible = found = by_default = 0
     for path in ZOO:
         head, text = read_case(path)
         number = path.name[:2]
@@ -357,9 +357,8 @@ def test_the_hazards_of_the_zoo_are_found() -> None:
         right = [one for one in lint_text(text, path.name, RULES).findings if one.cause == head["cause"]]
         assert bool(right) == (number not in NOT_FOUND), path.name
         found += bool(right)
-        numbered += number.isdigit()
-        by_default += number.isdigit() and any(one.code in {rule.code for rule in DEFAULT} for one in right)
-    assert found / visible >= 0.75 and by_default / numbered >= 0.6, (visible, found, numbered, by_default)
+        by_default += any(one.code in {rule.code for rule in DEFAULT} for one in right)
+    assert found / visible >= 0.75 and by_default / visible >= 0.35, (visible, found, by_default)
 
 
 # --- precision

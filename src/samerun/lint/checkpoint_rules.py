@@ -289,9 +289,9 @@ CHECKPOINT_WITHOUT_GENERATORS = Rule(
     "def resume(model, optimizer):\n    saved = torch.load(\"a.pt\")\n"
     "    optimizer.load_state_dict(saved[\"optimizer\"])\n"
     "    torch.set_rng_state(saved[\"rng\"])\n",
-    "save and restore the generators' states too (samerun.save_checkpoint does)",
+    "save and restore the generators' states too (samerun.checkpoint.save does)",
     "A training that draws nothing after its start, or a generator that is seeded from the epoch.",
-    find_saves_without_generators, needs_seed=True,
+    find_saves_without_generators, default=False, needs_seed=True,
 )  # fmt: skip
 CHECKPOINT_WITHOUT_SCHEDULER = Rule(
     "SR152", "checkpoint-without-scheduler", "resume-position",
@@ -307,5 +307,5 @@ CHECKPOINT_WITHOUT_SCHEDULER = Rule(
     "    optimizer.load_state_dict(torch.load(\"a.pt\")[\"optimizer\"])\n    schedule.step()\n",
     "save and restore the schedule's state_dict() too",
     "A schedule that is set from the epoch's number when the program resumes.",
-    find_checkpoints_without_scheduler,
+    find_checkpoints_without_scheduler, default=False,
 )  # fmt: skip

@@ -259,7 +259,7 @@ SET_ORDER = Rule(
     "words = \"to be or not to be\".split()\nnumbers = {word: i for i, word in enumerate(sorted(set(words)))}\n",
     "iterate over sorted(...) of the set",
     "Elements that are numbers, where the text does not say so.",
-    find_sets_in_order, needs_seed=True,
+    find_sets_in_order, default=False, needs_seed=True,
 )  # fmt: skip
 SORT_BY_ADDRESS = Rule(
     "SR123", "sort-by-address", "object-id",
