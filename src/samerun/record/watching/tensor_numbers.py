@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Any
 
 import torch
+from xxhash import xxh3_64_hexdigest
 
 from samerun.record.digests.digest import is_readable
 from samerun.record.digests.torch_guards import HiddenFromProgram
@@ -105,3 +106,15 @@ def summarise_as_count_and_four_sums(tensor: Any) -> list[float]:
         )
     parts = torch.stack([flat.sum(), flat.abs().sum(), (flat * flat).sum(), (flat * weights).sum()])
     return [float(count), *parts.tolist()]
+
+
+def digest_generator_states() -> str:
+    """Of torch's own generators: where two runs have the same, both have drawn as many numbers."""
+    states = [torch.get_rng_state()]
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        states += torch.cuda.get_rng_state_all()
+    return xxh3_64_hexdigest(b"".join(state.numpy().tobytes() for state in states))
+
+
+def name_dtype(tensor: Any) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
