@@ -19,7 +19,7 @@ from samerun.check.evidence.recomputation_differences import explain_recomputati
 from samerun.check.evidence.run_numbers import NumberRecord, OperatorSummary, RunNumbers
 from samerun.check.evidence.setting_differences import explain_by_optimizer_settings, list_setting_assignments
 from samerun.check.evidence.split_differences import explain_split_batch, explain_uneven_steps, find_varying_factor
-from samerun.check.evidence.value_correspondence import find_odd_operator
+from samerun.check.evidence.value_correspondence import find_odd_operator, mark_corresponding
 from samerun.check.search.neutral_runs import (
     add_tied_parameters,
     describe_lost_ties_or_empty,
@@ -29,8 +29,9 @@ from samerun.check.search.neutral_runs import (
 from samerun.record.config import CUT_OFF, RESCALED
 from samerun.record.trace import format as f
 from samerun.record.trace.reader import SourceLocation
+from samerun.record.watching import stack_frames
 from samerun.record.watching.model_values import ModelValues
-from samerun.record.watching.tensor_numbers import summarise_as_count_and_four_sums
+from samerun.record.watching.tensor_numbers import read_closures, summarise_as_count_and_four_sums
 from samerun.record.watching.torch_internals import is_recomputing
 from samerun.record.watching.value_producers import fills_its_memory
 
@@ -246,3 +247,24 @@ def test_only_names_within_one_model_are_ties() -> None:
         "head.weight": "embedding.weight",
         f"{prefix}head.weight": f"{prefix}embedding.weight",
     }
+
+
+def test_a_schedule_is_known_by_what_its_lambda_closes_over_and_made_by_the_call_that_gives_it() -> None:
+    def make(steps: int) -> Any:
+        def decay(step: int) -> float:
+            return 1 - step / steps
+
+        lines.append(stack_frames.find_user_line_that_passes({"steps"}).line)
+        return decay
+
+    lines: list[int] = []
+    made = make(30)
+    here = stack_frames.find_user_line().line - 1
+    assert lines == [here] and read_closures([made, nn.Linear(1, 1)]) == {"steps": 30}
+
+
+def test_parts_that_are_computed_at_a_line_of_their_own_add_up() -> None:
+    whole = [summary("aten.mm", 3, NOISE)]
+    parts = [summary("aten.mm", 9, NOISE[:5]), summary("aten.mm", 9, NOISE[5:])]
+    assert mark_corresponding(parts, whole) == [True, True] and mark_corresponding(whole, parts) == [True]
+    assert mark_corresponding(parts, [summary("aten.mm", 3, NOISE * 2)]) == [False, False]

@@ -109,13 +109,17 @@ def mark_corresponding(operators: list[OperatorSummary], others: list[OperatorSu
     marks = [all(index.contains(sums, not MOVES_ELEMENTS.match(operator.name)) for _, _, sums in operator.results)
              for operator in operators]  # fmt: skip
     marks_in_turn = mark_batch_parts(operators, others)
+    by_kind: dict[tuple[Any, ...], list[SizedGroups]] = defaultdict(list)
+    for key, group in other_groups.items():
+        by_kind[key[:2]].append(group)
     for at, operator in enumerate(operators):
         counts = {int(sums[0]) for _, _, sums in operator.results[:1]}
         if not marks[at] and counts:
             key = call_key(operator)
-            marks[at] = marks_in_turn[at] or adds_up_in_another_split(
-                counts.pop(), groups[key], other_groups.get(key, {})
-            )
+            # What one side computes in parts may be at a line of its own there.
+            same = [other_groups[key]] if key in other_groups else by_kind.get(key[:2], [])
+            count = counts.pop()
+            marks[at] = marks_in_turn[at] or any(adds_up_in_another_split(count, groups[key], each) for each in same)
     return marks
 
 

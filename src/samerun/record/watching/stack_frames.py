@@ -126,6 +126,21 @@ def list_user_lines(up_to_modules: tuple[str, ...] = ()) -> tuple[tuple[str, int
     return tuple(lines)
 
 
+def find_user_line_that_passes(names: set[str]) -> UserLine:
+    """The nearest user line outside of functions that are given values by these names: the call that gives them.
+
+    A function that makes a scheduler of what it is given (`warmup_steps`) is as right as what it is given.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        if classify_code(code) == USER and not names.intersection(parameters):
+            return UserLine(code.co_filename, frame.f_lineno, True)
+        frame = frame.f_back
+    return UserLine("", 0, False)
+
+
 def is_called_from_module(*prefixes: str) -> bool:
     """Whether the nearest frame that is not samerun's runs in a module whose name begins so."""
     frame: FrameType | None = sys._getframe(1)

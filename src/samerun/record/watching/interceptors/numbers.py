@@ -158,6 +158,7 @@ def note_scheduler_steps_if_requested(recorder: Recorder, scheduler_module: Any)
     """The lines from which learning-rate schedulers are stepped, and those that make them."""
     if recorder.config.numbers is None:
         return
+    from samerun.record.watching.tensor_numbers import read_closures
 
     def wrap_step(original: Any) -> Any:
         def step(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -175,7 +176,9 @@ def note_scheduler_steps_if_requested(recorder: Recorder, scheduler_module: Any)
     def wrap_init(original: Any) -> Any:
         def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
             if recorder.numbers is not None:
-                recorder.numbers.note_scheduler(self, stack_frames.find_user_line())
+                names = read_closures(vars(self).get("lr_lambdas", ())).keys()  # set before the base class is asked
+                line = stack_frames.find_user_line_that_passes(set(names))
+                recorder.numbers.note_scheduler(self, line)
             original(self, *args, **kwargs)
 
         return __init__
