@@ -268,3 +268,12 @@ def test_parts_that_are_computed_at_a_line_of_their_own_add_up() -> None:
     parts = [summary("aten.mm", 9, NOISE[:5]), summary("aten.mm", 9, NOISE[5:])]
     assert mark_corresponding(parts, whole) == [True, True] and mark_corresponding(whole, parts) == [True]
     assert mark_corresponding(parts, [summary("aten.mm", 3, NOISE * 2)]) == [False, False]
+
+
+def test_nothing_finite_corresponds_to_scores_that_are_masked() -> None:
+    masked = NOISE.copy()
+    masked[0] = -np.inf
+    assert mark_corresponding([summary("aten.mm", 4, NOISE)], [summary("aten.masked_fill", 3, masked)]) == [False]
+    assert mark_corresponding([summary("aten.where", 4, masked)], [summary("aten.masked_fill", 3, masked)]) == [True]
+    turned = np.where(np.isfinite(masked), masked, np.inf)
+    assert mark_corresponding([summary("aten.where", 4, turned)], [summary("aten.masked_fill", 3, masked)]) == [False]

@@ -81,6 +81,7 @@ def are_sums_of_same_value(rows_of_sums: Any, sums: Any, magnitude: float, in_an
         near = (apart[:, 0] <= CLOSE * sizes) & (apart[:, 1] <= CLOSE * sizes)
         near &= in_any_order | (apart[:, 3] <= 2 * CLOSE * sizes)
         near &= apart[:, 2] <= CLOSE * np.maximum(np.abs(rows_of_sums[:, 2]), abs(sums[2]))
+    near &= np.isfinite(rows_of_sums).all(1)  # everything is close to what is infinite
     # Infinite masks: what is infinite or no number must be the same in each sum.
     same = (rows_of_sums == sums) | (np.isnan(rows_of_sums) & np.isnan(sums))
     both_odd = ~np.isfinite(rows_of_sums[:, 0]) & ~np.isfinite(sums[0]) & (same | np.isfinite(sums)).all(1)
@@ -192,8 +193,11 @@ def adds_up_in_another_split(count: int, groups: SizedGroups, others: SizedGroup
     if count in others and own.calls != others[count].calls and add_up(own, others[count], True):
         return True
     rest = [group for size, group in groups.items() if not (size in others and add_up(group, others[size], True))]
-    both = GroupSums(sum(g.calls for g in rest), sum((g.total for g in rest), np.zeros(5)))
-    for other in others.values():
+    both, all_others = (
+        GroupSums(sum(g.calls for g in each), sum((g.total for g in each), np.zeros(5)))
+        for each in (rest, list(others.values()))
+    )
+    for other in (*others.values(), all_others):
         for one in (own, both):
             if one.calls != other.calls and one.total[0] == other.total[0] and add_up(one, other, False):
                 return True
