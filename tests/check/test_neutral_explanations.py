@@ -218,7 +218,8 @@ def test_the_line_that_hands_over_another_value_is_named() -> None:
         return replace(summary("aten.mm", 20, value), callers=(("a.py", caller), ("a.py", 99)))
 
     a, b = [layer(3, NOISE[0]), layer(3, NOISE[1])], [layer(5, NOISE[0]), layer(5, NOISE[2])]
-    told = explain_difference(step(), step(), *(RunNumbers(operators={1: o}, rank_operators={1: o}) for o in (a, b)), 1)
+    one, other = (RunNumbers(operators={1: o}, rank_operators={1: o}) for o in (a, b))
+    told = explain_difference(step(), step(), one, other, 1)
     assert told is not None and told.line == 5
     assert find_caller_of_one_side(b[1], [replace(each, location=SourceLocation("a.py", 21, "")) for each in a]) is None
 
