@@ -21,10 +21,13 @@ from samerun.check.evidence.setting_differences import explain_by_optimizer_sett
 from samerun.check.evidence.split_differences import explain_split_batch, explain_uneven_steps, find_varying_factor
 from samerun.check.evidence.value_correspondence import find_odd_operator, mark_corresponding
 from samerun.check.search.neutral_runs import (
+    FirstChange,
+    NotComparable,
     add_tied_parameters,
     describe_lost_ties_or_empty,
     find_first_differing_call,
     list_parameter_names,
+    require_same_names_and_sizes,
 )
 from samerun.record.config import CUT_OFF, RESCALED
 from samerun.record.trace import format as f
@@ -278,3 +281,12 @@ def test_nothing_finite_corresponds_to_scores_that_are_masked() -> None:
     assert mark_corresponding([summary("aten.where", 4, masked)], [summary("aten.masked_fill", 3, masked)]) == [True]
     turned = np.where(np.isfinite(masked), masked, np.inf)
     assert mark_corresponding([summary("aten.where", 4, turned)], [summary("aten.masked_fill", 3, masked)]) == [False]
+
+
+def test_what_one_side_could_not_read_is_left_out_and_what_it_lacks_is_not() -> None:
+    a = RunNumbers(steps={1: step({("parameter", "conv"): [1.0], ("parameter", "fc"): [2.0]})})
+    b = RunNumbers(steps={1: step({("parameter", "fc"): [2.0]}, unread=["conv"])})
+    first = FirstChange("step", 1, 1)
+    require_same_names_and_sizes(a, b, first)
+    with pytest.raises(NotComparable, match="conv is there on one side only"):
+        require_same_names_and_sizes(a, RunNumbers(steps={1: step({("parameter", "fc"): [2.0]})}), first)

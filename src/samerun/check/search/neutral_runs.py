@@ -213,7 +213,9 @@ def require_same_names_and_sizes(a: RunNumbers, b: RunNumbers, first_change: Fir
     if one is None or other is None:
         raise NotComparable("the step that differs first was written down on one side only")
     for kind in ("parameter",) if "merged" in one.head else ("parameter", "output"):  # of calls that were merged
-        names = [{key[1]: len(v) for key, v in record.values.items() if key[0] == kind} for record in (one, other)]
+        unread = {name for record in (one, other) for name in record.head.get("unread", ())}  # said, and left out
+        names = [{key[1]: len(v) for key, v in record.values.items() if key[0] == kind and key[1] not in unread}
+                 for record in (one, other)]  # fmt: skip
         if names[0] != names[1]:
             odd = sorted(name for name in {*names[0], *names[1]} if names[0].get(name) != names[1].get(name))
             sizes = [each.get(odd[0]) for each in names]
