@@ -153,7 +153,7 @@ def test_the_line_of_a_reading_is_certain_only_if_it_was_tested(
     situation: Any = SimpleNamespace(a=run, b=run, difference=PARTED)
     readings = [Suspect("time", "train.py", line, (), 5.5, ("clock",)) for line in read]
     plan = RunPlan(("x",), ("x",), WatchConfig(folder=""))
-    found = confirmation.find_decisive_reading_by_pinning(program, situation, plan, readings)
+    found = confirmation.find_decisive_or_likeliest_reading(program, situation, plan, readings)
     assert (found and (found.line, found.certain, "together" in "".join(found.evidence))) == expected
 
 
@@ -170,7 +170,7 @@ def test_the_draw_that_results_depend_on_is_named(matters: tuple[int, ...], expe
     events = [
         SimpleNamespace(kind=f.DRAW, name="python", file="train.py", line=line, text="choice") for line in (4, 6, 9)
     ]
-    situation: Any = SimpleNamespace(host_events=events, difference=PARTED)
+    situation: Any = SimpleNamespace(host_events_until_difference=events, difference=PARTED)
     plan = RunPlan(("x",), ("x",), WatchConfig(folder=""))
     suspect = Suspect("unseeded-python", "train.py", 4, ("why", "no seed"), 2, ("python",), certain=True)
     found = rerun_and_move_to_decisive_draw(Drawing(""), situation, plan, suspect)  # type: ignore[arg-type]

@@ -104,7 +104,7 @@ def is_trivial(dtype: str, sums: Any) -> bool:
 def mark_corresponding(operators: list[OperatorSummary], others: list[OperatorSummary]) -> list[bool]:
     """For each operator whether all of its results correspond to values of the other run."""
     index = ValueIndex(others)
-    groups, other_groups = sum_first_results(operators), sum_first_results(others)
+    groups, other_groups = group_first_results_by_call_and_size(operators), group_first_results_by_call_and_size(others)
     # Where one side has its batch in another dimension, arithmetic gives the same elements in another order. An
     # operator that moves elements is what may put them into a wrong one.
     marks = [all(index.contains(sums, not MOVES_ELEMENTS.match(operator.name)) for _, _, sums in operator.results)
@@ -120,7 +120,9 @@ def mark_corresponding(operators: list[OperatorSummary], others: list[OperatorSu
             # What one side computes in parts may be at a line of its own there.
             same = [other_groups[key]] if key in other_groups else by_kind.get(key[:2], [])
             count = counts.pop()
-            marks[at] = marks_in_turn[at] or any(adds_up_in_another_split(count, groups[key], each) for each in same)
+            marks[at] = marks_in_turn[at] or any(
+                sums_match_in_different_split(count, groups[key], each) for each in same
+            )
     return marks
 
 
@@ -173,7 +175,7 @@ SizedGroups = dict[int, GroupSums]
 """The calls of one operator at one line, by the number of elements of their result."""
 
 
-def sum_first_results(operators: list[OperatorSummary]) -> dict[Any, SizedGroups]:
+def group_first_results_by_call_and_size(operators: list[OperatorSummary]) -> dict[Any, SizedGroups]:
     groups: dict[Any, SizedGroups] = defaultdict(dict)
     for operator in operators:
         for _, _, sums in operator.results[:1]:
@@ -183,7 +185,7 @@ def sum_first_results(operators: list[OperatorSummary]) -> dict[Any, SizedGroups
     return groups
 
 
-def adds_up_in_another_split(count: int, groups: SizedGroups, others: SizedGroups) -> bool:
+def sums_match_in_different_split(count: int, groups: SizedGroups, others: SizedGroups) -> bool:
     """Whether calls with results of `count` elements are the parts of what the other run computes in other calls.
 
     The parts are addends (gradients of a weight: as many elements each), or rows shared out (as many in all, in equal
