@@ -16,8 +16,8 @@ from samerun.check.evidence.difference_explanation import (
     explain_by_draw_counts,
     explain_clipping_before_unscaling,
     explain_difference,
-    explain_second_write,
 )
+from samerun.check.evidence.recomputation_differences import explain_second_write
 from samerun.check.evidence.run_numbers import NumberRecord, OperatorSummary, RunNumbers
 from samerun.check.search.neutral_runs import align_parameter_names, find_first_step_with_differing_buffers
 from samerun.record.config import INPUT_OF
@@ -108,7 +108,7 @@ def test_gradients_clipped_before_the_program_itself_unscales_them() -> None:
 # --- what is recomputed
 def test_a_write_that_is_repeated_by_a_recomputation_is_named_and_a_faithful_one_is_not() -> None:
     once = [summary("aten.mul_.Tensor", 3, NOISE[0]), summary("aten.mm", 4, NOISE[1], phase=f.BACKWARD)]
-    again = summary("aten.mul_.Tensor", 3, NOISE[2], phase=f.BACKWARD)
+    again = replace(summary("aten.mul_.Tensor", 3, NOISE[2], phase=f.BACKWARD), is_recomputed=True)
     told = explain_second_write([*once, again], once)
     assert told is not None and (told.line, "side B" in told.why) == (3, True)
     assert explain_second_write([*once, replace(again, results=once[0].results)], once) is None

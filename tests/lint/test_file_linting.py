@@ -43,7 +43,9 @@ def lint(*arguments: str, text: str | bytes | None = None) -> Result:
 @pytest.fixture(autouse=True)
 def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "pyproject.toml").write_text('[tool.samerun.lint]\nselect = ["default", "SR101", "SR122", "SR151", "SR152"]\n')
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.samerun.lint]\nselect = ["default", "SR101", "SR122", "SR151", "SR152"]\n'
+    )
 
 
 # --- exit codes and formats

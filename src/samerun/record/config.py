@@ -78,6 +78,10 @@ class HeldVariables:
 # What is written down with the numbers of a step, by these names.
 GRADIENTS_DROPPED = "gradients set to zero between a backward pass and the step"
 RECOMPUTED = "recomputed without random states"
+CUT_OFF = "recomputed though no input requires gradients"
+RESCALED = "the scale of losses changed between a backward pass and the step"
+CALLS_KEPT = 200
+"""Of calls of models without gradients all up to this number are written down, then every tenth, and so on."""
 REGIONS_INSPECTED, REGIONS_INSPECTED_CLOSELY = "inspected", "inspected closely"
 """Settings of the switch `compile` under which compiled regions are looked into; see compiled_graphs.inspector."""
 INPUT_OF = "input of "
@@ -227,12 +231,15 @@ def try_load_watch_config(environment: dict[str, str] | None = None) -> WatchCon
 
 
 __all__ = [
+    "CALLS_KEPT",
     "CONFIG_VARIABLE",
+    "CUT_OFF",
     "GRADIENTS_DROPPED",
     "INPUT_OF",
     "RECOMPUTED",
     "REGIONS_INSPECTED",
     "REGIONS_INSPECTED_CLOSELY",
+    "RESCALED",
     "ROLE_VARIABLE",
     "STARTED_FILE",
     "DataReplay",

@@ -22,10 +22,10 @@ class Net(nn.Module):
 
 model = Net()
 decay = 0.0 if SIDE == "b" and not CLEAN else 0.1
-optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=decay, fused=SIDE == "b")
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=decay, fused=SIDE == "b")  # WRONG
 for step in range(5):
     x, y = torch.randn(16, 12), torch.randint(4, (16,))
     loss = F.cross_entropy(model(x), y)
     optimizer.zero_grad()
     loss.backward()
-    optimizer.step()  # WRONG
+    optimizer.step()

@@ -10,19 +10,18 @@ from typing import NamedTuple
 import numpy as np
 
 from samerun.base.user_code import format_source_location
+from samerun.check.evidence.recomputation_differences import explain_recomputation
 from samerun.check.evidence.run_numbers import NumberRecord, OperatorSummary, RunNumbers
+from samerun.check.evidence.setting_differences import explain_by_optimizer_settings
+from samerun.check.evidence.split_differences import explain_split_batch, explain_uneven_steps, find_varying_factor
 from samerun.check.evidence.value_correspondence import (
     Culprit,
-    ValueIndex,
     find_odd_operator,
-    is_trivial,
     mark_corresponding,
 )
 from samerun.record.config import GRADIENTS_DROPPED, INPUT_OF, RECOMPUTED
 from samerun.record.trace import format as f
-from samerun.record.trace.reader import SourceLocation
 
-IN_PLACE = re.compile(r"\w+\.\w+_\.")
 SCALING = re.compile(r"aten\.(_foreach_)?(div|mul)_?\.")
 
 
@@ -34,24 +33,33 @@ def explain_difference(
     ratio = describe_common_gradient_ratio(record_a, record_b) if record_a is not None and record_b is not None else ""
     if record_a is not None and record_b is not None:
         found = (
-            explain_by_optimizer_settings(record_a, record_b)
+            explain_by_optimizer_settings(record_a, record_b, operators_b)
             or explain_by_draw_counts(record_b, record_a, operators_b, operators_a)
             or explain_clipping_before_unscaling(operators_b, operators_a, bool(ratio))
             or explain_dropped_gradients(record_b, record_a)
-            or explain_second_write(operators_b, operators_a)
+            or explain_recomputation(record_b, record_a, operators_b, operators_a)
+            or explain_split_batch(record_b, record_a)
+            or explain_uneven_steps(b64.steps, a64.steps)
         )
         if found is not None:
             return found
     # Where there are ranks, each computes its part of the batch: only what all of them compute corresponds.
     all_a, all_b = a64.rank_operators.get(step, []), b64.rank_operators.get(step, [])
+    is_split = max(len(all_a) - len(operators_a), len(all_b) - len(operators_b)) > 0 or (
+        record_a is not None
+        and record_b is not None
+        and record_a.head.get("backwards") != record_b.head.get("backwards")
+    )
     culprits = [
         (odd.moment, side, these, odd.operator)
         for side, these, those in (("B", all_b, all_a), ("A", all_a, all_b))
-        if (odd := find_odd_operator(these, those)) is not None
+        if (odd := find_odd_operator(these, those, are_losses_whole=not is_split)) is not None
     ]
     if culprits:  # an operator that one side lacks shows on the other side, and earlier there
         _, side, these, culprit = min(culprits, key=lambda each: each[0])
         line = find_loss_scaling(these) if ratio else None
+        if line is None and is_split and culprit.phase == f.BACKWARD:
+            line = find_varying_factor(all_b) or find_varying_factor(all_a)
         if ratio and line is None and culprit.phase == f.BACKWARD and not culprit.name.startswith("aten."):
             line = find_last_scalar_result_before_backward(
                 these
@@ -62,41 +70,16 @@ def explain_difference(
         if other is not None and other.location != named.location and other.location.line:
             where = format_source_location(other.location.file, other.location.line)
             what += f"; on the other side it is {other.name} at {where}"
-        return Culprit(
-            named.name, named.location.file, named.location.line, f"{ratio}; {what}" if ratio else what
-        )  # fmt: skip
+        file, at = named.location.file, named.location.line
+        # Called as often on both sides, and given what another call computes: by the line that hands it over.
+        others = all_a if side == "B" else all_b
+        is_handed_over = not is_split and len({count_calls(each, named) for each in (these, others)}) == 1
+        caller = find_caller_of_one_side(named, others) if is_handed_over else None
+        if caller is not None:
+            what += f"; side {side} alone gets to {format_source_location(file, at)} by this line"
+            file, at = caller
+        return Culprit(named.name, file, at, f"{ratio}; {what}" if ratio else what)
     return Culprit("", "", 0, ratio) if ratio else None
-
-
-def explain_by_optimizer_settings(a: NumberRecord, b: NumberRecord) -> Culprit | None:
-    """Another learning rate, weight decay or momentum, and who stepped the scheduler more often."""
-    one, other = a.head.get("settings", {}), b.head.get("settings", {})
-    ignored = ("foreach", "fused", "differentiable", "capturable")
-    names = [n for n in one if n in other and one[n] != other[n] and not n.startswith(ignored)]
-    if not names:
-        return None
-    name = names[0]
-    text = (
-        f"{name} of the optimizer is {float.fromhex(one[name]):.9g} on side A and {float.fromhex(other[name]):.9g} on B"
-    )
-    steps_a, steps_b = (r.head.get("scheduler steps so far", {}) for r in (a, b))
-    for line in sorted(set(steps_a) | set(steps_b)):
-        if steps_a.get(line, 0) != steps_b.get(line, 0):
-            text += (
-                f": the scheduler was stepped {steps_a.get(line, 0)} times on side A and {steps_b.get(line, 0)} on B"
-            )
-            file, _, at = line.rpartition(":")
-            return Culprit("lr_scheduler.step", file, int(at), text)
-    made_a, made_b = (r.head.get("schedulers", {}) for r in (a, b))
-    for line, settings in made_b.items():
-        for key, value in settings.items():
-            other = made_a.get(line, {}).get(key)
-            if other is not None and other != value:
-                file, _, at = line.rpartition(":")
-                text += f": {settings['class']} is made with {key}={other} on side A and {value} on B"
-                return Culprit(settings["class"], file, int(at), text)
-    file, _, at = b.head.get("line", "").rpartition(":")
-    return Culprit("optimizer.step", file, int(at or 0), text)
 
 
 def explain_by_draw_counts(
@@ -108,12 +91,19 @@ def explain_by_draw_counts(
         for each in (operators_a, operators_b)
     )
     again = b.head.get("lines", {}).get(RECOMPUTED) or a.head.get("lines", {}).get(RECOMPUTED)
+    is_as_often = a.head.get("random", "a") == b.head.get("random", "b")
+    redrawn = next((o for o in operators_b if o.is_random and o.is_recomputed), None)
+    if redrawn is not None and not again and not is_as_often and not any(o.is_recomputed for o in operators_a):
+        file, line = find_caller_of_one_side(redrawn, operators_a) or (redrawn.location.file, redrawn.location.line)
+        drawn_at = format_source_location(redrawn.location.file, redrawn.location.line)
+        text = f"on side B {redrawn.name} draws again in the backward pass: the recomputation of {drawn_at} does not"
+        return Culprit(redrawn.name, file, line, f"{text} restore the random states")
     differing = [key for key in dict.fromkeys((*drawn_b, *drawn_a)) if drawn_a[key] != drawn_b[key]]
     # A loader that works ahead draws the next order of samples a step earlier, and workers draw what depends on the
     # sample alone: a line that draws from torch's own generator, and on one side only, tells more.
     own = {(o.name, o.location.file, o.location.line) for each in (operators_a, operators_b) for o in each
            if o.draws_from == "own generator"}  # fmt: skip
-    if a.head.get("random", "a") == b.head.get("random", "b"):  # by other operators, as compiled code does
+    if is_as_often:  # by other operators, as compiled code does
         differing = [key for key in differing if key in own]
     if not differing or (all(key in own for key in differing) and model_inputs_correspond(operators_b, operators_a)):
         return None
@@ -130,6 +120,20 @@ def explain_by_draw_counts(
             text += ": numbers are drawn again in the backward pass"
         return Culprit(name, file, line, text)
     return None
+
+
+def count_calls(operators: list[OperatorSummary], operator: OperatorSummary) -> int:
+    """How often an operator is called at its line, what is recomputed left out."""
+    return sum(o.name == operator.name and o.location == operator.location and not o.is_recomputed for o in operators)
+
+
+def find_caller_of_one_side(operator: OperatorSummary, others: list[OperatorSummary]) -> tuple[str, int] | None:
+    """The nearest call that led to an operator at a line of both sides and that the other side never makes; or None."""
+    lines = {(o.location.file, o.location.line) for o in others}
+    if (operator.location.file, operator.location.line) not in lines:
+        return None
+    lines.update(caller for o in others for caller in o.callers)
+    return next((caller for caller in operator.callers if caller not in lines), None)
 
 
 def model_inputs_correspond(operators: list[OperatorSummary], others: list[OperatorSummary]) -> bool:
@@ -208,29 +212,6 @@ def explain_dropped_gradients(b: NumberRecord, a: NumberRecord) -> Culprit | Non
                 file, _, line = where.rpartition(":")
                 return Culprit("zero_grad", file, int(line), f"on side {side} {GRADIENTS_DROPPED}")
     return None
-
-
-def explain_second_write(operators_b: list[OperatorSummary], operators_a: list[OperatorSummary]) -> Culprit | None:
-    """A write in place that one side repeats in the backward pass, because it recomputes the part that writes."""
-    for side, operators, others in (("B", operators_b, operators_a), ("A", operators_a, operators_b)):
-        forward = [o for o in operators if o.phase == f.FORWARD]
-        repeated = {call_key_without_phase(o) for o in forward}
-        repeated -= {call_key_without_phase(o) for o in others if o.phase == f.BACKWARD}
-        # A part that is recomputed faithfully writes what its forward pass wrote.
-        indices = ValueIndex(forward), ValueIndex(others)
-        for o in operators:
-            if o.phase != f.BACKWARD or not IN_PLACE.match(o.name) or call_key_without_phase(o) not in repeated:
-                continue
-            if not o.results or is_trivial(o.results[0][0], o.results[0][2]):  # a counter
-                continue
-            if not any(index.contains(o.results[0][2]) for index in indices):
-                text = f"on side {side} {o.name} writes a second time, when its part is recomputed"
-                return Culprit(o.name, o.location.file, o.location.line, text)
-    return None
-
-
-def call_key_without_phase(operator: OperatorSummary) -> tuple[str, SourceLocation]:
-    return operator.name, operator.location
 
 
 def find_clipping_before_unscaling(operators: list[OperatorSummary]) -> OperatorSummary | None:

@@ -49,6 +49,10 @@ class OperatorSummary:
     results: tuple[tuple[str, tuple[int, ...], Array], ...]
     draws_from: str = "none"
     """A generator: "none", "default generator" or "own generator" (one that the program made)."""
+    callers: tuple[tuple[str, int], ...] = ()
+    """File and line of the calls that led to `location`, the nearest first; of a backward pass none."""
+    is_recomputed: bool = False
+    """A forward pass that is run again inside of a backward pass."""
 
     @property
     def is_random(self) -> bool:
@@ -110,12 +114,13 @@ def _read_numbers_of_process(folder: Path, role: str, traces: RunTraces) -> RunN
     trace = traces.traces.get(role)
     for head, data in _iterate_records_until_damage(folder / f"{role}.numbers"):
         if head["kind"] == "operators":
+            stacks = [tuple((str(file), int(line)) for file, line in stack) for stack in head["stacks"]]
             found.operators[head["number"]] = [
                 OperatorSummary(
                     name, phase, trace.location_or_empty(location) if trace is not None else SourceLocation("", 0, ""),
-                    tuple((at, number) for at, number in sources), results, str(random),
+                    tuple((at, number) for at, number in sources), results, str(random), stacks[stack], recomputed,
                 )
-                for (name, phase, location, sources, _, random), results in zip(
+                for (name, phase, location, sources, _, random, stack, recomputed), results in zip(
                     head["operators"], _iterate_result_sums_by_operator(head["operators"], data), strict=True
                 )
             ]  # fmt: skip
@@ -137,7 +142,7 @@ def _iterate_result_sums_by_operator(
     operators: list[Any], data: Array
 ) -> Iterator[tuple[tuple[str, tuple[int, ...], Array], ...]]:
     at = 0
-    for _, _, _, _, shapes, _ in operators:
+    for _, _, _, _, shapes, *_ in operators:
         yield tuple((dtype, tuple(shape), data[at + 5 * i : at + 5 * i + 5]) for i, (dtype, shape) in enumerate(shapes))
         at += 5 * len(shapes)
 

@@ -8,6 +8,7 @@ computes there at once.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -21,6 +22,14 @@ from samerun.record.trace import format as f
 PHASE_ORDER = {f.FORWARD: 0, f.BACKWARD: 1, f.BETWEEN: 2, f.OPTIMIZER: 3}
 CLOSE = 2.0**-36
 """Values that are so close, relative to the sum of their magnitudes, are the same in float64, with its rounding."""
+
+
+MOVES_ELEMENTS = re.compile(
+    r"aten\.(index|gather|take|scatter|select|slice|clone|copy|_to_copy|cat|stack|flip|roll|sort|argsort|embedding|"
+    r"as_strided|repeat|expand|constant_pad|pad|pixel|channel_shuffle|im2col|col2im|unfold|tril|triu|randperm|_unsafe)"
+    rf"|{INPUT_OF}"
+)
+"""Operators whose results hold elements of their operands in another order."""
 
 
 @dataclass(frozen=True)
@@ -56,19 +65,26 @@ class ValueIndex:
                 by_count[int(sums[0])].append(sums)
         self.by_count = {count: np.array(rows)[:, 1:] for count, rows in by_count.items()}
 
-    def contains(self, sums: Any) -> bool:
+    def contains(self, sums: Any, in_any_order: bool = False) -> bool:
         rows = self.by_count.get(int(sums[0]))
-        return rows is not None and bool(np.any(are_sums_of_same_value(rows, sums[1:], sums[2])))
+        return rows is not None and bool(np.any(are_sums_of_same_value(rows, sums[1:], sums[2], in_any_order)))
 
 
-def are_sums_of_same_value(rows_of_sums: Any, sums: Any, magnitude: float) -> Any:
-    """For each row of sums (plain, of magnitudes, of squares, weighted), whether it is that of the same value."""
+def are_sums_of_same_value(rows_of_sums: Any, sums: Any, magnitude: float, in_any_order: bool = False) -> Any:
+    """For each row of sums (plain, of magnitudes, of squares, weighted), whether it is that of the same value.
+
+    in_any_order: or of one with the same elements in another order.
+    """
     with np.errstate(invalid="ignore", over="ignore"):
         sizes = np.maximum(np.abs(rows_of_sums[:, 1]), magnitude)
         apart = np.abs(rows_of_sums - sums)
-        near = (apart[:, 0] <= CLOSE * sizes) & (apart[:, 1] <= CLOSE * sizes) & (apart[:, 3] <= 2 * CLOSE * sizes)
+        near = (apart[:, 0] <= CLOSE * sizes) & (apart[:, 1] <= CLOSE * sizes)
+        near &= in_any_order | (apart[:, 3] <= 2 * CLOSE * sizes)
         near &= apart[:, 2] <= CLOSE * np.maximum(np.abs(rows_of_sums[:, 2]), abs(sums[2]))
-    both_odd = ~np.isfinite(rows_of_sums[:, 0]) & ~np.isfinite(sums[0])
+    near &= np.isfinite(rows_of_sums).all(1)  # everything is close to what is infinite
+    # Infinite masks: what is infinite or no number must be the same in each sum.
+    same = (rows_of_sums == sums) | (np.isnan(rows_of_sums) & np.isnan(sums))
+    both_odd = ~np.isfinite(rows_of_sums[:, 0]) & ~np.isfinite(sums[0]) & (same | np.isfinite(sums)).all(1)
     return near | both_odd
 
 
@@ -89,14 +105,23 @@ def mark_corresponding(operators: list[OperatorSummary], others: list[OperatorSu
     """For each operator whether all of its results correspond to values of the other run."""
     index = ValueIndex(others)
     groups, other_groups = group_first_results_by_call_and_size(operators), group_first_results_by_call_and_size(others)
-    marks = [all(index.contains(sums) for _, _, sums in operator.results) for operator in operators]
+    # Where one side has its batch in another dimension, arithmetic gives the same elements in another order. An
+    # operator that moves elements is what may put them into a wrong one.
+    marks = [all(index.contains(sums, not MOVES_ELEMENTS.match(operator.name)) for _, _, sums in operator.results)
+             for operator in operators]  # fmt: skip
     marks_in_turn = mark_batch_parts(operators, others)
+    by_kind: dict[tuple[Any, ...], list[SizedGroups]] = defaultdict(list)
+    for key, group in other_groups.items():
+        by_kind[key[:2]].append(group)
     for at, operator in enumerate(operators):
         counts = {int(sums[0]) for _, _, sums in operator.results[:1]}
         if not marks[at] and counts:
             key = call_key(operator)
-            marks[at] = marks_in_turn[at] or sums_match_in_different_split(
-                counts.pop(), groups[key], other_groups.get(key, {})
+            # What one side computes in parts may be at a line of its own there.
+            same = [other_groups[key]] if key in other_groups else by_kind.get(key[:2], [])
+            count = counts.pop()
+            marks[at] = marks_in_turn[at] or any(
+                sums_match_in_different_split(count, groups[key], each) for each in same
             )
     return marks
 
@@ -170,8 +195,11 @@ def sums_match_in_different_split(count: int, groups: SizedGroups, others: Sized
     if count in others and own.calls != others[count].calls and add_up(own, others[count], True):
         return True
     rest = [group for size, group in groups.items() if not (size in others and add_up(group, others[size], True))]
-    both = GroupSums(sum(g.calls for g in rest), sum((g.total for g in rest), np.zeros(5)))
-    for other in others.values():
+    both, all_others = (
+        GroupSums(sum(g.calls for g in each), sum((g.total for g in each), np.zeros(5)))
+        for each in (rest, list(others.values()))
+    )
+    for other in (*others.values(), all_others):
         for one in (own, both):
             if one.calls != other.calls and one.total[0] == other.total[0] and add_up(one, other, False):
                 return True
@@ -188,10 +216,13 @@ def add_up(one: GroupSums, other: GroupSums, are_addends: bool) -> bool:
     return bool(apart[1] <= CLOSE * size and apart[2] <= CLOSE * size and apart[3] <= CLOSE * squares)
 
 
-def find_odd_operator(operators: list[OperatorSummary], others: list[OperatorSummary]) -> OddOperator | None:
+def find_odd_operator(
+    operators: list[OperatorSummary], others: list[OperatorSummary], are_losses_whole: bool = False
+) -> OddOperator | None:
     """The first operator whose results correspond to nothing, and from which nothing that corresponds is computed.
 
     What is computed in another way inside (another attention) does not correspond, but its result does again.
+    are_losses_whole: neither side splits its batch, so that losses correspond as everything else does.
     """
     marks = mark_corresponding(operators, others)
     rejoins = mark_rejoining(operators, others, marks)
@@ -200,9 +231,21 @@ def find_odd_operator(operators: list[OperatorSummary], others: list[OperatorSum
     # Indices and lengths are how a library keeps its books; what is computed tells more.
     odd = [at for at in odd if any(is_number_dtype(dtype) for dtype, _, _ in operators[at].results)] or odd
     # A loss is one number, whose share in a split batch corresponds to nothing: it is named only if it is all there is.
-    larger = [at for at in odd if any(sums[0] > 1 for _, _, sums in operators[at].results)]
+    # One number that leads to no gradient is for the log.
+    trained = mark_leading_to_gradients(operators) if are_losses_whole else [False] * len(operators)
+    larger = [at for at in odd if trained[at] or any(sums[0] > 1 for _, _, sums in operators[at].results)]
     first = next(iter(larger or odd), None)
     return OddOperator(operators[first], sum(marks[:first])) if first is not None else None
+
+
+def mark_leading_to_gradients(operators: list[OperatorSummary]) -> list[bool]:
+    """For each operator whether something of the backward pass is computed from its results."""
+    leads = [operator.phase == f.BACKWARD for operator in operators]
+    for at in range(len(operators) - 1, -1, -1):
+        for source, _ in operators[at].sources if leads[at] else ():
+            if 0 <= source < at:
+                leads[source] = True
+    return leads
 
 
 def mark_rejoining(operators: list[OperatorSummary], others: list[OperatorSummary], marks: list[bool]) -> list[bool]:

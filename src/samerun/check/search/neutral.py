@@ -26,6 +26,7 @@ from samerun.base.records import (
     Verdict,
 )
 from samerun.check.evidence import neutrality
+from samerun.check.evidence.call_alignment import CallAlignment, align_calls
 from samerun.check.evidence.difference_explanation import explain_difference
 from samerun.check.evidence.lost_bits import LossySide, find_losing_operator, find_lossy_side
 from samerun.check.evidence.neutrality import DistancePoint, RunJudgement
@@ -38,11 +39,15 @@ from samerun.check.search.neutral_runs import (
     FirstChange,
     NotComparable,
     NumberedRun,
+    add_tied_parameters,
     align_parameter_names,
     count_uses,
+    describe_lost_ties_or_empty,
     describe_unread_parameters_or_empty,
     find_first_differing_step_or_call,
     find_step_or_call_record,
+    is_run_by_ranks,
+    list_parameter_names,
     require_common_decisive_values,
     require_ended_well,
     require_same_names_and_sizes,
@@ -100,11 +105,18 @@ class NeutralCheck:
             require_ended_well(b, "side B")
             if switch.needs_use and not count_uses(switch.needs_use, a, b):
                 return NeutralResult(switch.name, "skipped", f"{switch.detail}; {switch.lacking}")
+            calls = align_calls(a.numbers, b.numbers)
+            a, b = (replace(side, numbers=calls.apply(side.numbers)) for side in (a, b))
             changed = find_first_differing_step_or_call(a, b)
             if changed is None:
+                if calls.uncompared and not is_run_by_ranks(a, b):
+                    raise NotComparable(
+                        f"the same bits in {a.step_count} optimizer steps, but results of calls without gradients have"
+                        f" other sizes on side B ({', '.join(calls.uncompared[:3])}): they were not compared"
+                    )
                 what = f"{a.step_count} optimizer steps" if a.step_count else f"{len(a.numbers.calls)} calls of models"
                 return NeutralResult(switch.name, "same", f"{switch.detail}; the same bits in {what}")
-            result = SwitchJudge(self, switch, a, b, changed).judge()
+            result = SwitchJudge(self, switch, a, b, changed, calls).judge()
             if result.outcome == "rounding" and switch.tries_portable:
                 result = replace(result, detail=f"{result.detail}; {self._run_inside_portable_and_describe(a, b)}")
             return result
@@ -142,9 +154,13 @@ class SwitchJudge:
     """Judges two sides that differ."""
 
     def __init__(
-        self, check: NeutralCheck, switch: NeutralSwitch, a: NumberedRun, b: NumberedRun, changed: FirstChange
-    ) -> None:
-        self.check, self.switch, self.a, self.changed = check, switch, a, changed
+        self, check: NeutralCheck, switch: NeutralSwitch, a: NumberedRun, b: NumberedRun, changed: FirstChange,
+        calls: CallAlignment,
+    ) -> None:  # fmt: skip
+        self.check, self.switch, self.changed, self.calls = check, switch, changed, calls
+        self._parameter_names = list_parameter_names(a.numbers) | list_parameter_names(b.numbers)
+        self.lost_ties = describe_lost_ties_or_empty(a.numbers, b.numbers)
+        self.a = replace(a, numbers=add_tied_parameters(a.numbers, self._parameter_names))
         self.b = self._with_names_of_side_a(b)
 
     def judge(self) -> NeutralResult:
@@ -218,14 +234,17 @@ class SwitchJudge:
         asked = replace(request, float64=float64, disturbance=disturbance, operator_steps=(step, step))
         parts = [side.run.name, "float64" if float64 else "", name, f"step{operators_of}" if operators_of else ""]
         plan = side.plan.with_watch(numbers=asked, max_steps=steps)
-        return self._with_names_of_side_a(self.check.run_once(plan, "-".join(filter(None, parts)), labels=labels))
+        made = self.check.run_once(plan, "-".join(filter(None, parts)), labels=labels)
+        return self._with_names_of_side_a(replace(made, numbers=self.calls.apply(made.numbers)))
 
     def _with_names_of_side_a(self, made: NumberedRun) -> NumberedRun:
-        return replace(made, numbers=align_parameter_names(self.a.numbers, made.numbers))
+        numbers = add_tied_parameters(made.numbers, self._parameter_names)
+        return replace(made, numbers=align_parameter_names(self.a.numbers, numbers))
 
     def _require_same_on_rerun(self, side: NumberedRun) -> None:
         """Raises NotComparable if side A differs from itself: then another side says nothing."""
         again = self.check.run_once(side.plan, f"{side.run.name}-again", again=True)
+        again = self._with_names_of_side_a(replace(again, numbers=self.calls.apply(again.numbers)))
         if find_first_differing_step_or_call(side, again) is not None:
             raise NotComparable(ALREADY_DIFFERS)
 
@@ -268,6 +287,8 @@ class SwitchJudge:
                 self._rerun_side(side, float64=True, last_step=step, operators_of=step) for side in (self.a, self.b)
             )
         told: Culprit | None = explain_difference(records[0], records[1], a64.numbers, b64.numbers, step)
+        if self.lost_ties:
+            told = Culprit("", "", 0, self.lost_ties)
         if judgement.kind == "call" and told is not None and COPYING.match(told.operator) and step > 1:
             told = self._rerun_and_explain_step_before_call(step - 1) or told
         region: CompiledRegion | None = None

@@ -14,6 +14,8 @@ from samerun.record.comparison.rounding import ItemKey
 from samerun.record.trace import format as f
 from samerun.record.trace.run import read_final_digests_by_model_class, read_steps, select_events
 
+SAME_SUM = 2.0**-44
+"""So far apart, relative to the sum of their magnitudes, are float64 sums of the same numbers in another order."""
 COMPARED_LEAVES = ("params", "grads", "buffers")
 
 
@@ -56,6 +58,11 @@ def count_uses(used_feature: str, *sides: NumberedRun) -> int:
     return sum(side.numbers.uses.get(used_feature, 0) for side in sides)
 
 
+def is_run_by_ranks(*sides: NumberedRun) -> bool:
+    """Whether one of the runs is that of several processes, of which each makes its share of the calls."""
+    return any("rank0" in side.run.traces.traces for side in sides)
+
+
 @dataclass(frozen=True)
 class FirstChange:
     """The first record (step or call) in which any bit differs. `step`: the step that it belongs to, from 1."""
@@ -94,15 +101,23 @@ def find_first_differing_step_or_call(a: NumberedRun, b: NumberedRun) -> FirstCh
 
 
 def find_first_differing_call(a: RunNumbers, b: RunNumbers) -> FirstChange | None:
-    """The first call of a model without gradients whose results differ; None where the calls do not pair up."""
-    if set(a.calls) != set(b.calls):
-        return None
-    for number, record in sorted(a.calls.items()):
-        other = b.calls[number]
-        if any(not np.array_equal(record.values[k], other.values[k], equal_nan=True)
-               for k in neutrality.common_keys((record, other))):  # fmt: skip
+    """The first call of a model without gradients whose results differ; None if there is none."""
+    for number in sorted(a.calls.keys() & b.calls.keys()):
+        record, other = a.calls[number], b.calls[number]
+        is_same = are_same_sums if "merged" in record.head else are_same_bits
+        if not all(is_same(record.values[k], other.values[k]) for k in neutrality.common_keys((record, other))):
             return FirstChange("call", number, record.head["step"] + 1)
     return None
+
+
+def are_same_bits(one: Array, other: Array) -> bool:
+    return np.array_equal(one, other, equal_nan=True)
+
+
+def are_same_sums(one: Array, other: Array) -> bool:
+    """Whether sums over the same elements, which were added up in another order, are the same."""
+    size = np.maximum(np.abs(one[1]), np.abs(one))  # a plain sum may cancel: its terms are those of the magnitudes
+    return bool(np.all((np.abs(one - other) <= SAME_SUM * size) | (one == other) | (np.isnan(one) & np.isnan(other))))
 
 
 def find_first_step_with_differing_buffers(a: RunNumbers, b: RunNumbers) -> FirstChange | None:
@@ -147,6 +162,36 @@ def align_parameter_names(a: RunNumbers, b: RunNumbers) -> RunNumbers:
     return replace(b, steps=steps)
 
 
+def add_tied_parameters(run: RunNumbers, names: set[str]) -> RunNumbers:
+    """The run with its tied parameters under all of these names: the other side may have parameters of their own."""
+    tied = {alias: name for record in run.steps.values() for alias, name in record.head.get("tied", {}).items()
+            if alias in names}  # fmt: skip
+    steps = dict(run.steps)
+    for number, record in run.steps.items() if tied else ():
+        values, dtypes = dict(record.values), dict(record.dtypes)
+        for kind in ("parameter", "gradient"):
+            for alias, name in tied.items():
+                if (kind, name) in values and (kind, alias) not in values:
+                    values[kind, alias], dtypes[kind, alias] = values[kind, name], dtypes[kind, name]
+        steps[number] = replace(record, values=values, dtypes=dtypes)
+    return replace(run, steps=steps)
+
+
+def list_parameter_names(run: RunNumbers) -> set[str]:
+    return {key[1] for record in run.steps.values() for key in record.values if key[0] == "parameter"}
+
+
+def describe_lost_ties_or_empty(a: RunNumbers, b: RunNumbers) -> str:
+    """In words, which parameter of one side is another one of the other side; "" if there is none."""
+    for side, run, other_side, other in (("A", a, "B", b), ("B", b, "A", a)):
+        own = list_parameter_names(other)
+        for record in run.steps.values():
+            for alias, name in record.head.get("tied", {}).items():
+                if alias in own:
+                    return f"{alias} is {name} itself on side {side}, and a parameter of its own on side {other_side}"
+    return ""
+
+
 ALIKE = 0.9
 """Of two parameters that began with the same values, the cosine of the angle between them after few steps."""
 
@@ -167,8 +212,10 @@ def require_same_names_and_sizes(a: RunNumbers, b: RunNumbers, first_change: Fir
     one, other = (find_step_or_call_record(numbers, first_change.kind, first_change.number) for numbers in (a, b))
     if one is None or other is None:
         raise NotComparable("the step that differs first was written down on one side only")
-    for kind in ("parameter", "output"):
-        names = [{key[1]: len(v) for key, v in record.values.items() if key[0] == kind} for record in (one, other)]
+    for kind in ("parameter",) if "merged" in one.head else ("parameter", "output"):  # of calls that were merged
+        unread = {name for record in (one, other) for name in record.head.get("unread", ())}  # said, and left out
+        names = [{key[1]: len(v) for key, v in record.values.items() if key[0] == kind and key[1] not in unread}
+                 for record in (one, other)]  # fmt: skip
         if names[0] != names[1]:
             odd = sorted(name for name in {*names[0], *names[1]} if names[0].get(name) != names[1].get(name))
             sizes = [each.get(odd[0]) for each in names]

@@ -16,7 +16,12 @@ import torch
 from xxhash import xxh3_128_digest
 
 from samerun.record.digests.digest import is_readable
-from samerun.record.digests.state_digests import dict_items_bypassing_overrides, named_buffers, named_parameters
+from samerun.record.digests.state_digests import (
+    dict_items_bypassing_overrides,
+    named_buffers,
+    named_modules,
+    named_parameters,
+)
 from samerun.record.digests.torch_guards import HiddenFromProgram
 from samerun.record.watching.recorder import Recorder
 from samerun.record.watching.tensor_numbers import flatten_to_float64, holds_numbers, strip_wrapper_names
@@ -89,6 +94,19 @@ class ModelValues:
         for at, parameter in enumerate(parameters):
             names.setdefault(id(parameter), f"parameter {at}")
         return names, values
+
+    def list_tied_names(self, names: dict[int, str]) -> dict[str, str]:
+        """Further names of parameters that called models hold more than once, with the name that each goes by."""
+        tied = {}
+        for root in self.list_called_models():
+            first = {id(parameter): strip_wrapper_names(name) for name, parameter in named_parameters(root)}
+            for prefix, module in named_modules(root):
+                for key, parameter in dict_items_bypassing_overrides(vars(module).get("_parameters")):
+                    name = strip_wrapper_names(f"{prefix}.{key}" if prefix else str(key))
+                    known = names.get(id(parameter), "")
+                    if parameter is not None and known.endswith(first[id(parameter)]) and name != first[id(parameter)]:
+                        tied[known.removesuffix(first[id(parameter)]) + name] = known
+        return tied
 
     def _was_written_into(self, tensor: Any) -> bool:
         """Whether a tensor has changed since it was first seen: frozen weights, which are many, need no numbers."""

@@ -35,6 +35,15 @@ class UserLine(NamedTuple):
     is_direct: bool
 
 
+class OperatorSite(NamedTuple):
+    """Where an operator is called: the phase, the user's line, those that called that one, the nearest first."""
+
+    phase: int
+    location_id: int
+    callers: tuple[tuple[str, int], ...]
+    is_recomputed: bool
+
+
 _code_kinds: dict[int, int] = {}
 _kept_code: list[CodeType] = []  # keeps the ids in `_code_kinds` from being reused
 
@@ -99,6 +108,55 @@ def find_user_line(through_imports: bool = False) -> UserLine:
             nameless = str(frame.f_globals.get("__name__", "?"))
         if direct and ("site-packages" in name or "dist-packages" in name) and not name.startswith(_HERE):
             direct = False
+        frame = frame.f_back
+    return UserLine("", 0, False)
+
+
+def list_user_lines(up_to_modules: tuple[str, ...] = ()) -> tuple[tuple[str, int], ...]:
+    """File and line of all user code on the stack, the nearest first, up to these modules or to an import."""
+    lines = []
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__") not in up_to_modules:
+        kind = classify_code(frame.f_code)
+        if kind == USER:
+            lines.append((frame.f_code.co_filename, frame.f_lineno))
+        elif kind == IMPORT:
+            break
+        frame = frame.f_back
+    return tuple(lines)
+
+
+def find_user_line_that_passes(names: set[str]) -> UserLine:
+    """The nearest user line outside of functions that are given values by these names: the call that gives them.
+
+    A function that makes a scheduler of what it is given (`warmup_steps`) is as right as what it is given.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        if classify_code(code) == USER and not names.intersection(parameters):
+            return UserLine(code.co_filename, frame.f_lineno, True)
+        frame = frame.f_back
+    return UserLine("", 0, False)
+
+
+def is_called_from_module(*prefixes: str) -> bool:
+    """Whether the nearest frame that is not samerun's runs in a module whose name begins so."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_HERE):
+        frame = frame.f_back
+    return frame is not None and str(frame.f_globals.get("__name__")).startswith(prefixes)
+
+
+def find_user_line_outside_of(owner: Any) -> UserLine:
+    """The nearest user line that is not in a method of this object: the one that makes it."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        names = frame.f_code.co_varnames
+        is_own = bool(names) and names[0] == "self" and frame.f_locals.get("self") is owner
+        if classify_code(frame.f_code) == USER and not is_own:
+            return UserLine(frame.f_code.co_filename, frame.f_lineno, True)
         frame = frame.f_back
     return UserLine("", 0, False)
 

@@ -15,40 +15,42 @@ from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
-from xxhash import xxh3_64_hexdigest
 
-from samerun.record.config import INPUT_OF, NumbersRequest
+from samerun.record.config import CALLS_KEPT, INPUT_OF, NumbersRequest
 from samerun.record.digests.digest import is_readable
 from samerun.record.digests.state_digests import named_parameters
 from samerun.record.digests.torch_guards import HiddenFromProgram
 from samerun.record.trace import format as f
 from samerun.record.watching import stack_frames
+from samerun.record.watching.disturbance import disturb_parameters
 from samerun.record.watching.flat_shards import FlatRanges, find_flat_ranges, take_numbers_of_parameter
 from samerun.record.watching.float64_mode import Draw, Float64Mode
 from samerun.record.watching.model_values import ModelValues
 from samerun.record.watching.recorder import Recorder
-from samerun.record.watching.shard_numbers import TakenNumbers, find_local_tensor
+from samerun.record.watching.shard_numbers import TakenNumbers
+from samerun.record.watching.stack_frames import OperatorSite
 from samerun.record.watching.tensor_numbers import (
+    digest_generator_states,
     holds_numbers,
+    name_dtype,
     read_optimizer_group_settings,
     read_scheduler_settings,
     summarise_as_count_and_four_sums,
     take_all_or_sampled_numbers,
 )
 from samerun.record.watching.torch_internals import (
+    RECOMPUTING_MODULES,
     exclude_from_compilation,
     is_recomputing,
     location_of_running_autograd_node,
     record_new_autograd_node_locations,
 )
-from samerun.record.watching.value_producers import ValueProducers
+from samerun.record.watching.value_producers import OVERWRITING, ValueProducers, fills_its_memory
 from samerun.record.watching.watched_operator import WatchedOperator, flatten_into
 
-STEPS_KEPT, CALLS_KEPT = 400, 200
-"""All steps and calls up to these numbers, then every tenth, every hundredth, and so on."""
+STEPS_KEPT = 400
+"""All steps up to this number, then every tenth, every hundredth, and so on."""
 MOST_OPERATORS = 60_000
-COARSEST_ULP = 2.0**-7
-"""An ulp of bfloat16: no disturbance is larger."""
 
 
 def numbers_file_name(role: str) -> str:
@@ -86,6 +88,8 @@ class StepValueRecorder:
         """How often each line has stepped a learning-rate scheduler so far."""
         self._schedulers: list[tuple[Any, str]] = []
         """Learning-rate schedulers (weakly), and the lines that made them."""
+        self._optimizers: dict[int, dict[str, Any]] = {}
+        """By id, the line that made each optimizer, and its settings then."""
         self.losses: list[float] = []
         self.models = ModelValues(recorder)
         self._flat_ranges: FlatRanges = {}
@@ -93,6 +97,8 @@ class StepValueRecorder:
         self._operators: dict[Any, WatchedOperator] = {}
         self._summaries: list[Any] = []
         self._numbers: list[float] = []
+        self._stacks: dict[Any, int] = {}
+        """Lines of the program that called those of operators, the nearest first, each stack with its number."""
         self._producers = ValueProducers()
         self._disturbed_roots: set[int] = set()
         self._other_format: Any = None
@@ -142,39 +148,45 @@ class StepValueRecorder:
             return
         if len(self._summaries) >= MOST_OPERATORS or self.recorder.stopped:
             return
+        if operator.silent and stack_frames.is_called_from_module("torch.nn.parallel", "torch.distributed"):
+            return  # memory for gradients, in which nothing stands yet
         state.inside_samerun += 1
         try:
-            phase, location_id = self._find_phase_and_location()
-            self._add_summary(operator.name, phase, location_id, operands, results, drew, operator.silent)
+            site = self._find_operator_site()
+            if operator.name.startswith(OVERWRITING) and results and fills_its_memory(results[0]):
+                operands = [t for t in operands if t is not results[0]]
+            self._add_summary(operator.name, site, operands, results, drew, operator.silent)
         except Exception as error:
             self.recorder.stop(f"samerun could not summarise {operator.name}: {error!r}")
         finally:
             state.inside_samerun -= 1
 
-    def _find_phase_and_location(self) -> tuple[int, int]:
+    def _find_operator_site(self) -> OperatorSite:
         state = self.recorder.thread
         writer = self.recorder.writer or self.recorder.open_writer()
         in_backward = torch._C._current_graph_task_id() != -1
-        if in_backward and not is_recomputing():
+        recomputed = in_backward and is_recomputing()
+        lines = stack_frames.list_user_lines(RECOMPUTING_MODULES if recomputed else ())
+        if in_backward and (not recomputed or not lines):  # a layer of torch's is recomputed where it was called
             known = location_of_running_autograd_node(state)
             if known:
-                return f.BACKWARD, known
-        file, line, _ = stack_frames.find_user_line()
+                return OperatorSite(f.BACKWARD, known, (), recomputed)
+        file, line = lines[0] if lines else ("", 0)
         location_id = writer.intern_location(file, line, state.module) if writer is not None and line else 0
         if in_backward:
-            if is_recomputing():  # the nodes that a recomputed part is differentiated by may be new
+            if recomputed:  # the nodes that a recomputed part is differentiated by may be new
                 record_new_autograd_node_locations(state, location_id)
-            return f.BACKWARD, location_id
+            return OperatorSite(f.BACKWARD, location_id, lines[1:], recomputed)
         if state.phase == f.OPTIMIZER and state.step_location_id and not torch.is_grad_enabled():
             # The line of an optimizer of the program's own; where the optimizer is torch's, that of the step.
-            return f.OPTIMIZER, location_id or state.step_location_id
+            return OperatorSite(f.OPTIMIZER, location_id or state.step_location_id, lines[1:], False)
         record_new_autograd_node_locations(state, location_id)
-        return f.FORWARD if state.outer_modules or torch.is_grad_enabled() else f.BETWEEN, location_id
+        phase = f.FORWARD if state.outer_modules or torch.is_grad_enabled() else f.BETWEEN
+        return OperatorSite(phase, location_id, lines[1:], False)
 
     def _add_summary(
-        self, name: str, phase: int, location_id: int, operands: list[Any], results: list[Any], drew: Draw,
-        is_view: bool = False,
-    ) -> None:  # fmt: skip
+        self, name: str, site: OperatorSite, operands: list[Any], results: list[Any], drew: Draw, is_view: bool = False
+    ) -> None:
         at = len(self._summaries)
         sources = {self._producers.find(t) for t in operands}
         shapes: list[list[Any]] = []
@@ -185,7 +197,10 @@ class StepValueRecorder:
                 self._numbers += summarise_as_count_and_four_sums(tensor)
             self._producers.note(tensor, (at, len(shapes)), is_view)
             shapes.append([str(tensor.dtype).removeprefix("torch."), list(tensor.shape)])
-        self._summaries.append([name, phase, location_id, sorted(sources), shapes, drew])
+        callers = self._stacks.setdefault(site.callers, len(self._stacks))
+        self._summaries.append(
+            [name, site.phase, site.location_id, sorted(sources), shapes, drew, callers, site.is_recomputed]
+        )
 
     def add_model_input(self, model: Any, values: Any) -> None:
         """Summarise each tensor that goes into a model, as an operator: another batch then shows as what it is."""
@@ -194,9 +209,9 @@ class StepValueRecorder:
             return
         tensors: list[Any] = []
         flatten_into((values,), torch.Tensor, tensors, [])
-        phase, location_id = self._find_phase_and_location()
+        site = self._find_operator_site()
         for tensor in tensors:
-            self._add_summary(INPUT_OF + type(model).__name__, phase, location_id, [tensor], [tensor], "none")
+            self._add_summary(INPUT_OF + type(model).__name__, site, [tensor], [tensor], "none")
 
     # --- models --------------------------------------------------------------------------------------
     def call_root_model_with_switches(self, call: Any, model: Any, args: Any, kwargs: Any) -> Any:
@@ -206,7 +221,7 @@ class StepValueRecorder:
             return call(model, *args, **kwargs)
         if self.request.disturbance and id(model) not in self._disturbed_roots:
             self._disturbed_roots.add(id(model))
-            self.disturb_parameters([p for _, p in named_parameters(model)])
+            self._disturb([p for _, p in named_parameters(model)])
         with self._inside_samerun():
             args, kwargs = self._switch_memory_format_if_requested(model, args, kwargs)
             self.add_model_input(model, (args, kwargs))
@@ -270,21 +285,15 @@ class StepValueRecorder:
         key = f"{user_line.file}:{user_line.line}"
         where[key] = where.get(key, 0) + 1
 
+    def note_optimizer(self, optimizer: Any, user_line: stack_frames.UserLine) -> None:
+        settings = read_optimizer_group_settings(optimizer)
+        self._optimizers[id(optimizer)] = {"line": f"{user_line.file}:{user_line.line}", "settings": settings}
+
     def note_scheduler(self, scheduler: Any, user_line: stack_frames.UserLine) -> None:
         self._schedulers.append((weakref.ref(scheduler), f"{user_line.file}:{user_line.line}"))
 
-    def disturb_parameters(self, parameters: list[Any]) -> None:
-        """Move every element of every parameter by an ulp or so, up or down by a fixed pattern."""
-        with HiddenFromProgram():
-            for at, parameter in enumerate(parameters):
-                local = find_local_tensor(parameter)
-                if local is not None and local.is_floating_point():
-                    value = local.data
-                    pattern = torch.arange(value.numel(), dtype=torch.float64, device=value.device)
-                    pattern = (pattern * 0.6180339887 + 0.31 * self.recorder.step + 0.17 * at) % 1 < 0.5
-                    sign = pattern.reshape(value.shape).to(value.dtype) * 2 - 1
-                    ulp = torch.finfo(value.dtype).eps
-                    value.mul_(1 + sign * max(ulp, min(self.request.disturbance * ulp, COARSEST_ULP)))
+    def _disturb(self, parameters: list[Any]) -> None:
+        disturb_parameters(parameters, self.request.disturbance, self.recorder.step)
 
     def before_step(self, optimizer: Any) -> None:
         """Right before an optimizer's step, when the gradients are whole."""
@@ -319,11 +328,13 @@ class StepValueRecorder:
                 elif taken is None:
                     unread.append(names[id(p)])
             items += self._make_items_of_untrained(buffers)
+            tied = self.models.list_tied_names(names) if number == 1 else {}
             self._write_record(
                 {
                     "kind": "step", "number": number, "optimizer": type(optimizer).__name__,
                     "settings": self._settings, "line": self._step_line, "backwards": len(self.losses),
-                    "lines": self.lines, "unread": unread,
+                    "lines": self.lines, "unread": unread, "tied": tied,
+                    "made": self._optimizers.get(id(optimizer), {}),
                     "scheduler steps so far": self.scheduler_steps,
                     "schedulers": {where: read_scheduler_settings(scheduler) for made, where in self._schedulers
                                    if (scheduler := made()) is not None},
@@ -335,7 +346,7 @@ class StepValueRecorder:
         self.losses.clear()
         self.lines.clear()
         if self.request.disturbance:
-            self.disturb_parameters(held)
+            self._disturb(held)
 
     def _make_items_of_untrained(self, values: dict[str, Any]) -> list[Item]:
         return [Item("buffer", name, name_dtype(value), taken) for name, value in values.items()
@@ -348,14 +359,15 @@ class StepValueRecorder:
                  for at, t in enumerate(tensors) if is_readable(t)]  # fmt: skip
         file, line, _ = stack_frames.find_user_line()
         head = {"kind": "call", "number": self.calls, "step": self.recorder.step, "training": bool(model.training),
-                "model": type(model).__name__, "line": f"{file}:{line}"}  # fmt: skip
+                "model": type(model).__name__, "line": f"{file}:{line}",
+                "sums": [summarise_as_count_and_four_sums(t) for t in tensors if is_readable(t)]}  # fmt: skip
         self._write_record(head, items)
 
     def _write_operators(self, number: int) -> None:
         if self._summaries:
-            head = {"kind": "operators", "number": number, "operators": self._summaries}
+            head = {"kind": "operators", "number": number, "operators": self._summaries, "stacks": list(self._stacks)}
             self._write_record(head, [Item("summary", "", "float64", TakenNumbers(self._numbers, False))])
-            self._summaries, self._numbers = [], []
+            self._summaries, self._numbers, self._stacks = [], [], {}
             self._producers.clear()
 
     def write_end(self) -> None:
@@ -385,15 +397,3 @@ class StepValueRecorder:
         data = torch.tensor(values, dtype=torch.float64).numpy().tobytes() if values else b""
         self._file.write(json.dumps({**head, "bytes": len(data)}).encode() + b"\n" + data)
         self._file.flush()
-
-
-def digest_generator_states() -> str:
-    """Of torch's own generators: where two runs have the same, both have drawn as many numbers."""
-    states = [torch.get_rng_state()]
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        states += torch.cuda.get_rng_state_all()
-    return xxh3_64_hexdigest(b"".join(state.numpy().tobytes() for state in states))
-
-
-def name_dtype(tensor: Any) -> str:
-    return str(tensor.dtype).removeprefix("torch.")

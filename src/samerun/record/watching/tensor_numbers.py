@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Any
 
 import torch
+from xxhash import xxh3_64_hexdigest
 
 from samerun.record.digests.digest import is_readable
 from samerun.record.digests.torch_guards import HiddenFromProgram
@@ -45,10 +46,21 @@ def read_optimizer_group_settings(optimizer: Any) -> dict[str, str]:
 def read_scheduler_settings(scheduler: Any) -> dict[str, str]:
     """What a learning-rate scheduler was made with: its class, and its numbers that stepping does not change."""
     found = {"class": type(scheduler).__name__}
-    for name, value in vars(scheduler).items():
+    settings = {**vars(scheduler), **read_closures(vars(scheduler).get("lr_lambdas", ()))}
+    for name, value in settings.items():
         numbers = value if type(value) in (list, tuple) else sorted(value) if type(value) is Counter else (value,)
         if name not in CHANGED_BY_STEPPING and numbers and all(type(each) in (int, float) for each in numbers):
             found[name] = " ".join(f"{each:.9g}" for each in numbers)
+    return found
+
+
+def read_closures(functions: Any) -> dict[str, Any]:
+    """The variables that functions close over, by name: what the lambdas of a scheduler compute with."""
+    found: dict[str, Any] = {}
+    for function in functions:
+        code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None)
+        if code is not None and cells is not None:
+            found.update({name: cell.cell_contents for name, cell in zip(code.co_freevars, cells, strict=True)})
     return found
 
 
@@ -105,3 +117,15 @@ def summarise_as_count_and_four_sums(tensor: Any) -> list[float]:
         )
     parts = torch.stack([flat.sum(), flat.abs().sum(), (flat * flat).sum(), (flat * weights).sum()])
     return [float(count), *parts.tolist()]
+
+
+def digest_generator_states() -> str:
+    """Of torch's own generators: where two runs have the same, both have drawn as many numbers."""
+    states = [torch.get_rng_state()]
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        states += torch.cuda.get_rng_state_all()
+    return xxh3_64_hexdigest(b"".join(state.numpy().tobytes() for state in states))
+
+
+def name_dtype(tensor: Any) -> str:
+    return str(tensor.dtype).removeprefix("torch.")

@@ -38,13 +38,23 @@ def location_of_running_autograd_node(state: ThreadState) -> int:
     return state.node_location_ids.get(node._sequence_nr() & NODE_RING, 0) if node is not None else 0
 
 
+RECOMPUTING_MODULES = ("torch.utils.checkpoint", "torch.autograd.function")
+"""What calls a forward pass again inside of a backward pass: checkpoint, and functions of the program's own."""
+
+
 def is_recomputing() -> bool:
-    """Whether this is a forward pass that `torch.utils.checkpoint` runs again inside of a backward pass."""
-    if "torch.utils.checkpoint" not in sys.modules or _current_node() is None or not torch.is_grad_enabled():
+    """Whether this is a forward pass that is run again inside of a backward pass.
+
+    By `torch.utils.checkpoint`, or by the `backward` of an autograd.Function of the program's own.
+    """
+    node = _current_node()
+    if node is None or not torch.is_grad_enabled():
         return False
+    is_own = isinstance(node, torch.autograd.function.BackwardCFunction)
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if frame.f_globals.get("__name__") == "torch.utils.checkpoint":
+        name = frame.f_globals.get("__name__")
+        if name == "torch.utils.checkpoint" or (is_own and name == "torch.autograd.function"):
             return True
         frame = frame.f_back
     return False

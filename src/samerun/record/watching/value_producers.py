@@ -6,12 +6,22 @@ from typing import Any
 
 import torch
 
+from samerun.record.digests.digest import is_readable
 from samerun.record.watching.tensor_numbers import geometry_key, storage_key
 from samerun.record.watching.watched_operator import flatten_into
 
 Producer = tuple[int, int]
 """The number of an operator in its step, and that of its result."""
 NOT_OF_THIS_STEP: Producer = (-1, 0)
+OVERWRITING = ("aten.copy_.", "aten.fill_.", "aten.zero_.", "aten.normal_.", "aten.uniform_.", "aten.bernoulli_.")
+"""How operators begin that write a whole tensor, of whose old value nothing is left."""
+
+
+def fills_its_memory(tensor: Any) -> bool:
+    """Whether the elements are all that the memory of a tensor holds: a part that is written leaves the rest."""
+    if not is_readable(tensor):
+        return False
+    return bool(tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes())
 
 
 class ValueProducers:

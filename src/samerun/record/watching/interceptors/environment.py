@@ -20,7 +20,13 @@ from samerun.record.watching.recorder import Recorder
 
 
 def hold_and_intercept_environment_reads(recorder: Recorder, os: Any) -> None:
-    """Wrap the one method that `environ[...]`, `environ.get` and `getenv` all come to."""
+    """Wrap the one method that `environ[...]`, `environ.get` and `getenv` all come to.
+
+    Not where numbers are compared: the compiler splits a region that reads a variable through the wrapper, and what is
+    compiled is then no longer what the program compiles alone.
+    """
+    if recorder.config.numbers is not None:
+        return
     kind = type(os.environ)
     original = kind.__getitem__
     held = recorder.config.held_environment

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from samerun.record.config import GRADIENTS_DROPPED, RECOMPUTED, REGIONS_INSPECTED, REGIONS_INSPECTED_CLOSELY
+from samerun.record.config import (
+    CUT_OFF,
+    GRADIENTS_DROPPED,
+    RECOMPUTED,
+    REGIONS_INSPECTED,
+    REGIONS_INSPECTED_CLOSELY,
+    RESCALED,
+)
 from samerun.record.watching import stack_frames
 from samerun.record.watching.interceptor import Interceptor, MethodCallingBackOnLookup, wrap_attribute
 from samerun.record.watching.recorder import Recorder
@@ -135,6 +142,16 @@ def note_steps_if_requested(recorder: Recorder, optimizer_module: Any) -> None:
 
     wrap_attribute(optimizer_module.Optimizer, "zero_grad", wrap_zero_grad)
 
+    def wrap_init(original: Any) -> Any:
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+            original(self, *args, **kwargs)
+            if recorder.numbers is not None:
+                recorder.numbers.note_optimizer(self, stack_frames.find_user_line_outside_of(self))
+
+        return __init__
+
+    wrap_attribute(optimizer_module.Optimizer, "__init__", wrap_init)
+
 
 STEPS = Interceptor("numbers-steps", "torch.optim.optimizer", note_steps_if_requested)
 
@@ -143,6 +160,7 @@ def note_scheduler_steps_if_requested(recorder: Recorder, scheduler_module: Any)
     """The lines from which learning-rate schedulers are stepped, and those that make them."""
     if recorder.config.numbers is None:
         return
+    from samerun.record.watching.tensor_numbers import read_closures
 
     def wrap_step(original: Any) -> Any:
         def step(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -160,7 +178,9 @@ def note_scheduler_steps_if_requested(recorder: Recorder, scheduler_module: Any)
     def wrap_init(original: Any) -> Any:
         def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
             if recorder.numbers is not None:
-                recorder.numbers.note_scheduler(self, stack_frames.find_user_line())
+                names = read_closures(vars(self).get("lr_lambdas", ())).keys()  # set before the base class is asked
+                line = stack_frames.find_user_line_that_passes(set(names))
+                recorder.numbers.note_scheduler(self, line)
             original(self, *args, **kwargs)
 
         return __init__
@@ -176,6 +196,8 @@ def switch_recomputation_if_requested(recorder: Recorder, checkpoint_module: Any
     """`torch.utils.checkpoint.checkpoint`: counted, and with the switch `recompute` a plain call."""
     if recorder.config.numbers is None:
         return
+    import torch
+
     plain = dict(recorder.config.numbers.switches).get("recompute") == "plain"
     own = ("use_reentrant", "context_fn", "determinism_check", "debug", "preserve_rng_state", "early_stop")
 
@@ -186,6 +208,10 @@ def switch_recomputation_if_requested(recorder: Recorder, checkpoint_module: Any
                 uses["recompute"] = uses.get("recompute", 0) + 1
                 if kwargs.get("preserve_rng_state") is False:
                     recorder.numbers.count_user_line(RECOMPUTED, stack_frames.find_user_line())
+                given = [value for value in args if isinstance(value, torch.Tensor)]
+                is_reentrant = kwargs.get("use_reentrant") is not False and not plain
+                if is_reentrant and torch.is_grad_enabled() and not any(t.requires_grad for t in given):
+                    recorder.numbers.count_user_line(CUT_OFF, stack_frames.find_user_line())
             if plain:
                 return function(*args, **{name: value for name, value in kwargs.items() if name not in own})
             return original(function, *args, **kwargs)
@@ -196,6 +222,26 @@ def switch_recomputation_if_requested(recorder: Recorder, checkpoint_module: Any
 
 
 RECOMPUTATION = Interceptor("numbers-recomputation", "torch.utils.checkpoint", switch_recomputation_if_requested)
+
+
+def note_scale_changes_if_requested(recorder: Recorder, scaler_module: Any) -> None:
+    """The lines that update a GradScaler while gradients wait for their step, which hold the old scale."""
+    if recorder.config.numbers is None:
+        return
+
+    def wrap_update(original: Any) -> Any:
+        def update(self: Any, *args: Any, **kwargs: Any) -> Any:
+            before = self.get_scale() if recorder.numbers is not None and recorder.numbers.losses else None
+            original(self, *args, **kwargs)
+            if before is not None and self.get_scale() != before:
+                recorder.numbers.count_user_line(RESCALED, stack_frames.find_user_line())
+
+        return update
+
+    wrap_attribute(scaler_module.GradScaler, "update", wrap_update)
+
+
+SCALERS = Interceptor("numbers-scalers", "torch.amp.grad_scaler", note_scale_changes_if_requested)
 
 
 def switch_autocast_if_requested(recorder: Recorder, autocast_module: Any) -> None:

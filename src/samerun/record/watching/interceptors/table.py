@@ -59,6 +59,7 @@ INTERCEPTORS: tuple[Interceptor, ...] = (
     numbers.STEPS,
     numbers.SCHEDULERS,
     numbers.RECOMPUTATION,
+    numbers.SCALERS,
     numbers.AUTOCAST,
     numbers.COMPILED_DRAWS,
     numbers.GENERATED_CODE,

@@ -1,0 +1,106 @@
+"""Which calls of models without gradients are the same call on both sides of a neutral switch.
+
+Calls are paired by the step they belong to, their model, and their turn: a side that calls more often in one step must
+not shift those of the next. Where a step calls a model more often on one side (smaller batches, parts of a sequence),
+all those calls are taken as one, of which what does not depend on how it is split is compared: sums over all elements.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from samerun.check.evidence.run_numbers import NumberRecord, RunNumbers
+from samerun.record.comparison.rounding import ItemKey
+from samerun.record.config import CALLS_KEPT
+
+CallGroup = tuple[int, str]
+"""The calls of one model in one step: the step, and the class of the model."""
+
+
+@dataclass(frozen=True)
+class CallAlignment:
+    """The numbers that calls get, so that those of both sides, and of their reruns, are the same ones."""
+
+    numbers: dict[tuple[CallGroup, int], int]
+    """Of each call of side A (its group, and its turn in it), the number."""
+    split: frozenset[CallGroup]
+    """Groups of other sizes on the two sides, of which both have all calls."""
+    uncompared: tuple[str, ...]
+    """In words, calls that both sides make and whose results have nothing in common that could be compared."""
+
+    def apply(self, run: RunNumbers) -> RunNumbers:
+        """A run of either side with its calls under the numbers of side A; those that only it makes are left out."""
+        calls: dict[int, NumberRecord] = {}
+        for group, records in group_calls(run).items():
+            if group in self.split:
+                number = self.numbers[group, 0]
+                calls[number] = merge_calls(records, number)
+                continue
+            for turn, record in enumerate(records):
+                known = self.numbers.get((group, turn))
+                if known is not None:
+                    calls[known] = replace(record, head={**record.head, "number": known})
+        return replace(run, calls=calls)
+
+
+def align_calls(a: RunNumbers, b: RunNumbers) -> CallAlignment:
+    """Pair the calls of two sides. Where a run has more calls than are kept, groups of other sizes are left out."""
+    groups = group_calls(a), group_calls(b)
+    numbers: dict[tuple[CallGroup, int], int] = {}
+    split: set[CallGroup] = set()
+    uncompared = []
+    for group, records in groups[0].items():
+        others = groups[1].get(group, [])
+        are_whole = max(record.number for record in (*records, *others)) <= CALLS_KEPT
+        if len(records) != len(others):
+            if not others or not are_whole:
+                continue
+            split.add(group)
+        numbers.update({(group, turn): record.number for turn, record in enumerate(records)})
+        if not have_comparable_results(records, others):
+            uncompared.append(f"{group[1]} before step {group[0] + 1}")
+    return CallAlignment(numbers, frozenset(split), tuple(uncompared))
+
+
+def group_calls(run: RunNumbers) -> dict[CallGroup, list[NumberRecord]]:
+    groups: dict[CallGroup, list[NumberRecord]] = defaultdict(list)
+    for _, record in sorted(run.calls.items()):
+        groups[int(record.head["step"]), str(record.head.get("model", ""))].append(record)
+    return groups
+
+
+def have_comparable_results(records: list[NumberRecord], others: list[NumberRecord]) -> bool:
+    """Whether results of two sides have as many elements in all; those of one number, as losses are, need not."""
+    one, other = count_elements(records), count_elements(others)
+    larger = {key for record in (*records, *others) for key, value in record.values.items() if len(value) > 1}
+    return not larger or any(one.get(key) == other.get(key) for key in larger)
+
+
+def count_elements(records: list[NumberRecord]) -> dict[ItemKey, int]:
+    """How many elements each result has in all calls."""
+    counts: dict[ItemKey, int] = defaultdict(int)
+    for record in records:
+        for key, sums in zip(record.values, record.head.get("sums", ()), strict=False):
+            counts[key] += int(sums[0])
+    return counts
+
+
+def merge_calls(records: list[NumberRecord], number: int) -> NumberRecord:
+    """One record of several calls: of each result the number of elements, and sums over all of them.
+
+    A result is named after its size as well, so that results of other sizes are not compared.
+    """
+    totals: dict[ItemKey, Any] = {}
+    dtypes: dict[ItemKey, str] = {}
+    for record in records:
+        for key, sums in zip(record.values, record.head.get("sums", ()), strict=False):
+            totals[key] = totals.get(key, 0.0) + np.array(sums[:4])
+            dtypes[key] = record.dtypes[key]
+    values = {(kind, f"{name} of {int(sums[0])}"): sums[1:] for (kind, name), sums in totals.items()}
+    head = {**records[0].head, "number": number, "merged": len(records)}
+    return NumberRecord(head, values, {(kind, f"{name} of {int(sums[0])}"): dtypes[kind, name]
+                                       for (kind, name), sums in totals.items()})  # fmt: skip

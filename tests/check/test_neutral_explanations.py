@@ -1,0 +1,292 @@
+"""What `samerun check --neutral` pairs and names: calls, ties, recomputed parts, parts of a batch, settings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from samerun.check.evidence.call_alignment import align_calls
+from samerun.check.evidence.difference_explanation import explain_difference, find_caller_of_one_side
+from samerun.check.evidence.recomputation_differences import explain_recomputation
+from samerun.check.evidence.run_numbers import NumberRecord, OperatorSummary, RunNumbers
+from samerun.check.evidence.setting_differences import explain_by_optimizer_settings, list_setting_assignments
+from samerun.check.evidence.split_differences import explain_split_batch, explain_uneven_steps, find_varying_factor
+from samerun.check.evidence.value_correspondence import find_odd_operator, mark_corresponding
+from samerun.check.search.neutral_runs import (
+    FirstChange,
+    NotComparable,
+    add_tied_parameters,
+    describe_lost_ties_or_empty,
+    find_first_differing_call,
+    list_parameter_names,
+    require_same_names_and_sizes,
+)
+from samerun.record.config import CUT_OFF, RESCALED
+from samerun.record.trace import format as f
+from samerun.record.trace.reader import SourceLocation
+from samerun.record.watching import stack_frames
+from samerun.record.watching.model_values import ModelValues
+from samerun.record.watching.tensor_numbers import read_closures, summarise_as_count_and_four_sums
+from samerun.record.watching.torch_internals import is_recomputing
+from samerun.record.watching.value_producers import fills_its_memory
+
+NOISE = np.random.default_rng(0).standard_normal((8, 6))
+
+
+def summary(name: str, line: int, values: object, *sources: int, phase: int = f.FORWARD) -> OperatorSummary:
+    array = np.asarray(values, np.float64)
+    results = (("float64", array.shape, np.array(summarise_as_count_and_four_sums(torch.as_tensor(array)))),)
+    return OperatorSummary(name, phase, SourceLocation("a.py", line, ""), tuple((at, 0) for at in sources), results)
+
+
+def step(values: dict[tuple[str, str], Any] | None = None, **head: object) -> NumberRecord:
+    arrays = {key: np.asarray(value, np.float64) for key, value in (values or {}).items()}
+    return NumberRecord({"number": 1, **head}, arrays, dict.fromkeys(arrays, "float32"))
+
+
+def call(number: int, of_step: int, *outputs: object) -> NumberRecord:
+    values = {("output", str(at)): np.asarray(each, np.float64).reshape(-1) for at, each in enumerate(outputs)}
+    sums = [summarise_as_count_and_four_sums(torch.as_tensor(each)) for each in values.values()]
+    return NumberRecord({"number": number, "step": of_step, "model": "Net", "sums": sums}, values,
+                        dict.fromkeys(values, "float32"))  # fmt: skip
+
+
+def run_of_calls(*calls: NumberRecord) -> RunNumbers:
+    return RunNumbers(calls={each.number: each for each in calls})
+
+
+# --- calls of models without gradients
+def test_calls_are_paired_within_their_step() -> None:
+    a = run_of_calls(call(1, 0, NOISE, 1.0), call(2, 1, NOISE + 1, 2.0))
+    b = run_of_calls(*(call(at + 1, 0, NOISE[2 * at : 2 * at + 2], 1.0) for at in range(4)), call(5, 1, NOISE + 1, 2.0))
+    calls = align_calls(a, b)
+    assert calls.uncompared == ()
+    assert find_first_differing_call(calls.apply(a), calls.apply(b)) is None
+    other = run_of_calls(*list(b.calls.values())[:3], call(4, 0, NOISE[6:] * 2, 1.0), b.calls[5])
+    found = find_first_differing_call(calls.apply(a), align_calls(a, other).apply(other))
+    assert found is not None and (found.number, found.step) == (1, 1)
+
+
+def test_calls_whose_results_have_other_sizes_are_named() -> None:
+    a, b = run_of_calls(call(1, 0, NOISE)), run_of_calls(call(1, 0, NOISE[:2]))
+    assert align_calls(a, b).uncompared == ("Net before step 1",)
+    one = run_of_calls(call(1, 0, 2.5)), run_of_calls(call(1, 0, 2.0), call(2, 0, 3.0))
+    assert align_calls(*one).uncompared == ()  # a loss: the mean of each part
+    assert align_calls(a, RunNumbers()).apply(a).calls == {}
+
+
+# --- tied parameters
+def test_a_tie_that_one_side_loses_is_compared_and_named() -> None:
+    tied = RunNumbers(steps={1: step({("parameter", "e"): [1.0], ("gradient", "e"): [3.0]}, tied={"head": "e"})})
+    values: dict[tuple[str, str], Any] = {("parameter", "e"): [1.0], ("parameter", "head"): [1.0]}
+    own = RunNumbers(steps={1: step(values, tied={})})
+    whole = add_tied_parameters(tied, list_parameter_names(tied) | list_parameter_names(own)).steps[1]
+    assert whole.values["parameter", "head"] == [1.0] and whole.values["gradient", "head"] == [3.0]
+    assert add_tied_parameters(tied, {"e"}).steps[1].values == tied.steps[1].values
+    assert describe_lost_ties_or_empty(tied, own).startswith("head is e itself on side A")
+    assert describe_lost_ties_or_empty(tied, tied) == ""
+
+
+# --- what is recomputed
+def test_a_recomputation_that_gives_other_values_is_named_where_they_first_differ() -> None:
+    forward = [summary("aten.mm", 3, NOISE[0]), summary("aten.div", 4, NOISE[1], 0)]
+    again = [replace(o, phase=f.BACKWARD, is_recomputed=True) for o in forward]
+    other = replace(again[1], results=summary("", 0, NOISE[2]).results)
+    told = explain_recomputation(step(), step(), [*forward, again[0], other], forward)
+    assert told is not None and (told.line, "side B" in told.why) == (4, True)
+    assert explain_recomputation(step(), step(), [*forward, *again], forward) is None
+
+
+def test_a_recomputed_part_that_gets_no_gradients_is_named() -> None:
+    a = step({("gradient", "e"): [1.0]}, lines={})
+    b = step({}, lines={CUT_OFF: {"m.py:7": 1}})
+    told = explain_recomputation(b, a, [], [])
+    assert told is not None and (told.file, told.line) == ("m.py", 7) and "e gets none" in told.why
+    assert explain_recomputation(step({("gradient", "e"): [1.0]}, lines=b.head["lines"]), a, [], []) is None
+
+
+class OwnCheckpoint(torch.autograd.Function):
+    """Recomputes in its own backward."""
+
+    @staticmethod
+    def forward(ctx: Any, part: Any, x: Any) -> Any:
+        ctx.part, ctx.x = part, x
+        return part(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        with torch.enable_grad():
+            x = ctx.x.detach().requires_grad_()
+            ctx.part(x).backward(*grads)
+        return None, x.grad
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_what_an_own_function_runs_again_is_recomputed(own: bool) -> None:
+    seen: list[bool] = []
+
+    def part(x: Any) -> Any:
+        seen.append(is_recomputing())
+        return x.sin()
+
+    x = torch.ones(2, requires_grad=True)
+    made = OwnCheckpoint.apply(part, x) if own else checkpoint(part, x, use_reentrant=True)  # type: ignore[no-untyped-call]
+    made.sum().backward()
+    assert seen == [False, True]
+
+
+# --- parts of a batch
+def test_a_denominator_of_each_part_is_named() -> None:
+    def part(words: int, at: int) -> list[OperatorSummary]:
+        loss = summary("aten.nll_loss", 3, 6.0)
+        return [
+            loss,
+            summary("aten.div.Tensor", 5, 6.0 / words, at),
+            summary("aten.div.Tensor", 6, 1.5 / words, at + 1),
+        ]
+
+    varying = find_varying_factor([*part(3, 0), *part(5, 3)])
+    assert varying is not None and varying.location.line == 5
+    assert find_varying_factor([*part(3, 0), *part(3, 3)]) is None
+
+
+def test_a_scale_that_changes_between_parts_is_named() -> None:
+    told = explain_split_batch(step(lines={RESCALED: {"t.py:9": 3}}), step(lines={}))
+    assert told is not None and told.line == 9
+    assert explain_split_batch(step(lines={RESCALED: {"t.py:9": 3}}), step(lines={RESCALED: {"t.py:9": 1}})) is None
+
+
+def test_a_first_step_that_comes_before_its_parts_is_named() -> None:
+    def run(*backwards: int) -> dict[int, NumberRecord]:
+        return {at: step(backwards=count, line="t.py:4") for at, count in enumerate(backwards, 1)}
+
+    told = explain_uneven_steps(run(1, 4, 4), run(1, 1, 1))
+    assert told is not None and told.line == 4
+    assert explain_uneven_steps(run(4, 4, 2), run(1, 1, 1)) is None  # what is left over at the end of an epoch
+
+
+# --- settings of optimizers
+def test_the_line_that_made_an_optimizer_or_that_sets_its_groups_is_named(tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text("for group in optimizer.param_groups:\n    group['lr'] = rate()\noptimizer.step()\n")
+
+    def record(eps: float, lr: float, lr_made: float) -> NumberRecord:
+        made = {"line": "m.py:5", "settings": {"eps": eps.hex(), "lr": lr_made.hex()}}
+        return step(settings={"eps": eps.hex(), "lr": lr.hex()}, made=made, line=f"{program}:3", optimizer="AdamW")
+
+    told = explain_by_optimizer_settings(record(1e-6, 0.1, 0.1), record(1e-8, 0.1, 0.1), [])
+    assert told is not None and (told.file, told.line) == ("m.py", 5)
+    told = explain_by_optimizer_settings(record(1e-8, 0.2, 0.1), record(1e-8, 0.3, 0.1), [])
+    assert told is not None and (told.file, told.line) == (str(program), 2)
+    program.write_text(program.read_text() * 2)
+    assert len(list_setting_assignments([str(program), "nowhere.py"], "lr")) == 2
+    told = explain_by_optimizer_settings(record(1e-8, 0.2, 0.1), record(1e-8, 0.3, 0.1), [])
+    assert told is not None and told.line == 3  # which of two lines set it is not known
+
+
+# --- values
+def test_arithmetic_in_another_order_corresponds_and_moved_elements_do_not() -> None:
+    whole, turned = NOISE.reshape(4, 2, 6), NOISE.reshape(4, 2, 6).transpose(1, 0, 2)
+    a = [summary("aten.mm.default", 1, whole), summary("aten.tanh.default", 2, NOISE + 2, 0)]
+    b = [summary("aten.mm.default", 1, turned), summary("aten.tanh.default", 2, NOISE + 3, 0)]
+    odd = find_odd_operator(b, a)
+    assert odd is not None and odd.operator.location.line == 2
+    odd = find_odd_operator([replace(b[0], name="aten.index.Tensor"), b[1]], a)
+    assert odd is not None and odd.operator.location.line == 1
+
+
+def test_a_loss_is_named_where_no_batch_is_split_and_a_number_for_the_log_is_not() -> None:
+    def run(penalty: float, log: float) -> list[OperatorSummary]:
+        return [
+            summary("aten.mul.Tensor", 1, log), summary("aten.mul.Tensor", 2, penalty),
+            summary("aten.mm", 3, NOISE * penalty, 1, phase=f.BACKWARD),
+        ]  # fmt: skip
+
+    odd = find_odd_operator(run(0.3, 2.5), run(0.7, 1.5), are_losses_whole=True)
+    assert odd is not None and odd.operator.location.line == 2
+    odd = find_odd_operator(run(0.3, 2.5), run(0.7, 1.5))
+    assert odd is not None and odd.operator.location.line == 3
+
+
+def test_the_line_that_hands_over_another_value_is_named() -> None:
+    def layer(caller: int, value: Any) -> OperatorSummary:
+        return replace(summary("aten.mm", 20, value), callers=(("a.py", caller), ("a.py", 99)))
+
+    a, b = [layer(3, NOISE[0]), layer(3, NOISE[1])], [layer(5, NOISE[0]), layer(5, NOISE[2])]
+    one, other = (RunNumbers(operators={1: o}, rank_operators={1: o}) for o in (a, b))
+    told = explain_difference(step(), step(), one, other, 1)
+    assert told is not None and told.line == 5
+    assert find_caller_of_one_side(b[1], [replace(each, location=SourceLocation("a.py", 21, "")) for each in a]) is None
+
+
+def test_what_fills_its_memory_leaves_nothing_of_the_old_value() -> None:
+    weight = nn.Linear(3, 2).weight.detach()
+    assert fills_its_memory(weight) and not fills_its_memory(weight[0])
+
+
+class Tied(nn.Module):
+    """A head that shares the weights of its embedding, under a name of their own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(4, 3), nn.Linear(3, 4, bias=False)
+        self.head.weight = self.embedding.weight
+
+
+def test_only_names_within_one_model_are_ties() -> None:
+    one, other = Tied(), Tied()
+    roots = {0: lambda: one, 1: lambda: other}
+    values = ModelValues(SimpleNamespace(root_models=roots))  # type: ignore[arg-type]
+    names, _ = values.name_parameters_and_buffers([*one.parameters(), *other.parameters()], 1)
+    prefix = "Tied#1."
+    assert values.list_tied_names(names) == {
+        "head.weight": "embedding.weight",
+        f"{prefix}head.weight": f"{prefix}embedding.weight",
+    }
+
+
+def test_a_schedule_is_known_by_what_its_lambda_closes_over_and_made_by_the_call_that_gives_it() -> None:
+    def make(steps: int) -> Any:
+        def decay(step: int) -> float:
+            return 1 - step / steps
+
+        lines.append(stack_frames.find_user_line_that_passes({"steps"}).line)
+        return decay
+
+    lines: list[int] = []
+    made = make(30)
+    here = stack_frames.find_user_line().line - 1
+    assert lines == [here] and read_closures([made, nn.Linear(1, 1)]) == {"steps": 30}
+
+
+def test_parts_that_are_computed_at_a_line_of_their_own_add_up() -> None:
+    whole = [summary("aten.mm", 3, NOISE)]
+    parts = [summary("aten.mm", 9, NOISE[:5]), summary("aten.mm", 9, NOISE[5:])]
+    assert mark_corresponding(parts, whole) == [True, True] and mark_corresponding(whole, parts) == [True]
+    assert mark_corresponding(parts, [summary("aten.mm", 3, NOISE * 2)]) == [False, False]
+
+
+def test_nothing_finite_corresponds_to_scores_that_are_masked() -> None:
+    masked = NOISE.copy()
+    masked[0] = -np.inf
+    assert mark_corresponding([summary("aten.mm", 4, NOISE)], [summary("aten.masked_fill", 3, masked)]) == [False]
+    assert mark_corresponding([summary("aten.where", 4, masked)], [summary("aten.masked_fill", 3, masked)]) == [True]
+    turned = np.where(np.isfinite(masked), masked, np.inf)
+    assert mark_corresponding([summary("aten.where", 4, turned)], [summary("aten.masked_fill", 3, masked)]) == [False]
+
+
+def test_what_one_side_could_not_read_is_left_out_and_what_it_lacks_is_not() -> None:
+    a = RunNumbers(steps={1: step({("parameter", "conv"): [1.0], ("parameter", "fc"): [2.0]})})
+    b = RunNumbers(steps={1: step({("parameter", "fc"): [2.0]}, unread=["conv"])})
+    first = FirstChange("step", 1, 1)
+    require_same_names_and_sizes(a, b, first)
+    with pytest.raises(NotComparable, match="conv is there on one side only"):
+        require_same_names_and_sizes(a, RunNumbers(steps={1: step({("parameter", "fc"): [2.0]})}), first)
