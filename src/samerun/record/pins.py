@@ -23,6 +23,8 @@ ENTROPY = "entropy"
 NATIVE_ENTROPY = "native-entropy"
 """Native code gets the same random bytes from the system in every run."""
 CLOCK = "clock"
+MACHINE = "machine"
+"""What the machine is doing is the same in every run: free memory, load, space on disks."""
 THREADS = "threads"
 DETERMINISTIC = "deterministic"
 SERIAL = "serial"
@@ -51,7 +53,7 @@ generator goes on as it would, so that draws at other lines stay as they are."""
 STAT = "stat"
 """File timestamps are constant."""
 
-SEPARABLE = (NUMPY_GENERATOR, PYTHON_GENERATOR, TORCH_GENERATOR, ENTROPY, CLOCK)
+SEPARABLE = (NUMPY_GENERATOR, PYTHON_GENERATOR, TORCH_GENERATOR, ENTROPY, CLOCK, MACHINE)
 """Pins that can be restricted to one line: `name@file:line`."""
 
 PINNED_CLOCK_START = 1_700_000_000.0

@@ -19,6 +19,7 @@ from samerun.check.attribution.confirmation import (
 )
 from samerun.check.attribution.draw_experiments import rerun_and_move_to_decisive_draw
 from samerun.check.attribution.hidden_sources import ALL_SOURCES, find_hidden_source
+from samerun.check.attribution.task_experiments import rerun_and_find_task_order_suspect
 from samerun.check.attribution.value_measurement import (
     AttributionSearch,
     compare_kept_values_and_record_growth,
@@ -178,6 +179,9 @@ def attribute_by_line_trace(
     drawn = native_entropy.find_last_native_draw_suspect(runs[1], line, situation.difference.role)
     if drawn is not None and confirm_by_experiment(search, situation, plan, drawn, "pinned-native", drawn.pins):
         return make_attributed_cause(replace(drawn, certain=True), element_difference)
+    in_turn = rerun_and_find_task_order_suspect(search, situation, line) if situation.variation == "rerun" else None
+    if in_turn is not None:
+        return make_attributed_cause(in_turn, element_difference)
     best = next((s for s in listed if not s.pins), listed[0])
     if line is not None and best.rank >= 8:
         more = (*best.evidence, line.evidence)

@@ -44,10 +44,10 @@ OTHER_PIN_VALUES = 4
 """How many other values are tried: a result that depends on one comparison has few outcomes."""
 PINS_WITH_VALUES = (
     pins.PYTHON, pins.PYTHON_GENERATOR, pins.NUMPY_GLOBAL, pins.NUMPY_GENERATOR, pins.TORCH, pins.TORCH_GENERATOR,
-    pins.ENTROPY, pins.NATIVE_ENTROPY, pins.CLOCK,
+    pins.ENTROPY, pins.NATIVE_ENTROPY, pins.CLOCK, pins.MACHINE,
 )  # fmt: skip
 """Pins that can hold a source at different values."""
-READINGS: dict[tuple[str, ...], float] = {(pins.CLOCK,): 5.0, (pins.ENTROPY,): 2.8}
+READINGS: dict[tuple[str, ...], float] = {(pins.CLOCK,): 5.0, (pins.ENTROPY,): 2.8, (pins.MACHINE,): 2.8}
 """Sources that a program may read at many lines, and the rank from which a suspect is a mere reading."""
 
 

@@ -17,6 +17,7 @@ from samerun.check.evidence.situation import (
     relative_event_distance,
 )
 from samerun.record import pins
+from samerun.record.machine_files import MACHINE_FACTS, MACHINE_FILE
 from samerun.record.trace import format as f
 from samerun.record.trace.run import Event
 
@@ -46,14 +47,28 @@ def find_os_entropy_suspects(situation: Situation) -> list[Suspect]:
                         (f"{clue.a.name}() at line {clue.a.line} is another number in every run",),
                         2.8 + relative_event_distance(situation, clue), (pins.ENTROPY,))
             )  # fmt: skip
+        # A program may print how much memory is free: that is no result.
+        if clue.a.name in MACHINE_FACTS and clue.b is not None and situation.difference.what != "printed":
+            what = clue.a.text if clue.a.name == MACHINE_FILE else f"{clue.a.name}()"
+            found.append(
+                Suspect("os-entropy", clue.a.file, clue.a.line,
+                        (f"{what}, read at line {clue.a.line}, says what the machine is doing: it is another in every"
+                         " run",),
+                        2.9 + relative_event_distance(situation, clue), (pins.MACHINE,))
+            )  # fmt: skip
     for clue in situation.select_clues(f.ENTROPY):
         if clue.a.direct:
             found.append(
                 Suspect("os-entropy", clue.a.file, clue.a.line,
-                        (f"{clue.a.name}() at line {clue.a.line} gave another value",),
+                        (f"{describe_entropy(clue.a.name)} at line {clue.a.line} gave another value",),
                         3 + relative_event_distance(situation, clue), (pins.ENTROPY,))
             )  # fmt: skip
     return found
+
+
+def describe_entropy(name: str) -> str:
+    """A file or a function that gives random bytes."""
+    return name if name.startswith("/") else f"{name}()"
 
 
 OS_ENTROPY = Cause(
@@ -61,8 +76,8 @@ OS_ENTROPY = Cause(
     find_os_entropy_suspects,
     "derive the value from the run's seed instead of the operating system's entropy",
     "os.urandom, uuid4, secrets, random.SystemRandom and torch.seed() cannot be seeded; process numbers and"
-    " temporary names are other ones in every run. A value that reaches"
-    " the training from there differs in every run. Native code that asks the system past Python (a tokenizer's"
+    " temporary names are other ones in every run, and so are free memory, load and space on disks. A value that"
+    " reaches the training from there differs in every run. Native code that asks the system past Python (a tokenizer's"
     " dropout, say) is found on Linux: a preloaded library counts and holds what it draws.",
     make_fixed_seed_edits,
 )

@@ -1,0 +1,9 @@
+"""Files in which the system shows what the machine is doing, and devices that give random bytes."""
+
+MACHINE_STATE_FOLDERS = ("/proc/", "/sys/")
+RANDOM_DEVICES = ("/dev/urandom", "/dev/random", "/dev/hwrng")
+RANDOM_FILES = "/proc/sys/kernel/random/"
+MACHINE_FILE = "open of machine state"
+"""The fact that one of the files was read."""
+MACHINE_FACTS = (MACHINE_FILE, "os.sysconf", "os.getloadavg", "os.statvfs")
+"""Facts that are other ones in every run, as the machine has more or less to do."""
