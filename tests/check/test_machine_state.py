@@ -35,9 +35,7 @@ def test_the_state_of_the_machine_is_printed_and_no_difference(tmp_path: Path) -
 
 
 def test_a_random_device_is_named_where_it_is_opened(tmp_path: Path) -> None:
-    program = (
-        "with open('/dev/urandom', 'rb') as device:\n    raw = device.read(2)\nprint('score', raw[0] / 7)\n"
-    )
+    program = "with open('/dev/urandom', 'rb') as device:\n    raw = device.read(2)\nprint('score', raw[0] / 7)\n"
     (tmp_path / "program.py").write_text(program)
     code, report = check(["--vary", "rerun", "program.py"], tmp_path)
     cause = report["cause"]

@@ -179,7 +179,7 @@ def attribute_by_line_trace(
     drawn = native_entropy.find_last_native_draw_suspect(runs[1], line, situation.difference.role)
     if drawn is not None and confirm_by_experiment(search, situation, plan, drawn, "pinned-native", drawn.pins):
         return make_attributed_cause(replace(drawn, certain=True), element_difference)
-    in_turn = rerun_and_find_task_order_suspect(search, situation, line) if situation.variation == "rerun" else None
+    in_turn = rerun_and_find_task_order_suspect(search, situation, line, runs[1].traces)
     if in_turn is not None:
         return make_attributed_cause(in_turn, element_difference)
     best = next((s for s in listed if not s.pins), listed[0])

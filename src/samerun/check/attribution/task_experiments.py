@@ -25,21 +25,25 @@ MOST_LINES = 3
 
 
 def rerun_and_find_task_order_suspect(
-    search: AttributionSearch, situation: Situation, variable: DifferingVariable | None
+    search: AttributionSearch, situation: Situation, variable: DifferingVariable | None, followed_traces: RunTraces
 ) -> Suspect | None:
     """The line at which threads or processes come in another order; None if that is not why the runs differ.
 
-    `variable`: the first one that differs where lines were followed.
+    `variable`: the first one that differs where lines were followed. `followed_traces`: of a run that was followed.
     """
     plan, event = situation.a.plan, situation.difference.event
-    if pins.SERIAL in plan.watch.pins or not starts_threads_or_processes(situation.a.traces):
+    if (
+        situation.variation != "rerun"
+        or pins.SERIAL in plan.watch.pins
+        or not starts_threads_or_processes(situation.a.traces)
+    ):
         return None
     shown = (variable.file, variable.line) if variable is not None else (event.file, event.line) if event else ("", 0)
     why = "the difference goes if threads and processes run one after the other"
     suspect = Suspect("thread-race", *shown, (why,), 0, (pins.SERIAL,))
     if not confirm_by_experiment(search, situation, plan, suspect, "pinned-serial", suspect.pins):
         return None
-    files = list_user_files(situation.a.traces)
+    files = list_user_files(situation.a.traces) | list_user_files(followed_traces)
     lines = {shown[1]} | ({event.line} if event is not None and event.file == shown[0] else set())
     writes = sort_task_writes_by_use(list_task_writes(files), shown[0], sorted(lines))[:MOST_LINES]
     if not writes:

@@ -44,7 +44,7 @@ def list_task_writes(files: Iterable[str]) -> list[TaskWrite]:
     while True:  # what a task calls runs beside the others as well
         more = [f for f in functions if (f[1].name in started or id(f[1]) in owners) and f not in reached]
         if not more:
-            return [write for file, function in reached for write in list_shared_writes(file, function)]
+            return [w for file, function in reached for w in list_shared_writes(file, function, id(function) in owners)]
         reached += more
         started |= {
             last_identifier(node.func)
@@ -75,11 +75,12 @@ def list_run_methods(tree: ast.Module) -> Iterator[Function]:
             )  # fmt: skip
 
 
-def list_shared_writes(file: str, function: Function) -> Iterator[TaskWrite]:
-    """Writes in a function to what it did not make itself."""
+def list_shared_writes(file: str, function: Function, is_run_method: bool) -> Iterator[TaskWrite]:
+    """Writes in a function to what it did not make itself; attributes of a thread are the thread's own."""
     nodes = list(ast.walk(function))
     outer = {name for node in nodes if isinstance(node, (ast.Global, ast.Nonlocal)) for name in node.names}
     own = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)} - outer
+    itself = function.args.args[0].arg if is_run_method and function.args.args else ""
     for node in nodes:
         targets: Sequence[ast.expr] = ()
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in MUTATING_METHODS:
@@ -88,7 +89,9 @@ def list_shared_writes(file: str, function: Function) -> Iterator[TaskWrite]:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         for target in targets:
             if isinstance(target, (ast.Attribute, ast.Subscript)):
-                if find_root_name(target) not in own:
+                is_attribute = isinstance(target, ast.Attribute) and not isinstance(node, ast.Call)
+                of_thread = is_attribute and ast.unparse(target.value) == itself
+                if find_root_name(target) not in own and not of_thread:
                     yield TaskWrite(file, node.lineno, last_identifier(target.value))
             elif isinstance(target, ast.Name) and target.id in outer:
                 yield TaskWrite(file, node.lineno, target.id)

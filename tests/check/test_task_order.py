@@ -1,0 +1,78 @@
+"""Threads and processes that hand their results over by themselves: what they write to is read off the source."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from check_command import check
+
+from samerun.check.evidence.task_writes import list_task_writes, sort_task_writes_by_use
+
+BEGIN = """\
+import hashlib, threading
+from concurrent.futures import ThreadPoolExecutor
+
+class Server:
+    def __init__(self):
+        self.rows, self.log = [], {}
+
+    def work(self, n):
+        own = []
+        own.append(hashlib.sha256(bytes(3_000_000 - 1000 * n)).digest())
+        self.keep(n)
+        return own
+
+    def keep(self, n):
+        self.rows.append(n)
+
+    def show(self):
+        self.log["shown"] = True
+        print("score", sum(place * n for place, n in enumerate(self.rows)) / 7)
+
+server = Server()
+"""
+PROGRAMS = {
+    "a pool": BEGIN + """\
+with ThreadPoolExecutor(8) as pool:
+    [task.result() for task in [pool.submit(server.work, n) for n in range(24)]]
+server.show()
+""",
+    "threads": BEGIN + """\
+threads = [threading.Thread(target=lambda n=n: server.work(n)) for n in range(24)]
+[thread.start() for thread in threads], [thread.join() for thread in threads]
+server.show()
+""",
+    "a class of threads": BEGIN + """\
+class Task(threading.Thread):
+    def run(self):
+        self.done = server.work(int(self.name))
+
+threads = [Task(name=str(n)) for n in range(24)]
+[thread.start() for thread in threads], [thread.join() for thread in threads]
+server.show()
+""",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_writes_of_tasks_to_what_others_see_are_read_off_the_source(name: str, tmp_path: Path) -> None:
+    file = str(tmp_path / "program.py")
+    Path(file).write_text(PROGRAMS[name])
+    kept = (file, 15, "rows")
+    writes = list_task_writes([file])
+    assert kept in writes and {write.container for write in writes} <= {"rows", "self"}
+    assert sort_task_writes_by_use(writes, file, [19]) == [kept]
+
+
+def test_what_no_task_does_is_no_such_write(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(BEGIN + "print(list(map(server.work, range(3))))\n")
+    assert list_task_writes([str(tmp_path / "program.py")]) == []
+
+
+@pytest.mark.slow
+def test_the_order_in_which_a_pool_fills_a_list_is_a_race(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAMS["a pool"])
+    code, report = check(["--vary", "rerun", "--repeat", "6", "program.py"], tmp_path)
+    cause = report["cause"]
+    assert (code, cause["kind"], cause["line"], cause["certain"]) == (1, "thread-race", 15, False), cause
