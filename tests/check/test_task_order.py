@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 from check_command import check
 
 from samerun.check.evidence.task_writes import list_task_writes, sort_task_writes_by_use
+from samerun.record.watching import serial_waits
 
 BEGIN = """\
 import hashlib, threading
@@ -76,3 +78,13 @@ def test_the_order_in_which_a_pool_fills_a_list_is_a_race(tmp_path: Path) -> Non
     code, report = check(["--vary", "rerun", "--repeat", "6", "program.py"], tmp_path)
     cause = report["cause"]
     assert (code, cause["kind"], cause["line"], cause["certain"]) == (1, "thread-race", 15, False), cause
+
+
+def test_one_that_is_at_work_is_waited_for_longer_than_one_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serial_waits, "SERIAL_SECONDS", 0.1)
+    monkeypatch.setattr(serial_waits, "SLICE_SECONDS", 0.02)
+    monkeypatch.setattr(serial_waits, "_most_seconds", 1.5)
+    for cpu_share, least, most in ((0.0, 0.1, 1.5), (1.0, 1.5, 60.0), (1.0, 0.1, 1.5)):
+        begin = time.monotonic()
+        serial_waits.wait_while_working(time.sleep, lambda: False, lambda share=cpu_share: share * time.monotonic())
+        assert least <= time.monotonic() - begin < most, cpu_share

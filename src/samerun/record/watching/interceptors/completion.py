@@ -21,6 +21,7 @@ from samerun.record.trace import format as f
 from samerun.record.watching import stack_frames
 from samerun.record.watching.interceptor import Interceptor, pins_submission_order, wrap_attribute
 from samerun.record.watching.recorder import Recorder
+from samerun.record.watching.serial_waits import SERIAL_SECONDS, wait_while_working
 
 
 class ObjectNumbers:
@@ -185,6 +186,13 @@ def intercept_future_completion(recorder: Recorder, futures: Any) -> None:
     wrap_attribute(futures._base.Future, "__init__", wrap_future_init)
 
 
+def wait_for_future(future: Any, seconds: float) -> None:
+    try:
+        future.exception(seconds)
+    except Exception:  # it waits for something else or was cancelled, which is the program's business
+        pass
+
+
 def wait_for_each_submit_if_serial(recorder: Recorder, thread: Any) -> None:
     """`ThreadPoolExecutor.submit`: only changed by the pin, which waits for each task."""
     if pins.SERIAL not in recorder.config.pins:
@@ -193,10 +201,7 @@ def wait_for_each_submit_if_serial(recorder: Recorder, thread: Any) -> None:
     def wrap_submit(original: Any) -> Any:
         def submit(self: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
             future = original(self, function, *args, **kwargs)
-            try:
-                future.exception(SERIAL_SECONDS)
-            except Exception:  # it waits for something else or was cancelled, which is the program's business
-                pass
+            wait_while_working(lambda seconds: wait_for_future(future, seconds), future.done)
             return future
 
         return submit
@@ -219,7 +224,7 @@ def intercept_imap_unordered(recorder: Recorder, pool: Any) -> None:
     wrap_attribute(pool.Pool, "imap_unordered", wrap_imap_unordered)
 
 
-SERIAL_SECONDS, POLL_SECONDS = 3.0, 0.002
+POLL_SECONDS = 0.002
 
 THREAD_QUEUE = Interceptor("completion-queue", "queue", intercept_thread_queue_get)
 PROCESS_QUEUES = Interceptor("completion-process-queue", "multiprocessing.queues", intercept_process_queue_get)
