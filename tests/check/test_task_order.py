@@ -88,3 +88,24 @@ def test_one_that_is_at_work_is_waited_for_longer_than_one_that_waits(monkeypatc
         begin = time.monotonic()
         serial_waits.wait_while_working(time.sleep, lambda: False, lambda share=cpu_share: share * time.monotonic())
         assert least <= time.monotonic() - begin < most, cpu_share
+
+
+@pytest.mark.slow
+def test_a_timer_that_ends_a_loop_is_named(tmp_path: Path) -> None:
+    program = """\
+import threading
+
+import torch
+
+stop = threading.Event()
+x = torch.ones(4)
+timer = threading.Timer(0.1, stop.set)
+timer.start()
+while not stop.is_set():
+    x = x * 1.01
+print(x.relu().shape)
+"""
+    (tmp_path / "program.py").write_text(program)
+    code, report = check(["--vary", "rerun", "program.py"], tmp_path)
+    cause = report["cause"]
+    assert (code, cause["kind"], cause["line"], cause["certain"]) == (1, "time", 7, False), cause
