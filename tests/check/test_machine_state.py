@@ -16,6 +16,22 @@ print(open("/dev/urandom", "rb").read(20), open("/proc/sys/kernel/random/uuid").
 """
 
 
+STARTS = """\
+import os, subprocess
+print(subprocess.run(["date", "+%s.%N"], stdout=-1, stderr=-1, text=True).stdout, os.popen("date +%s.%N").read())
+print(subprocess.check_output("date +%s.%N", shell=True))
+"""
+
+
+def test_a_pin_holds_still_what_programs_print_that_are_started(tmp_path: Path) -> None:
+    shown = [
+        run(STARTS, tmp_path / str(number), pins=pins).stdout.splitlines()
+        for number, pins in enumerate((("machine",), ("machine",), ()))
+    ]
+    assert shown[0] == shown[1] != shown[2]
+    assert [len(line) for line in shown[0]] == [len(line) for line in shown[2]]
+
+
 def test_a_pin_holds_still_what_the_machine_is_doing_or_what_its_devices_give(tmp_path: Path) -> None:
     shown = [
         run(READS, tmp_path / str(number), pins=pins).stdout.splitlines()
@@ -57,3 +73,19 @@ print(os.getloadavg(), x.relu().shape)
     code, report = check(["--vary", "rerun", "program.py"], tmp_path)
     cause = report["cause"]
     assert (code, cause["kind"], cause["line"], cause["certain"]) == (1, "os-entropy", 4, True), cause
+
+
+@pytest.mark.exhaustive
+def test_a_seed_that_a_program_prints_is_named_where_it_is_started(tmp_path: Path) -> None:
+    program = """\
+import subprocess, torch
+def shell(*command):
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+print("begun", shell("date"))
+torch.manual_seed(int(shell("date", "+%s%N")) % 1009)
+print(torch.rand(3).shape)
+"""
+    (tmp_path / "program.py").write_text(program)
+    code, report = check(["--vary", "rerun", "program.py"], tmp_path)
+    cause = report["cause"]
+    assert (code, cause["kind"], cause["line"], cause["certain"]) == (1, "time", 3, True), cause

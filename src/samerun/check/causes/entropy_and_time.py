@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import statistics
 import struct
 from collections import defaultdict
@@ -17,9 +18,17 @@ from samerun.check.evidence.situation import (
     relative_event_distance,
 )
 from samerun.record import pins
-from samerun.record.machine_files import MACHINE_FACTS, MACHINE_FILE
+from samerun.record.machine_files import (
+    MACHINE_FACTS,
+    MACHINE_FILE,
+    STARTED_PROGRAM,
+    STATE_PROGRAMS,
+    TIME_PROGRAMS,
+)
 from samerun.record.trace import format as f
 from samerun.record.trace.run import Event
+
+WORD = re.compile(r"[\w-]+")
 
 
 # Randomness read from the operating system on purpose or by accident.
@@ -56,6 +65,7 @@ def find_os_entropy_suspects(situation: Situation) -> list[Suspect]:
                          " run",),
                         2.9 + relative_event_distance(situation, clue), (pins.MACHINE,))
             )  # fmt: skip
+    found += find_suspects_started_by_program(situation, "os-entropy", STATE_PROGRAMS)
     for clue in situation.select_clues(f.ENTROPY):
         if clue.a.direct:
             found.append(
@@ -64,6 +74,19 @@ def find_os_entropy_suspects(situation: Situation) -> list[Suspect]:
                         3 + relative_event_distance(situation, clue), (pins.ENTROPY,))
             )  # fmt: skip
     return found
+
+
+def find_suspects_started_by_program(situation: Situation, kind: str, programs: tuple[str, ...]) -> list[Suspect]:
+    """Lines that read what one of these programs prints; printing it again is no result."""
+    if situation.difference.what == "printed":
+        return []
+    return [
+        Suspect(kind, clue.a.file, clue.a.line,
+                (f"{name}, started at line {clue.a.line}, printed something else",),
+                2.9 + relative_event_distance(situation, clue), (pins.MACHINE,))
+        for clue in situation.select_clues(f.FACT) if clue.a.name == STARTED_PROGRAM and clue.b is not None
+        for name in [word for word in WORD.findall(clue.a.text) if word in programs][:1]
+    ]  # fmt: skip
 
 
 def describe_entropy(name: str) -> str:
@@ -103,6 +126,7 @@ def find_time_suspects(situation: Situation) -> list[Suspect]:
                         1.3, (pins.CLOCK,), tick=tick)
             )  # fmt: skip
             break
+    found += find_suspects_started_by_program(situation, "time", TIME_PROGRAMS)
     seen = set()
     for clue in reversed(situation.select_clues(f.CLOCK)):
         if clue.a.direct and clue.source_location not in seen:

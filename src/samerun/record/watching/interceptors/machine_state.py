@@ -13,7 +13,7 @@ import re
 from typing import Any
 
 from samerun.record import pins
-from samerun.record.machine_files import MACHINE_STATE_FOLDERS, RANDOM_DEVICES, RANDOM_FILES
+from samerun.record.machine_files import MACHINE_STATE_FOLDERS, RANDOM_DEVICES, RANDOM_FILES, STARTED_PROGRAM
 from samerun.record.trace import format as f
 from samerun.record.watching import stack_frames
 from samerun.record.watching.interceptor import Interceptor, wrap_attribute
@@ -23,6 +23,7 @@ FREE_PAGES = "SC_AVPHYS_PAGES"
 """What `os.sysconf` is asked that is not the same in all runs."""
 FREE_SPACE_FIELDS = (3, 4, 6, 7)
 """Of `os.statvfs_result`: free and available blocks and inodes."""
+MOST_CHARACTERS, MOST_OUTPUT = 200, 1 << 16
 _NUMBER = re.compile(rb"(?<![A-Za-z0-9])\d+")
 
 
@@ -144,5 +145,66 @@ def pin_and_intercept_machine_queries(recorder: Recorder, os_module: Any) -> Non
         wrap_attribute(os_module, name, make_wrapper)
 
 
+def pin_and_intercept_outputs_of_programs(recorder: Recorder, subprocess: Any) -> None:
+    """What a started program prints, where the program reads it: its numbers are fixed as those of `/proc` are."""
+
+    def pin_output(user_line: Any, command: str, output: Any) -> Any:
+        if not isinstance(output, (str, bytes)) or not recorder.is_pinned_here(pins.MACHINE, user_line):
+            return output
+        if isinstance(output, bytes):
+            return pinned_file_content(command, output)
+        return pinned_file_content(command, output.encode("utf-8", "surrogateescape")).decode(
+            "utf-8", "surrogateescape"
+        )
+
+    def record_output(user_line: Any, command: str, output: Any) -> None:
+        recorder.emit_host_event(
+            f.FACT,
+            STARTED_PROGRAM,
+            aux=command,
+            value=repr(output[:MOST_OUTPUT]).encode(),
+            thin_repeats=True,
+            user_line=user_line,
+        )
+
+    def wrap_communicate(original: Any) -> Any:
+        def communicate(self: Any, *args: Any, **kwargs: Any) -> Any:
+            output, errors = original(self, *args, **kwargs)
+            if recorder.stopped or recorder.thread.inside_samerun or output is None:
+                return output, errors
+            user_line = stack_frames.find_user_line()
+            if user_line.line:
+                command = describe_command(self.args)
+                output = pin_output(user_line, command, output)
+                record_output(user_line, command, output)
+            return output, errors
+
+        return communicate
+
+    def wrap_popen(original: Any) -> Any:
+        def popen(command: str, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+            found = original(command, mode, *args, **kwargs)
+            user_line = stack_frames.find_user_line()
+            if mode != "r" or not user_line.line or recorder.stopped:
+                return found
+            record_output(user_line, describe_command(command), recorder.config.folder)
+            if not recorder.is_pinned_here(pins.MACHINE, user_line):
+                return found
+            with found:
+                return io.StringIO(pin_output(user_line, describe_command(command), found.read()))
+
+        return popen
+
+    wrap_attribute(subprocess.Popen, "communicate", wrap_communicate)
+    wrap_attribute(os, "popen", wrap_popen)
+
+
+def describe_command(arguments: Any) -> str:
+    """A command line as one text, not all of it."""
+    words = [arguments] if isinstance(arguments, (str, bytes, os.PathLike)) else list(arguments)
+    return " ".join(os.fsdecode(word) for word in words)[:MOST_CHARACTERS]
+
+
 FILES = Interceptor("machine-files", "io", pin_files_of_machine)
+PROGRAMS = Interceptor("machine-programs", "subprocess", pin_and_intercept_outputs_of_programs)
 QUERIES = Interceptor("machine-queries", "os", pin_and_intercept_machine_queries)

@@ -54,6 +54,7 @@ INTERCEPTORS: tuple[Interceptor, ...] = (
     environment.TEMPORARY_NAMES,
     machine_state.FILES,
     machine_state.QUERIES,
+    machine_state.PROGRAMS,
     files.STAT_FACTS,
     files.PATH_FACTS,
     operators.TORCH_PINS,
