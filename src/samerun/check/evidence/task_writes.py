@@ -92,9 +92,9 @@ def list_shared_writes(file: str, function: Function, is_run_method: bool) -> It
                 is_attribute = isinstance(target, ast.Attribute) and not isinstance(node, ast.Call)
                 of_thread = is_attribute and ast.unparse(target.value) == itself
                 if find_root_name(target) not in own and not of_thread:
-                    yield TaskWrite(file, node.lineno, last_identifier(target.value))
+                    yield TaskWrite(file, target.lineno, last_identifier(target.value))
             elif isinstance(target, ast.Name) and target.id in outer:
-                yield TaskWrite(file, node.lineno, target.id)
+                yield TaskWrite(file, target.lineno, target.id)
 
 
 def find_root_name(node: ast.expr) -> str:
