@@ -42,6 +42,17 @@ def test_a_pin_holds_still_what_the_machine_is_doing_or_what_its_devices_give(tm
     assert devices[2] == devices[3] != devices[0]
 
 
+def test_what_lies_in_a_pipe_is_the_programs(tmp_path: Path) -> None:
+    program = """\
+import os
+reading, writing = os.pipe()
+os.write(writing, b"all of it")
+os.close(writing)
+print(open(f"/proc/self/fd/{reading}").read())
+"""
+    assert run(program, tmp_path, pins=("machine",)).stdout == b"all of it\n"
+
+
 @pytest.mark.slow
 def test_the_state_of_the_machine_is_printed_and_no_difference(tmp_path: Path) -> None:
     program = READS.rsplit("\n", 2)[0] + "\nimport torch\nprint(torch.ones(9).sum() / 7)\n"

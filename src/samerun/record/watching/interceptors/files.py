@@ -17,7 +17,7 @@ from xxhash import xxh3_64_intdigest, xxh3_128
 from samerun.base.wrapping import make_wrapper_of_same_type
 from samerun.record import pins
 from samerun.record.config import to_original_path
-from samerun.record.machine_files import MACHINE_FILE, MACHINE_STATE_FOLDERS, RANDOM_DEVICES, RANDOM_FILES
+from samerun.record.machine_files import MACHINE_FILE, RANDOM_DEVICES, RANDOM_FILES, is_machine_state_file
 from samerun.record.trace import format as f
 from samerun.record.watching import stack_frames
 from samerun.record.watching.interceptor import Interceptor, wrap_attribute
@@ -173,7 +173,7 @@ def record_read_of_virtual_file(recorder: Recorder, name: str) -> None:
     is_random = name in RANDOM_DEVICES or name.startswith(RANDOM_FILES)
     if is_random:  # reading some of it here would be another draw
         value = recorder.config.folder.encode()
-    elif name.startswith(MACHINE_STATE_FOLDERS):
+    elif is_machine_state_file(name):
         recorder.thread.inside_samerun += 1
         try:
             fd = _open(name, _READABLE | getattr(os, "O_NONBLOCK", 0))

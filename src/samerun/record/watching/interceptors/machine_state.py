@@ -13,7 +13,7 @@ import re
 from typing import Any
 
 from samerun.record import pins
-from samerun.record.machine_files import MACHINE_STATE_FOLDERS, RANDOM_DEVICES, RANDOM_FILES, STARTED_PROGRAM
+from samerun.record.machine_files import RANDOM_DEVICES, RANDOM_FILES, STARTED_PROGRAM, is_machine_state_file
 from samerun.record.trace import format as f
 from samerun.record.watching import stack_frames
 from samerun.record.watching.interceptor import Interceptor, wrap_attribute
@@ -73,7 +73,7 @@ def pin_files_of_machine(recorder: Recorder, io_module: Any) -> None:
             name = os.fsdecode(file) if isinstance(file, (str, bytes, os.PathLike)) else ""
             is_random = name in RANDOM_DEVICES or name.startswith(RANDOM_FILES)
             found = original(file, mode, *args, **kwargs)
-            if not (is_random or name.startswith(MACHINE_STATE_FOLDERS)) or mode.strip("rbt"):
+            if not (is_random or is_machine_state_file(name)) or mode.strip("rbt"):
                 return found
             if recorder.thread.inside_samerun or not recorder.is_pinned_here(
                 pins.ENTROPY if is_random else pins.MACHINE
