@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from check_command import check
+from watched_program import run
 
 from samerun.check.evidence.task_writes import list_task_writes, sort_task_writes_by_use
 from samerun.record.watching import serial_waits
@@ -109,3 +110,22 @@ print(x.relu().shape)
     code, report = check(["--vary", "rerun", "program.py"], tmp_path)
     cause = report["cause"]
     assert (code, cause["kind"], cause["line"], cause["certain"]) == (1, "time", 7, False), cause
+
+
+def test_one_worker_of_a_pool_takes_all_tasks_in_turn(tmp_path: Path) -> None:
+    program = """\
+import threading, time
+from multiprocessing import get_context
+from multiprocessing.pool import Pool, ThreadPool
+
+def late(n):
+    time.sleep(0.02 * (4 - n))
+    return threading.current_thread().name
+
+if __name__ == "__main__":
+    found = []
+    with ThreadPool(4) as threads, Pool(3) as one, get_context("fork").Pool(processes=2) as other:
+        threads.starmap(lambda n: late(n) and found.append(n), [(n,) for n in range(4)], 1)
+        print(found, len(set(threads.map(late, range(4)))), len(one._pool), len(other._pool))
+"""
+    assert run(program, tmp_path, pins=("serial",)).stdout.decode() == "[0, 1, 2, 3] 1 1 1\n"

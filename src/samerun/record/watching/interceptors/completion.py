@@ -210,7 +210,7 @@ def wait_for_each_submit_if_serial(recorder: Recorder, thread: Any) -> None:
 
 
 def intercept_imap_unordered(recorder: Recorder, pool: Any) -> None:
-    """`Pool.imap_unordered`, of processes and of threads."""
+    """`Pool.imap_unordered`, and how many workers there are, of processes and of threads."""
 
     def wrap_imap_unordered(original: Any) -> Any:
         def imap_unordered(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -221,7 +221,16 @@ def intercept_imap_unordered(recorder: Recorder, pool: Any) -> None:
 
         return imap_unordered
 
+    def wrap_init(original: Any) -> Any:
+        def __init__(self: Any, processes: Any = None, *args: Any, **kwargs: Any) -> None:
+            by_user = stack_frames.is_called_by_user(("multiprocessing",))
+            original(self, 1 if by_user else processes, *args, **kwargs)
+
+        return __init__
+
     wrap_attribute(pool.Pool, "imap_unordered", wrap_imap_unordered)
+    if pins.SERIAL in recorder.config.pins:  # one worker takes the tasks as they were given
+        wrap_attribute(pool.Pool, "__init__", wrap_init)
 
 
 POLL_SECONDS = 0.002
