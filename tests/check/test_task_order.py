@@ -129,3 +129,31 @@ if __name__ == "__main__":
         print(found, len(set(threads.map(late, range(4)))), len(one._pool), len(other._pool))
 """
     assert run(program, tmp_path, pins=("serial",)).stdout.decode() == "[0, 1, 2, 3] 1 1 1\n"
+
+
+def test_each_thread_draws_from_generators_of_its_own(tmp_path: Path) -> None:
+    program = """\
+import random, threading
+import numpy as np
+
+np.random.seed(0)
+random.seed(0)
+barrier, drawn = threading.Barrier(3), {}
+
+def draw(n):
+    barrier.wait()
+    drawn[n] = [np.random.randint(100), np.random.sample(), random.random(), np.random.permutation(4).tolist()]
+
+threads = [threading.Thread(target=draw, args=(n,), name=f"draw-{n}") for n in range(3)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(sorted(drawn.items()))
+print(np.random.rand(), random.random())
+"""
+    pinned, again = (run(program, tmp_path / n, pins=("thread-streams",)).stdout for n in ("one", "other"))
+    assert pinned == again
+    lines = program.splitlines()
+    untouched = run("\n".join([*lines[:5], lines[-1]]), tmp_path / "plain").stdout
+    assert pinned.splitlines()[-1] == untouched.strip()

@@ -13,6 +13,7 @@ from samerun.check.attribution.confirmation import (
     confirm_by_experiment,
     find_decisive_reading_by_pinning,
     is_mere_clock_or_entropy_reading,
+    is_race_elsewhere_held_by_same_pin,
     limit_pins_to_line,
     pin_lines_together_and_find_likeliest,
     with_suspect_sources_pinned,
@@ -131,7 +132,8 @@ def attribute_rerun_difference_by_experiments(
             continue
         tried += 1
         if confirm_by_experiment(search, situation, plan, suspect, f"pinned-{tried}", names):
-            decisive = rerun_and_move_to_decisive_draw(search, situation, plan, replace(suspect, certain=True))
+            certain = not any(is_race_elsewhere_held_by_same_pin(suspect, other) for other in listed)
+            decisive = rerun_and_move_to_decisive_draw(search, situation, plan, replace(suspect, certain=certain))
             elements = rerun_and_measure_difference(search, situation, plan, plan)
             return make_attributed_cause(decisive, elements, others)
         refuted.append(suspect)

@@ -243,6 +243,12 @@ def runs_may_agree_by_chance(suspect: Suspect) -> bool:
     )
 
 
+def is_race_elsewhere_held_by_same_pin(suspect: Suspect, other: Suspect) -> bool:
+    """Whether both are races of threads at different lines: run one after the other, neither shows (decision 58)."""
+    race = suspect.kind == other.kind == "thread-race" and suspect.pins == other.pins == (pins.SERIAL,)
+    return race and (suspect.file, suspect.line) != (other.file, other.line)
+
+
 def is_mere_clock_or_entropy_reading(suspect: Suspect) -> bool:
     """Whether the only evidence is that a clock or the system's entropy was read, not that the value was used."""
     return suspect.rank >= READINGS.get(suspect.pins, math.inf)
