@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from samerun.base.source_edits import last_identifier
+from samerun.base.user_code import is_library_or_generated_file
 from samerun.check.evidence.line_search import list_names_read, parse_source_or_empty, read_statement_source_or_empty
 
 TASK_STARTERS = frozenset((
@@ -18,7 +19,8 @@ TASK_STARTERS = frozenset((
 TASK_CLASSES = ("Thread", "Process", "Timer")
 MUTATING_METHODS = frozenset((
     "append", "appendleft", "extend", "insert", "add", "update", "setdefault", "put", "put_nowait", "push", "pop",
-    "popleft", "remove", "write", "send", "set", "set_",
+    "popleft", "remove", "write", "send", "set", "train", "eval", "load_state_dict", "requires_grad_", "copy_", "add_",
+    "mul_", "zero_",
 ))  # fmt: skip
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -33,7 +35,7 @@ class TaskWrite(NamedTuple):
 
 def list_task_writes(files: Iterable[str]) -> list[TaskWrite]:
     """Every write to something shared in a function that the program hands to a thread, a process or a pool."""
-    trees = {file: parse_source_or_empty(file) for file in sorted(files)}
+    trees = {file: parse_source_or_empty(file) for file in sorted(files) if not is_library_or_generated_file(file)}
     functions = [
         (file, node) for file, tree in trees.items() for node in ast.walk(tree)
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
@@ -44,7 +46,8 @@ def list_task_writes(files: Iterable[str]) -> list[TaskWrite]:
     while True:  # what a task calls runs beside the others as well
         more = [f for f in functions if (f[1].name in started or id(f[1]) in owners) and f not in reached]
         if not more:
-            return [w for file, function in reached for w in list_shared_writes(file, function, id(function) in owners)]
+            found = (list_shared_writes(file, function, id(function) in owners) for file, function in reached)
+            return sorted(write for writes in found for write in writes)
         reached += more
         started |= {
             last_identifier(node.func)
