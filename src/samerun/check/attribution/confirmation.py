@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from samerun.check.attribution import native_entropy
+from samerun.check.evidence.clock_uses import is_end_of_duration
 from samerun.check.evidence.situation import Situation, Suspect
 from samerun.check.evidence.trace_signs import has_no_sign_of_race
 from samerun.check.execution.runner import Run
@@ -96,11 +97,11 @@ class Experiment:
     def run_and_confirm(self) -> bool:
         """Whether the difference disappears when pinned, returns without, and follows the values of the pins."""
         # In this order: the first test costs least and refutes most suspects; the other two only guard against chance.
-        return (
-            self.rerun_pinned_and_check_it_disappears()
-            and self.rerun_unpinned_and_check_it_returns()
-            and self.rerun_and_check_results_follow_pins()
-        )
+        return self.rerun_pinned_and_check_it_disappears() and self.confirm_what_disappears()
+
+    def confirm_what_disappears(self) -> bool:
+        """Whether a difference that is gone with the source pinned returns without, and follows the pins' values."""
+        return self.rerun_unpinned_and_check_it_returns() and self.rerun_and_check_results_follow_pins()
 
     def run(self, plan: RunPlan, name_suffix: str) -> Run:
         return self.search.run_and_record(plan, f"{self.name}{name_suffix}", self.label)
@@ -278,6 +279,8 @@ def find_decisive_reading_by_pinning(
         return None
     for number, suspect in enumerate(lines, 1):
         name = f"pinned-{source}-{number}"
+        if len(lines) > 1 and is_end_of_duration(suspect.file, suspect.line):
+            continue  # alone it decides nothing: what it is compared with is a reading, too
         if confirm_by_experiment(search, situation, plan, suspect, name, limit_pins_to_line(suspect)):
             return replace(suspect, certain=True)
     if len(lines) == 1:
@@ -300,16 +303,18 @@ def pin_lines_together_and_find_likeliest(
         names = tuple(dict.fromkeys(pin for suspect in some for pin in limit_pins_to_line(suspect)))
         return Experiment(search, situation, plan, suspects[0], name, names)
 
-    if len(needed) < 2 or not make_experiment(needed).rerun_pinned_and_check_it_disappears():
+    sufficient = make_experiment(needed)
+    if len(needed) < 2 or not sufficient.rerun_pinned_and_check_it_disappears():
         return None
     for suspect in needed[::-1]:
         rest = [each for each in needed if each is not suspect]
-        if len(rest) > 1 and make_experiment(rest).rerun_pinned_and_check_it_disappears():
-            needed = rest
-    if not make_experiment(needed).run_and_confirm():
+        if len(rest) > 1 and (fewer := make_experiment(rest)).rerun_pinned_and_check_it_disappears():
+            needed, sufficient = rest, fewer
+    if not sufficient.confirm_what_disappears():
         return None
     lines = ", ".join(f"{os.path.basename(each.file)}:{each.line}" for each in needed[1:])
-    why = f"the difference goes only if this line and {lines} are held still together"
+    only = "" if any(is_end_of_duration(each.file, each.line) for each in needed) else "only "
+    why = f"the difference goes {only}if this line and {lines} are held still together"
     return replace(needed[0], evidence=(*needed[0].evidence, why), certain=True)
 
 
