@@ -43,7 +43,9 @@ def move_to_default_factory_if_any(suspect: Suspect, files: Iterable[str]) -> Su
 
 def list_generator_fields(file: str) -> Iterator[GeneratorField]:
     for owner in ast.walk(parse_source_or_empty(file)):
-        for node in owner.body if isinstance(owner, ast.ClassDef) else ():
+        if not isinstance(owner, ast.ClassDef):
+            continue
+        for node in owner.body:
             value = node.value if isinstance(node, (ast.AnnAssign, ast.Assign)) else None
             for keyword in value.keywords if isinstance(value, ast.Call) else ():
                 if keyword.arg in FACTORY_ARGUMENTS and makes_unseeded_generator(keyword.value):
