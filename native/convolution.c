@@ -246,7 +246,7 @@ static int64_t choose_image_part_count(const convolution_job_t *job) {
     const int64_t values =
         is_input_gradient ? shape->outputs * samerun_volume(shape->out) : shape->inputs * samerun_volume(shape->in);
     const int64_t bytes = values * (job->is_double ? 8 : 4);
-    const int64_t threads = samerun_get_num_threads();
+    const int64_t threads = samerun_get_pool_num_threads();
     const int64_t parts = bytes * shape->images / CACHED_IMAGE_BYTES / threads * threads + threads;
     if (job->direction == GRADIENT_OF_WEIGHT || samerun_volume(shape->taps) == 1) return 1;
     if ((is_input_gradient ? shape->inputs : shape->outputs) / shape->groups > SAMERUN_FEW_ROWS) return 1;

@@ -195,7 +195,7 @@ void samerun_digest_set_omp_get_thread_num(int (*omp_get_thread_num)(void)) {
 
 /* The 16-byte digests of `size / piece_bytes` pieces; the last piece includes the remainder. piece_bytes > 240.
  * `gomp_parallel`: GOMP_parallel of the OpenMP library that the program computes with, or NULL for one thread. */
-void samerun_digest_pieces(const uint8_t *data, size_t size, size_t min_piece_bytes, uint64_t seed, uint8_t *out,
+void samerun_digest_each_piece(const uint8_t *data, size_t size, size_t min_piece_bytes, uint64_t seed, uint8_t *out,
                            gomp_parallel_t *gomp_parallel, uint32_t threads) {
     uint8_t secret[SECRET];
     derive_secret(secret, seed);

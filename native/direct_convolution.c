@@ -147,12 +147,12 @@ static void pack_and_check_weight_blocks_range(void *direct_job, int64_t block_b
         if (job->is_input_gradient)
             for (int64_t i = 0; i < job->in; i++) {
                 const float *part = weight + (i * job->out + channel) * job->taps;
-                samerun_transpose_has_negative_zero(to_block + i * job->taps * width, width, part, job->taps, channels,
+                samerun_transpose_and_find_negative_zero(to_block + i * job->taps * width, width, part, job->taps, channels,
                                                     job->taps, NULL);
                 finite &= samerun_all_finite(part, channels * job->taps, 0);
             }
         else {
-            samerun_transpose_has_negative_zero(to_block, width, weight + channel * job->k, job->k, channels, job->k,
+            samerun_transpose_and_find_negative_zero(to_block, width, weight + channel * job->k, job->k, channels, job->k,
                                                 NULL);
             finite = samerun_all_finite(weight + channel * job->k, channels * job->k, 0);
         }
@@ -186,7 +186,7 @@ static void convolve_band(direct_job_t *job, int64_t work_item, float *sums) {
         }
     }
     float *to = job->result + (image * job->shape->groups * job->out + channel_of_all) * job->pixels + start;
-    if (samerun_transpose_has_negative_zero(to, job->pixels, sums, width, pixels, channels,
+    if (samerun_transpose_and_find_negative_zero(to, job->pixels, sums, width, pixels, channels,
                                             job->bias ? job->bias + channel_of_all : NULL))
         __atomic_store_n(&job->must_decline, 1, __ATOMIC_RELAXED);
 }

@@ -69,7 +69,7 @@ void samerun_accumulate_weight_gradient_tile(const samerun_weight_gradient_tile_
 
 /* dst[j * dst_step + i] = src[i * src_step + j] (+ bias[j], unless NULL) for i < rows, j < columns. Whether one of them
  * is -0.0 before bias. AVX-512. */
-int samerun_transpose_has_negative_zero(float *dst, int64_t dst_step, const float *src, int64_t src_step, int64_t rows,
+int samerun_transpose_and_find_negative_zero(float *dst, int64_t dst_step, const float *src, int64_t src_step, int64_t rows,
                                         int64_t columns, const float *bias_or_null);
 
 /* Forward, or `is_input_gradient` for the gradient of the input, from `image` (the input, or the gradient of the

@@ -158,7 +158,7 @@ static inline __attribute__((always_inline)) TARGET_ISA void transpose_16x16(__m
     }
 }
 
-TARGET_ISA int samerun_transpose_has_negative_zero(float *dst, int64_t dst_step, const float *src, int64_t src_step,
+TARGET_ISA int samerun_transpose_and_find_negative_zero(float *dst, int64_t dst_step, const float *src, int64_t src_step,
                                                    int64_t rows, int64_t columns, const float *bias_or_null) {
     const __m512i negative_zero = _mm512_set1_epi32((int)0x80000000);
     int has_negative_zero = 0;

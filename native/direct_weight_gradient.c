@@ -57,7 +57,7 @@ static int64_t list_pixel_runs_and_transpose_gradient(const weight_gradient_t *j
     for (int64_t stop; k_begin < k_end; k_begin = stop) {
         const int64_t image = k_begin / job->pixels, from = k_begin % job->pixels;
         stop = min_int64(k_end, (image + 1) * job->pixels);
-        samerun_transpose_has_negative_zero(transposed, width,
+        samerun_transpose_and_find_negative_zero(transposed, width,
                                             job->gradient + (image * all_channels + channel) * job->pixels + from,
                                             job->pixels, channels, stop - k_begin, NULL);
         transposed += (stop - k_begin) * width;
@@ -117,7 +117,7 @@ static void reduce_and_write_sums_range(void *weight_gradient_job, int64_t item_
         float *sums = job->sums + channel_block * job->columns * WIDTH + column * width;
         for (int64_t block = 1; block < job->k_blocks; block++)
             for (int64_t i = 0; i < (column_end - column) * width; i++) sums[i] += sums[block * step + i];
-        samerun_transpose_has_negative_zero(job->result + (group * job->out + channel) * job->columns + column,
+        samerun_transpose_and_find_negative_zero(job->result + (group * job->out + channel) * job->columns + column,
                                             job->columns, sums, width, column_end - column, channels, NULL);
     }
 }
@@ -140,7 +140,7 @@ static void sum_columns_range(void *weight_gradient_job, int64_t item_begin, int
     if (block) samerun_release_scratch(SCRATCH_PANELS, block);
 }
 
-static void sum_k_blocks_range(void *weight_gradient_job, int64_t k_block_begin, int64_t k_block_end) {
+static void compute_k_block_partial_sums_range(void *weight_gradient_job, int64_t k_block_begin, int64_t k_block_end) {
     weight_gradient_t *job = weight_gradient_job;
     block_t *block = samerun_borrow_scratch(SCRATCH_PANELS, sizeof *block);
     if (!block) __atomic_store_n(&job->failed, 1, __ATOMIC_RELAXED);
@@ -176,7 +176,7 @@ samerun_status samerun_direct_weight_gradient(const samerun_convolution_shape *s
         fill_column_offsets(&job);
         job.parts = 1;
         if (kept) {
-            samerun_parallel_for(job.k_blocks, 1 + WORTH_A_THREAD / (SAMERUN_BLOCK * numbers), sum_k_blocks_range,
+            samerun_parallel_for(job.k_blocks, 1 + WORTH_A_THREAD / (SAMERUN_BLOCK * numbers), compute_k_block_partial_sums_range,
                                  &job);
         } else {
             if (threads > 1)

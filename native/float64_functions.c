@@ -63,7 +63,7 @@ static scaled_t exp_pair(pair_t x) {
     return result;
 }
 
-static pair_t exp_pair_unscaled(pair_t x) {
+static pair_t exp_pair_times_power_of_two(pair_t x) {
     const scaled_t e = exp_pair(x);
     return scale(e.value, __builtin_ldexp(1, e.exponent));
 }
@@ -86,14 +86,14 @@ static pair_t log1p_near_zero(pair_t u) {
 }
 
 /* x = 2^k m, m between sqrt(1/2) and sqrt(2). */
-static double significand_of(double x, int *k) {
+static double frexp_near_one(double x, int *k) {
     double m = frexp(x, k);
     if (m < 0.70710678118654752) m *= 2, *k -= 1;
     return m;
 }
 
 static pair_t log_pair(double x, pair_t *of_significand, int *k) {
-    const double m = significand_of(x, k);
+    const double m = frexp_near_one(x, k);
     *of_significand = log1p_near_zero(PAIR(m - 1, 0)); /* m - 1 is exact */
     return add(multiply(PAIR(*k, 0), LN2), *of_significand);
 }
@@ -103,7 +103,7 @@ static pair_t log1p_pair(pair_t u) {
     if (__builtin_fabs(u.high) <= 0.25) return log1p_near_zero(u);
     const pair_t x = add(u, PAIR(1, 0));
     int k;
-    significand_of(x.high, &k);
+    frexp_near_one(x.high, &k);
     return add(multiply(PAIR(k, 0), LN2), log1p_near_zero(subtract(scale(x, __builtin_ldexp(1, -k)), PAIR(1, 0))));
 }
 
@@ -238,7 +238,7 @@ static pair_t erf_positive(double x) {
         term = divide(multiply(term, scale(square, 2)), PAIR(2.0 * n + 1, 0));
         sum = add(sum, term);
     }
-    return multiply(multiply(sum, TWO_OVER_ROOT_PI), exp_pair_unscaled(negate(square)));
+    return multiply(multiply(sum, TWO_OVER_ROOT_PI), exp_pair_times_power_of_two(negate(square)));
 }
 
 /* erfc(x) for x >= 2: e^(-x^2) / sqrt(pi) over the continued fraction x + (1/2)/(x + 1/(x + (3/2)/(x + ...))). */

@@ -114,7 +114,7 @@ static int try_find_contiguous_vector_offsets(const gemm_job_t *job, int64_t col
                                               int64_t *vector_offsets) {
     const samerun_offset_table *across = &job->gemm->b_columns;
     const int64_t lanes = job->kernels->columns / SAMERUN_VECTORS;
-    if (samerun_count_panel_columns(job, column_begin, column_end) < job->kernels->columns ||
+    if (samerun_next_panel_width(job, column_begin, column_end) < job->kernels->columns ||
         !samerun_column_meets_all_taps(job, column_begin))
         return 0;
     for (int v = 0; v < SAMERUN_VECTORS; v++, column_begin += lanes) {
@@ -143,7 +143,7 @@ static void multiply_region_with_resident_rows(const gemm_job_t *job, int64_t ba
     }
     const int few = row_end - row_begin <= SAMERUN_FEW_ROWS;
     for (int64_t j = column_begin, columns; j < column_end; j += columns) {
-        columns = samerun_count_panel_columns(job, j, column_end);
+        columns = samerun_next_panel_width(job, j, column_end);
         int64_t at[SAMERUN_VECTORS], next[SAMERUN_VECTORS];
         const int in_place = few && try_find_contiguous_vector_offsets(job, j, column_end, at);
         const int more = in_place && try_find_contiguous_vector_offsets(job, j + columns, column_end, next);
@@ -184,7 +184,7 @@ static void multiply_region_in_k_blocks(const gemm_job_t *job, int64_t batch, in
                                        min_int64(kernels->rows, bottom - i), &gemm->a_k, k, depth, gemm->a_slack);
                 char *packed = packed_b;
                 for (int64_t j = start, columns; j < stop; j += columns) {
-                    columns = samerun_count_panel_columns(job, j, stop);
+                    columns = samerun_next_panel_width(job, j, stop);
                     panel.packed = packed;
                     samerun_set_up_panel(job, b, j, columns, k, depth, top == row_begin ? packed : NULL, &panel);
                     for (int64_t i = top; i < bottom; i += kernels->rows)
@@ -314,11 +314,11 @@ static samerun_status run_gemm(const samerun_gemm *gemm, int is_double) {
 
 samerun_status samerun_run_gemm_and_free_tables(samerun_gemm *gemm, int is_double, int tables_allocated) {
     samerun_status status = tables_allocated ? run_gemm(gemm, is_double) : SAMERUN_NO_MEMORY;
-    samerun_free_offset_table(&gemm->a_rows);
-    samerun_free_offset_table(&gemm->a_k);
-    samerun_free_offset_table(&gemm->b_k);
-    samerun_free_offset_table(&gemm->b_columns);
-    samerun_free_offset_table(&gemm->c_columns);
+    samerun_free_offset_table_arrays(&gemm->a_rows);
+    samerun_free_offset_table_arrays(&gemm->a_k);
+    samerun_free_offset_table_arrays(&gemm->b_k);
+    samerun_free_offset_table_arrays(&gemm->b_columns);
+    samerun_free_offset_table_arrays(&gemm->c_columns);
     free(gemm->a_batch);
     free(gemm->b_batch);
     free(gemm->c_batch);

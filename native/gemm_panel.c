@@ -1,6 +1,6 @@
 #include "gemm_panel.h"
 
-int64_t samerun_count_panel_columns(const gemm_job_t *job, int64_t column_begin, int64_t column_end) {
+int64_t samerun_next_panel_width(const gemm_job_t *job, int64_t column_begin, int64_t column_end) {
     const uint64_t *tap_mask = job->gemm->tap_mask;
     const int64_t most = min_int64(job->kernels->columns, column_end - column_begin);
     int64_t columns = tap_mask == NULL ? most : 1;

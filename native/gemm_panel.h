@@ -15,7 +15,7 @@ typedef struct {
 } panel_t;
 
 /* How many columns from `column_begin` on make a panel: all of them meet the same taps. */
-int64_t samerun_count_panel_columns(const gemm_job_t *job, int64_t column_begin, int64_t column_end);
+int64_t samerun_next_panel_width(const gemm_job_t *job, int64_t column_begin, int64_t column_end);
 /* How many panels columns may be at most. */
 int64_t samerun_max_panel_count(const gemm_job_t *job, int64_t column_begin, int64_t column_end);
 int samerun_column_meets_all_taps(const gemm_job_t *job, int64_t column);

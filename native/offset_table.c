@@ -9,7 +9,7 @@ bool samerun_allocate_offset_table(samerun_offset_table *table, int64_t size) {
     return table->offset != NULL && table->run != NULL;
 }
 
-void samerun_free_offset_table(samerun_offset_table *table) {
+void samerun_free_offset_table_arrays(samerun_offset_table *table) {
     free(table->offset);
     free(table->run);
 }

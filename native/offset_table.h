@@ -17,7 +17,7 @@ bool samerun_allocate_offset_table(samerun_offset_table *table, int64_t size);
 /* Fill in the runs once the offsets stand. */
 void samerun_fill_run_lengths(samerun_offset_table *table);
 
-void samerun_free_offset_table(samerun_offset_table *table);
+void samerun_free_offset_table_arrays(samerun_offset_table *table);
 
 /* size entries 0, stride, 2 stride, ...; false without memory. */
 bool samerun_build_strided_offsets(int64_t **offsets, int64_t size, int64_t stride);

@@ -52,7 +52,7 @@ void samerun_map_binary_function(int function, const float *x, const float *y, f
     samerun_parallel_for(n, 1024, map_binary_function_range, &job);
 }
 
-static void map_activation_range(void *rows_job, int64_t element_begin, int64_t element_end) {
+static void map_activation_or_gradient_range(void *rows_job, int64_t element_begin, int64_t element_end) {
     const rows_job_t *job = rows_job;
     const float *grad = job->y ? job->y + element_begin : NULL;
     samerun_current_kernels()->activation(job->function, job->x + element_begin, grad, job->out + element_begin,
@@ -61,7 +61,7 @@ static void map_activation_range(void *rows_job, int64_t element_begin, int64_t 
 
 void samerun_map_activation(int activation, const float *x, const float *grad_or_null, float *out, int64_t n) {
     rows_job_t job = {activation, x, grad_or_null, out, 0, 0};
-    samerun_parallel_for(n, 4096, map_activation_range, &job);
+    samerun_parallel_for(n, 4096, map_activation_or_gradient_range, &job);
 }
 
 static void softmax_family_range(void *rows_job, int64_t row_begin, int64_t row_end) {

@@ -128,7 +128,7 @@ static int try_reorder_gemm_columns(const classes_t *classes, int64_t pixels, co
     const size_t result_count = (size_t)(gemm->batches * gemm->m * gemm->n);
     if (made) reordered->results = samerun_borrow_scratch(SCRATCH_PHASE, result_count * element_size);
     if (!reordered->results) {
-        samerun_free_offset_table(&results);
+        samerun_free_offset_table_arrays(&results);
         free(reordered->tap_mask);
         free(steps);
         free(old_offsets);
@@ -156,7 +156,7 @@ samerun_status samerun_try_skip_padding_taps(const samerun_convolution_shape *sh
     const int64_t *size = is_input_gradient ? shape->in : shape->out, pixels = samerun_volume(size),
                   taps = samerun_volume(shape->taps);
     const int64_t weights = shape->outputs * (shape->inputs / shape->groups) * taps,
-                  threads = samerun_get_num_threads();
+                  threads = samerun_get_pool_num_threads();
     const int64_t groups = threads < shape->images ? threads : shape->images;
     if (is_input_gradient && samerun_volume(shape->stride) != 1)
         return SAMERUN_DECLINED; /* between the values are zeros */
@@ -189,7 +189,7 @@ typedef struct {
     int negative_zero;
 } scatter_job_t;
 
-static void scatter_channels_range(void *scatter_job, int64_t channel_begin, int64_t channel_end) {
+static void scatter_and_flag_negative_zeros_range(void *scatter_job, int64_t channel_begin, int64_t channel_end) {
     scatter_job_t *job = scatter_job;
     const samerun_reordered_columns *reordered = job->reordered;
     int any = 0;
@@ -211,9 +211,9 @@ samerun_status samerun_try_scatter_and_free_columns(const samerun_convolution_sh
     scatter_job_t job = {reordered, result, samerun_volume(is_input_gradient ? shape->in : shape->out),
                          mask_of_all_taps(samerun_volume(shape->taps)), 0};
     samerun_parallel_for(is_input_gradient ? shape->inputs : shape->outputs, 1 + 65536 / (1 + reordered->columns),
-                         scatter_channels_range, &job);
+                         scatter_and_flag_negative_zeros_range, &job);
     samerun_release_scratch(SCRATCH_PHASE, reordered->results);
-    samerun_free_offset_table(&reordered->to);
+    samerun_free_offset_table_arrays(&reordered->to);
     free(reordered->tap_mask);
     return job.negative_zero ? SAMERUN_DECLINED : SAMERUN_DONE;
 }

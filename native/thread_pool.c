@@ -223,6 +223,6 @@ void samerun_set_num_threads(int threads) {
     __atomic_store_n(&pool.threads, threads < 1 ? 1 : threads > MOST ? MOST : threads, __ATOMIC_RELAXED);
 }
 
-int samerun_get_num_threads_for_new_job(void) { return inside ? 1 : samerun_get_num_threads(); }
+int samerun_get_num_threads_for_new_job(void) { return inside ? 1 : samerun_get_pool_num_threads(); }
 
-int samerun_get_num_threads(void) { return __atomic_load_n(&pool.threads, __ATOMIC_RELAXED); }
+int samerun_get_pool_num_threads(void) { return __atomic_load_n(&pool.threads, __ATOMIC_RELAXED); }

@@ -18,7 +18,7 @@ void samerun_use_openmp_team(samerun_gomp_parallel *gomp_parallel, samerun_omp_g
 
 /* How many threads share a job, the caller's included. At least 1, at most 256; others are moved in between. */
 void samerun_set_num_threads(int threads);
-int samerun_get_num_threads(void);
+int samerun_get_pool_num_threads(void);
 /* The same, or 1 inside work: a job that is started there gets no others. */
 int samerun_get_num_threads_for_new_job(void);
 

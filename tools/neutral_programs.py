@@ -29,7 +29,7 @@ from typing import Any
 
 from samerun.base.records import NeutralResult
 from samerun.check.execution.runner import Run, Runner
-from samerun.check.plan import RunPlan, parse_start_settings
+from samerun.check.plan import RunPlan, parse_environment_and_arguments
 from samerun.check.search.neutral import check_neutrality
 from samerun.check.search.search import Search
 from samerun.check.variations.neutral_switches import NeutralSwitch, make_own_switch, parse_neutral_option
@@ -131,7 +131,7 @@ def list_cases(names: list[str]) -> Iterator[NeutralCase]:
         for environment in head.get("environments", [{}]):
             for words in head["switches"]:
                 if len(words) == 2:
-                    sides = (parse_start_settings("--neutral", each) for each in words)
+                    sides = (parse_environment_and_arguments("--neutral", each) for each in words)
                     switches = [make_own_switch(*sides)]
                 else:
                     switches = parse_neutral_option(words[0])

@@ -95,7 +95,7 @@ PORTABLE double_double_t exp_double_double(double_double_t t) {
 PORTABLE float pow_positive(double x, double y) {
     uint64_t biased_exponent;
     double small;
-    const double m = split_significand(x, &biased_exponent), k = exponent_from_biased(biased_exponent);
+    const double m = split_significand_around_one(x, &biased_exponent), k = exponent_from_biased(biased_exponent);
     /* log2(x) = high + low, good to 2^-60: s is a pair, what follows it is small. */
     const double f = m - 1, d = 2 + f, s = f / d, rest = fma64(-s, d, f) / d, z = s * s;
     small = fma64(s * z, log_tail_polynomial(z), 2 * rest);

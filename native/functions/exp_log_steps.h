@@ -52,7 +52,7 @@ PORTABLE double expm1_unclamped(double x) {
 #define ROOT_HALF 0x3FE6A09E00000000U /* about sqrt(1/2); significands lie between it and twice it */
 
 /* x = 2^k m for normal x > 0. Returns m; *biased is k + 1023. */
-PORTABLE double split_significand(double x, uint64_t *biased_exponent) {
+PORTABLE double split_significand_around_one(double x, uint64_t *biased_exponent) {
     const uint64_t shifted = bits_of_double(x) + (0x3FF0000000000000U - ROOT_HALF);
     *biased_exponent = shifted >> 52;
     return double_from_bits((shifted & 0x000FFFFFFFFFFFFFU) + ROOT_HALF);
@@ -74,7 +74,7 @@ PORTABLE double log1p_regular(double a) {
     const double u = 1 + a;
     const double lost = a > 1 ? 1 - (u - a) : a - (u - 1); /* u + lost == 1 + a */
     uint64_t biased_exponent;
-    const double m = split_significand(u, &biased_exponent), k = exponent_from_biased(biased_exponent);
+    const double m = split_significand_around_one(u, &biased_exponent), k = exponent_from_biased(biased_exponent);
     const double scale = double_from_bits((2046 - biased_exponent) << 52);
     double small;
     const double f = k == 0 ? a : fma64(lost, scale, m - 1);

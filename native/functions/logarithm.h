@@ -17,7 +17,7 @@ PORTABLE int is_outside_log_domain(float x) { return !(x > 0) | !(x < (float)INF
 PORTABLE double log_regular(double x) {
     uint64_t biased_exponent;
     double small;
-    const double m = split_significand(x, &biased_exponent), k = exponent_from_biased(biased_exponent),
+    const double m = split_significand_around_one(x, &biased_exponent), k = exponent_from_biased(biased_exponent),
                  large = log1p_in_two_parts(m - 1, &small);
     return fma64(k, LN2_0, large + fma64(k, LN2_1, small));
 }
@@ -26,7 +26,7 @@ LOGARITHM(log)
 PORTABLE double log2_regular(double x) {
     uint64_t biased_exponent;
     double small;
-    const double m = split_significand(x, &biased_exponent), k = exponent_from_biased(biased_exponent),
+    const double m = split_significand_around_one(x, &biased_exponent), k = exponent_from_biased(biased_exponent),
                  large = log1p_in_two_parts(m - 1, &small);
     return k + fma64(large, LOG2_E_0, fma64(large, LOG2_E_1, small * LOG2_E_0));
 }
@@ -35,7 +35,7 @@ LOGARITHM(log2)
 PORTABLE double log10_regular(double x) {
     uint64_t biased_exponent;
     double small;
-    const double m = split_significand(x, &biased_exponent), k = exponent_from_biased(biased_exponent),
+    const double m = split_significand_around_one(x, &biased_exponent), k = exponent_from_biased(biased_exponent),
                  large = log1p_in_two_parts(m - 1, &small);
     const double low = fma64(k, LOG10_2_1, fma64(large, LOG10_E_1, small * LOG10_E_0));
     return fma64(k, LOG10_2_0, fma64(large, LOG10_E_0, low));

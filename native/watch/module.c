@@ -213,7 +213,7 @@ static PyType_Spec watcher_spec = {
 };
 
 /* --- handlers of signals ------------------------------------------------------------------------------ */
-static int raise_signal_now(void *number) {
+static int simulate_signal_arrival(void *number) {
     PyErr_SetInterruptEx((int)(intptr_t)number);
     return 0;
 }
@@ -227,7 +227,7 @@ static PyObject *handle_or_raise_later(PyObject *pair, PyObject *args) {
     if (must_wait < 0) return NULL;
     long number = must_wait && PyTuple_GET_SIZE(args) ? PyLong_AsLong(PyTuple_GET_ITEM(args, 0)) : 0;
     if (number == -1 && PyErr_Occurred()) return NULL;
-    if (must_wait && Py_AddPendingCall(raise_signal_now, (void *)(intptr_t)number) == 0) Py_RETURN_NONE;
+    if (must_wait && Py_AddPendingCall(simulate_signal_arrival, (void *)(intptr_t)number) == 0) Py_RETURN_NONE;
     return PyObject_Call(PyTuple_GET_ITEM(pair, 1), args, NULL);
 }
 
@@ -244,8 +244,8 @@ static PyObject *make_waiting_handler(PyObject *module, PyObject *args) {
 static PyMethodDef methods[] = {
     {"setup", setup_host_objects, METH_O, "Take what the quick way needs to know; once."},
     {"digest", digest, METH_O, "The digest of a tensor, as `samerun.record.digests.digest.digest` gives it."},
-    {"digest_list_as_one", digest_list_as_one, METH_VARARGS,
-     "digest_list_as_one(values, digest_other): the digest of their digests; `digest_other` gives that of what is not "
+    {"digest_of_element_digests", digest_of_element_digests, METH_VARARGS,
+     "digest_of_element_digests(values, digest_other): the digest of their digests; `digest_other` gives that of what is not "
      "a "
      "tensor."},
     {"make_waiting_handler", make_waiting_handler, METH_VARARGS,

@@ -54,7 +54,7 @@ static PyObject *utf8_repr(PyObject *object) {
 
 /* What the event says of the operator's inputs: phase and location_id, their digests, the scalars. Runs before the
  * operator, because an operator that writes in location_id changes what its inputs hold. */
-static watch_status fill_event_phase_and_input_digests(watcher_t *watcher, PyObject *operator, event_t *event,
+static watch_status fill_event_input_fields(watcher_t *watcher, PyObject *operator, event_t *event,
                                                        PyObject *args) {
     long phase, thread = slot_number(watcher->state, state_at.number);
     if (find_phase_and_location_noting_new_nodes(watcher, event->inputs.tensors, event->inputs.count, &phase,
@@ -331,7 +331,7 @@ static PyObject *call_and_record(watcher_t *watcher, PyObject *const *arguments,
         release_event(&event);
         return call_slow_way(watcher, arguments, count);
     }
-    if (status > 0) status = fill_event_phase_and_input_digests(watcher, operator, &event, args);
+    if (status > 0) status = fill_event_input_fields(watcher, operator, &event, args);
     /* An operator whose operands could not be recorded runs all the same, without an event. */
     PyObject *out = NULL;
     if (status > 0) {

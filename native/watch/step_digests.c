@@ -161,7 +161,7 @@ static watch_status record_results_in_python(step_digester_t *digester, PyObject
 }
 
 /* __torch_dispatch__(func, types, args=(), kwargs=None) */
-static PyObject *dispatch_digested(PyObject *self, PyObject *const *arguments, Py_ssize_t count) {
+static PyObject *dispatch_and_append_result_digests(PyObject *self, PyObject *const *arguments, Py_ssize_t count) {
     step_digester_t *digester = (step_digester_t *)self;
     if (!digester->slow) return PyErr_SetString(PyExc_RuntimeError, "call attach first"), NULL;
     PyObject *operator = find_usual_operator(digester, arguments, count);
@@ -222,7 +222,7 @@ static PyMethodDef digester_methods[] = {
     {"attach", attach_digester, METH_VARARGS,
      "attach(operators, operators_run, ExecutedOperator, is_on_fake_tensors, slow, record_results, is_concurrent, "
      "offsets_count)"},
-    {"dispatch", (PyCFunction)(void (*)(void))dispatch_digested, METH_FASTCALL, "The quick way of __torch_dispatch__."},
+    {"dispatch", (PyCFunction)(void (*)(void))dispatch_and_append_result_digests, METH_FASTCALL, "The quick way of __torch_dispatch__."},
     {NULL, NULL, 0, NULL},
 };
 

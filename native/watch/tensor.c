@@ -125,7 +125,7 @@ PyObject *shape_of(PyObject *tensor) { return read_attribute(&descriptors.shape,
 
 PyObject *storage_offset_of(PyObject *tensor) { return read_attribute(&descriptors.storage_offset, tensor); }
 
-PyObject *contiguous_view_key(PyObject *tensor) {
+PyObject *view_key_without_stride(PyObject *tensor) {
     PyObject *offset = read_attribute(&descriptors.storage_offset, tensor);
     PyObject *shape = offset ? read_attribute(&descriptors.shape, tensor) : NULL;
     PyObject *dtype = shape ? read_attribute(&descriptors.dtype, tensor) : NULL;
@@ -137,7 +137,7 @@ PyObject *contiguous_view_key(PyObject *tensor) {
 }
 
 PyObject *strided_view_key(PyObject *tensor) {
-    PyObject *plain = contiguous_view_key(tensor), *stride = plain ? read_attribute(&descriptors.stride, tensor) : NULL,
+    PyObject *plain = view_key_without_stride(tensor), *stride = plain ? read_attribute(&descriptors.stride, tensor) : NULL,
              *key = NULL;
     if (stride)
         key =
@@ -197,7 +197,7 @@ static PyObject *xxh3_128(PyObject *data, PyObject *seed) {
     return PyObject_Vectorcall(host.xxh3_128_digest, arguments + 1, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
 }
 
-static PyObject *concatenate_piece_digests(void *data, long long size) {
+static PyObject *compute_piece_digests(void *data, long long size) {
     long threads = count_usable_openmp_threads();
     if (threads < 0) return NULL;
     PyObject *parts = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(size / host.piece_bytes * 16));
@@ -231,7 +231,7 @@ static PyObject *digest_large_contiguous(unsigned long long address, long long s
     PyObject *at = digest_cache_or_null ? Py_BuildValue("(KL)", address, size) : NULL, *parts = NULL, *found = NULL;
     if (digest_cache_or_null && !at) return NULL;
     if (at && (parts = PyDict_GetItemWithError(digest_cache_or_null, at))) Py_INCREF(parts);
-    else if (!PyErr_Occurred() && (parts = concatenate_piece_digests((void *)(uintptr_t)address, size)) && at &&
+    else if (!PyErr_Occurred() && (parts = compute_piece_digests((void *)(uintptr_t)address, size)) && at &&
              PyDict_SetItem(digest_cache_or_null, at, parts))
         Py_CLEAR(parts);
     if (parts) found = xxh3_128(parts, seed);
@@ -299,7 +299,7 @@ watch_status write_digest_bytes(char *out, PyObject *value, PyObject *digest_oth
     return right ? STATUS_DONE : STATUS_ERROR;
 }
 
-PyObject *digest_list_as_one(PyObject *module, PyObject *args) {
+PyObject *digest_of_element_digests(PyObject *module, PyObject *args) {
     PyObject *values, *digest_other;
     (void)module;
     if (!PyArg_ParseTuple(args, "O!O", &PyList_Type, &values, &digest_other)) return NULL;

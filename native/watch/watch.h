@@ -95,7 +95,7 @@ PyObject *storage_offset_of(PyObject *tensor);
 PyObject *untyped_storage_of(PyObject *tensor);
 PyObject *storage_key_of(PyObject *storage);
 PyObject *storage_weak_ref(PyObject *storage);
-PyObject *contiguous_view_key(PyObject *tensor); /* (offset, shape, dtype) */
+PyObject *view_key_without_stride(PyObject *tensor); /* (offset, shape, dtype) */
 PyObject *strided_view_key(PyObject *tensor); /* (offset, shape, stride, dtype) */
 watch_status has_same_nbytes_as_storage(PyObject *tensor, PyObject *storage); /* is the tensor all of its memory? */
 watch_status is_at_most_small_bytes(PyObject *tensor); /* `storages.SMALL_BYTES` at most? */
@@ -106,7 +106,7 @@ PyObject *digest_contiguous_uncached(PyObject *tensor); /* the same, with nothin
 PyObject *digest(PyObject *module, PyObject *tensor); /* `digest.digest` */
 /* The digest into 16 bytes; `digest_other` gives that of what is no tensor, where there may be such. */
 watch_status write_digest_bytes(char *out, PyObject *value, PyObject *digest_other_or_null);
-PyObject *digest_list_as_one(PyObject *module,
+PyObject *digest_of_element_digests(PyObject *module,
                              PyObject *args); /* (list, digest_other): one digest of all their digests */
 void stop_borrowing_openmp_threads(void); /* from now on (in a forked child) no threads are borrowed */
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from samerun.base.hooks import hide_from_recorder
-from samerun.control.rng.training_snapshot import iterate_named_training_values
+from samerun.control.rng.training_snapshot import iterate_named_training_state
 
 if TYPE_CHECKING:
     from samerun.record.watching.collective_results import CollectiveResults
@@ -108,7 +108,7 @@ def compute_and_digest_step(
 def digest_state(parts: tuple[Any, ...], arguments_or_result: Any) -> dict[str, bytes]:
     """The digests of all that is put back, by name, and of the step's arguments or its result."""
     with hide_from_recorder():
-        named = [*iterate_named_training_values(parts), ("argument or result", arguments_or_result)]
+        named = [*iterate_named_training_state(parts), ("argument or result", arguments_or_result)]
         return {name: digest_value(value) for name, value in named}
 
 

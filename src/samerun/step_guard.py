@@ -110,7 +110,7 @@ class StepGuard:
         self.checked += 1
         if self._asks_peer:
             return self._compute_with_peer_and_report(function, (args, kwargs))
-        if self._keeps and _distributed():
+        if self._keeps and _distributed_if_multiple_ranks():
             raise SamerunError(
                 "guard(keep=True): a step of several ranks cannot be kept: a rank alone cannot compute it elsewhere.",
                 hint='Leave out keep=; also="peer" has another rank compute each checked step.',
@@ -303,11 +303,11 @@ class StepGuard:
 
 
 def _rank() -> int:
-    distributed = _distributed()
+    distributed = _distributed_if_multiple_ranks()
     return int(distributed.get_rank()) if distributed else 0
 
 
-def _distributed() -> Any:
+def _distributed_if_multiple_ranks() -> Any:
     """torch.distributed where there is more than one rank, else None."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
@@ -317,7 +317,7 @@ def _distributed() -> Any:
 
 def _gather_over_ranks(value: Any) -> list[Any]:
     """The value of each rank; of one process, a list of its own."""
-    distributed = _distributed()
+    distributed = _distributed_if_multiple_ranks()
     if distributed is None:
         return [value]
     values: list[Any] = [None] * distributed.get_world_size()

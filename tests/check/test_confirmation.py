@@ -154,7 +154,7 @@ def test_the_line_of_a_reading_is_certain_only_if_it_was_tested(
     situation: Any = SimpleNamespace(a=run, b=run, difference=PARTED)
     readings = [Suspect("time", "train.py", line, (), 5.5, ("clock",)) for line in read]
     plan = RunPlan(("x",), ("x",), WatchConfig(folder=""))
-    found = confirmation.find_decisive_reading_by_pinning(program, situation, plan, readings)
+    found = confirmation.find_decisive_or_likeliest_reading(program, situation, plan, readings)
     assert (found and (found.line, found.certain, "together" in "".join(found.evidence))) == expected
 
 
@@ -166,7 +166,7 @@ def test_both_ends_of_a_duration_take_few_runs(tmp_path: Path) -> None:
     run = program.run_and_record(plan, "")
     situation: Any = SimpleNamespace(a=run, b=run, difference=PARTED)
     readings = [Suspect("time", str(file), line, (), 5.5, ("clock",)) for line in (2, 1)]
-    found = confirmation.find_decisive_reading_by_pinning(program, situation, plan, readings)
+    found = confirmation.find_decisive_or_likeliest_reading(program, situation, plan, readings)
     assert found is not None and found.certain and "goes if this line and train.py:1" in found.evidence[-1]
     assert program.made == 15  # all readings, the first line alone, both lines
 
@@ -184,7 +184,7 @@ def test_the_draw_that_results_depend_on_is_named(matters: tuple[int, ...], expe
     events = [
         SimpleNamespace(kind=f.DRAW, name="python", file="train.py", line=line, text="choice") for line in (4, 6, 9)
     ]
-    situation: Any = SimpleNamespace(host_events=events, difference=PARTED)
+    situation: Any = SimpleNamespace(host_events_until_difference=events, difference=PARTED)
     plan = RunPlan(("x",), ("x",), WatchConfig(folder=""))
     suspect = Suspect("unseeded-python", "train.py", 4, ("why", "no seed"), 2, ("python",), certain=True)
     found = rerun_and_move_to_decisive_draw(Drawing(""), situation, plan, suspect)  # type: ignore[arg-type]

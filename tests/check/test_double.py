@@ -215,12 +215,16 @@ dist.destroy_process_group()
 def test_copies_of_views_are_views_of_one_copy() -> None:
     import torch
 
-    from samerun.record.watching.double_execution.execution import ALIGNMENT, copy_tensors_by_id, view_in_storage
+    from samerun.record.watching.double_execution.execution import (
+        ALIGNMENT,
+        copy_tensors_by_id_preserving_aliasing,
+        view_in_storage,
+    )
 
     base = torch.arange(40.0)
     complexes = torch.randn(3, 2, dtype=torch.complex64)
     given = [base[3:20:2], base[5:15].view(5, 2).t(), complexes.conj(), torch.empty(0), complexes.conj().imag]
-    copies = copy_tensors_by_id(given)
+    copies = copy_tensors_by_id_preserving_aliasing(given)
     for tensor in given:
         copy = copies[id(tensor)]
         assert torch.equal(copy, tensor) and copy.dtype == tensor.dtype and copy.stride() == tensor.stride()

@@ -16,8 +16,8 @@ from samerun.check.search.neutral_compilation import region_finding_to_culprit_a
 from samerun.record.region_finding import RegionFinding, read_rank0_or_main_region_finding, region_finding_path
 from samerun.record.watching.compiled_graphs.graph_runs import (
     NotInspectable,
-    copy_graph,
     copy_graph_in_float64,
+    copy_graph_sharing_tensors,
     copy_inputs,
     get_cpu_and_cuda_random_states,
 )
@@ -43,7 +43,7 @@ def search(function: Callable[..., Any], change: Change, *inputs: Any) -> WrongP
     copies = copy_inputs(inputs)
     subject = GraphOnInputs(graph, copies, widened_or_none(copies), get_cpu_and_cuda_random_states())
     judge = RegionJudge(time.monotonic() + 60, False)
-    compiled = backend(copy_graph(graph), [])
+    compiled = backend(copy_graph_sharing_tensors(graph), [])
     differences = judge.judge_program(subject, backend, compiled)
     if not differences:
         return None

@@ -146,7 +146,7 @@ def test_a_deleted_working_directory(receipts: Path, tmp_path: Path) -> None:
     for option in ("", f"--receipt {tmp_path}/gone.json"):
         done = run(f"{gone}samerun run --quiet {option} {tmp_path}/leaves.py", tmp_path)
         assert (done.returncode, done.stdout) == (0, "here\n"), done.stderr
-    assert receipt_file.read_and_verify(tmp_path / "gone.json")["ended"]["exit_code"] == 0
+    assert receipt_file.read_and_verify_digest(tmp_path / "gone.json")["ended"]["exit_code"] == 0
     for line in (f"check --quiet {tmp_path}/leaves.py", "diff a.json b.json"):
         done = run(f"{gone}samerun {line}", tmp_path)
         assert done.returncode == 2 and "Traceback" not in done.stderr and "bug" not in done.stderr, done.stderr
@@ -156,7 +156,7 @@ def test_a_deleted_working_directory(receipts: Path, tmp_path: Path) -> None:
     (tmp_path / "w").mkdir()
     done = run(f"cd w; samerun run --quiet --receipt {tmp_path}/c.json {tmp_path}/deletes.py", tmp_path)
     assert (done.returncode, done.stdout) == (0, "gone\n"), done.stderr
-    assert receipt_file.read_and_verify(tmp_path / "c.json")["ended"]["complete"]
+    assert receipt_file.read_and_verify_digest(tmp_path / "c.json")["ended"]["complete"]
 
 
 @pytest.mark.exhaustive

@@ -148,7 +148,7 @@ def kill_runs(folder: Path, times: int) -> int:
         moments.wait(process)
         early += process.poll() is None
         code = moments.kill(process, sent := SIGNALS[number % 3])
-        ended = receipt_file.read_and_verify(folder / "r.json")["ended"]
+        ended = receipt_file.read_and_verify_digest(folder / "r.json")["ended"]
         if (folder / "r.json").read_bytes() != before:
             assert ended["complete"] or ended["why"]
         assert code in (0, 2, -sent) or (code, sent) == (1, signal.SIGINT), (code, sent)

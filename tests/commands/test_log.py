@@ -377,7 +377,7 @@ def test_remote_folders(folder: Path, memory: Any) -> None:
     here = index.update_and_list_receipts(folder)
     assert [(one.file, one.digest, one.problem) for one in found] == [(e.file, e.digest, e.problem) for e in here]
     with remote.download_if_remote("memory://samerun-test/a.json") as path:
-        assert receipt_file.read_and_verify(path)["circumstances"]["began"] == "2026-01-01"
+        assert receipt_file.read_and_verify_digest(path)["circumstances"]["began"] == "2026-01-01"
     done = samerun(["log", "--last", "--command", "train", f"file://{folder}"], folder)
     assert done.stdout == f"file://{folder}/b.json\n", done.stderr
     put(folder, "e.json", "2026-01-05", sections=[section(steps=3000, other={(2, "loss"): "x"})])

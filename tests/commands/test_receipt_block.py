@@ -63,7 +63,7 @@ def run(cwd: Path, *words: str, code: int = 0) -> None:
 
 
 def steps(folder: Path, name: str) -> int:
-    receipt = receipt_file.read_and_verify(folder / name)
+    receipt = receipt_file.read_and_verify_digest(folder / name)
     assert receipt["ended"]["complete"], receipt["ended"]["why"]
     count: int = receipt["processes"]["main"]["steps"]["values"]["count"]
     return count
@@ -76,18 +76,18 @@ def test_blocks_hold_what_happens_inside_them(watched: bool, tmp_path: Path) -> 
     outside = ["-m", "samerun", "run", "--quiet", "--receipt", "whole.json"] if watched else []
     run(tmp_path, *outside, "program.py")
     assert [steps(tmp_path, f"{name}.json") for name in ("one", "inner", "two")] == [3, 4, 7]
-    one, two = (receipt_file.read_and_verify(tmp_path / f"{name}.json") for name in ("one", "two"))
+    one, two = (receipt_file.read_and_verify_digest(tmp_path / f"{name}.json") for name in ("one", "two"))
     tables = [each["processes"]["main"]["steps"]["values"]["rows"] for each in (one, two)]
     assert tables[0] == tables[1][:3]
     assert [each["step"] for each in two["processes"]["main"]["marks"]] == [3, 7]
     assert one["command"] == {"form": "code", "words": ["program.py"]}
     assert len(one["processes"]["main"]["final"]) == 1 and not one["processes"]["main"]["outputs"]
     assert (one["held"] is not None) == watched
-    failed = receipt_file.read_and_verify(tmp_path / "failed.json")
+    failed = receipt_file.read_and_verify_digest(tmp_path / "failed.json")
     assert failed["ended"]["exception"] == "KeyError" and two["ended"]["exception"] is None
     if watched:
         assert steps(tmp_path, "whole.json") == 3 * 5 + 1 + 3
-        whole = receipt_file.read_and_verify(tmp_path / "whole.json")["processes"]["main"]
+        whole = receipt_file.read_and_verify_digest(tmp_path / "whole.json")["processes"]["main"]
         assert not whole["outputs"], "samerun's own files are none of the program's"
 
 
@@ -122,7 +122,7 @@ with samerun.receipt("second.json"):
 def test_what_was_before_a_block_is_no_part_of_it_when_it_is_verified(with_first: bool, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(BEFORE.replace("WITH_FIRST", str(with_first)))
     run(tmp_path, "program.py")
-    second = receipt_file.read_and_verify(tmp_path / "second.json")["processes"]["main"]
+    second = receipt_file.read_and_verify_digest(tmp_path / "second.json")["processes"]["main"]
     assert [each["path"] for each in second["outputs"]] == ["inside.txt"] and len(second["final"]) == 1 + with_first
     run(tmp_path, "-m", "samerun", "verify", "--yes", "second.json")
     if not with_first:

@@ -53,7 +53,7 @@ QUICK = {"OMP_NUM_THREADS": "1"}
 def run(cwd: Path, receipt: str, *words: str, code: int = 0, **environment: str) -> dict[str, Any]:
     done = samerun(["run", "--quiet", "--receipt", receipt, *words], cwd, **{**QUICK, **environment})
     assert done.returncode == code, done.stderr
-    return receipt_file.read_and_verify(cwd / receipt)
+    return receipt_file.read_and_verify_digest(cwd / receipt)
 
 
 def body(receipt: dict[str, Any]) -> dict[str, Any]:
@@ -73,13 +73,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_two_runs_give_the_same_text_but_for_the_circumstances(place: Path) -> None:
-    a, b = receipt_file.read_and_verify(place / "a.json"), receipt_file.read_and_verify(place / "b.json")
+    a, b = receipt_file.read_and_verify_digest(place / "a.json"), receipt_file.read_and_verify_digest(place / "b.json")
     assert receipt_json.encode_canonical(body(a)) == receipt_json.encode_canonical(body(b))
     assert a["circumstances"] != b["circumstances"]
 
 
 def test_it_says_what_the_run_was_and_did(place: Path) -> None:
-    receipt = receipt_file.read_and_verify(place / "a.json")
+    receipt = receipt_file.read_and_verify_digest(place / "a.json")
     main = receipt["processes"]["main"]
     assert receipt["command"] == {"form": "script", "words": ["train.py"]}
     assert receipt["held"]["seed"] == 0 and receipt["knobs"]["deterministic_algorithms"] == "error"
@@ -158,7 +158,10 @@ def test_the_thread_count_of_the_digits_cnn_is_named(tmp_path: Path) -> None:
 
 def first_step(cwd: Path, *names: str) -> int:
     """Where the rows part, read one by one, without the tree over them."""
-    a, b = (receipt_file.read_and_verify(cwd / name)["processes"]["main"]["steps"]["values"]["rows"] for name in names)
+    a, b = (
+        receipt_file.read_and_verify_digest(cwd / name)["processes"]["main"]["steps"]["values"]["rows"]
+        for name in names
+    )
     return next(number for number, rows in enumerate(zip(a, b, strict=True), 1) if rows[0] != rows[1])
 
 
@@ -211,7 +214,7 @@ def test_verify_says_different_and_what_cannot_be_met(place: Path, tmp_path: Pat
 
 
 def hostile(place: Path, tmp_path: Path, **changes: Any) -> str:
-    receipt = with_reproducible_digest({**receipt_file.read_and_verify(place / "a.json"), **changes})
+    receipt = with_reproducible_digest({**receipt_file.read_and_verify_digest(place / "a.json"), **changes})
     (tmp_path / "hostile.json").write_text(receipt_json.encode_canonical(receipt))
     shutil.copy(place / "train.py", tmp_path)
     code, record, said = verify(tmp_path, "--yes", "hostile.json")
@@ -299,7 +302,7 @@ def test_signals_to_it_reach_the_program(plain: Path) -> None:
     process.send_signal(signal.SIGUSR2)
     assert process.wait(timeout=30) == 42
     process.stdout.close()
-    assert receipt_file.read_and_verify(plain / "r.json")["ended"]["exit_code"] == 42
+    assert receipt_file.read_and_verify_digest(plain / "r.json")["ended"]["exit_code"] == 42
 
 
 def test_what_a_terminal_sends_comes_once(plain: Path) -> None:
@@ -383,7 +386,7 @@ def interrupted(plain: Path, times: int) -> None:
             pass
         process.wait(timeout=60)
         now = (plain / "r.json").read_bytes()
-        receipt = receipt_file.read_and_verify(plain / "r.json")
+        receipt = receipt_file.read_and_verify_digest(plain / "r.json")
         seen.add(now == earlier)
         moments.was(over=now != earlier)
         assert now == earlier or receipt["circumstances"] != json.loads(earlier)["circumstances"]

@@ -82,10 +82,10 @@ def test_a_failure_while_they_are_put_in_force_leaves_nothing(monkeypatch: pytes
         done.append(args)
         if len(done) == 3:
             raise SamerunError("no")
-        override_kernel(*args)
+        override_kernel_when_deterministic(*args)
 
-    override_kernel = install.override_kernel
-    monkeypatch.setattr(install, "override_kernel", fails)
+    override_kernel_when_deterministic = install.override_kernel_when_deterministic
+    monkeypatch.setattr(install, "override_kernel_when_deterministic", fails)
     with pytest.raises(SamerunError, match="no"):
         samerun.deterministic(0).__enter__()
     assert len(done) == 3 and SWITCH.read() == "torch" and not torch.are_deterministic_algorithms_enabled()
@@ -174,7 +174,7 @@ def test_kernels_for_cuda_can_be_registered_where_there_is_no_cuda() -> None:
             for kernel in operator.kernels:
                 for overload in kernel.overloads:
                     if "CUDA" in kernel.keys:
-                        install.override_kernel(library, overload, "CUDA", kernel)
+                        install.override_kernel_when_deterministic(library, overload, "CUDA", kernel)
                         assert __file__ in str(torch.library.get_kernel(f"aten::{overload}", "CUDA"))
     finally:
         library._destroy()

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from samerun.base.errors import SamerunError
-from samerun.record.receipt.receipt_file import read_and_verify
+from samerun.record.receipt.receipt_file import read_and_verify_digest
 
 PREFIX = "samerun/"
 
@@ -29,7 +29,7 @@ def log_receipt(path: str | os.PathLike[str], to: Any = None) -> list[str]:
     is None and no run is active.
     """
     file = Path(path)
-    summary = summarize_receipt(read_and_verify(file))
+    summary = summarize_receipt(read_and_verify_digest(file))
     if to is not None:
         kind = f"{type(to).__module__}.{type(to).__name__}"
         for name, (is_run, log) in _RUNS.items():

@@ -65,7 +65,7 @@ class GuardProcess:
             pass
         return found
 
-    def send_sigcont(self) -> None:
+    def send_sigcont_to_guard(self) -> None:
         """Let it go on after the process group was stopped."""
         if self._process is not None:
             with suppress(OSError):

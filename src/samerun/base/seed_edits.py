@@ -80,15 +80,15 @@ class SeedEditor:
         """Whether it stands in a loop, or in a function that is called for every sample, batch or step."""
         return any(
             isinstance(one, (*LOOPS, ast.Lambda)) or getattr(one, "name", "") in PER_SAMPLE_FUNCTIONS
-            for one in self._list_enclosing_nodes(node)
+            for one in self._list_ancestors_up_to_function(node)
         )
 
     def is_in_worker_init_function(self, node: ast.AST) -> bool:
         """Whether a loader's workers begin with the function around it: by its name, or as the file says."""
-        name = next((getattr(one, "name", "") for one in self._list_enclosing_nodes(node)[-1:]), "")
+        name = next((getattr(one, "name", "") for one in self._list_ancestors_up_to_function(node)[-1:]), "")
         return "worker_init" in name or "init_worker" in name or name in self._worker_functions
 
-    def _list_enclosing_nodes(self, node: ast.AST) -> list[ast.AST]:
+    def _list_ancestors_up_to_function(self, node: ast.AST) -> list[ast.AST]:
         """The nodes around one, up to its function: the innermost first."""
         found: list[ast.AST] = []
         while node in self.parents and not (found and isinstance(node, FUNCTIONS)):

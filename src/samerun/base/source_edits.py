@@ -51,7 +51,7 @@ def decode_python_source(raw: bytes) -> SourceFile:
     return SourceFile(whole.removeprefix(bom), bom, encoding)
 
 
-def format_path_for_patch(file: str) -> str:
+def make_unquoted_patch_path(file: str) -> str:
     """The file as a patch names it: relative to the working directory, or from the root where it lies outside."""
     name = os.path.relpath(file)
     return (os.path.abspath(file) if name.startswith("..") else name).lstrip("/").replace(os.sep, "/")
@@ -317,7 +317,7 @@ def make_source_patch(file: str, line: int, make_edits: MakeEdits) -> str | None
         ast.parse(changed)
     except (OSError, SyntaxError, ValueError, RecursionError):
         return None
-    return make_unified_diff(format_path_for_patch(file), read.text_with_bom, read.bom + changed) or None
+    return make_unified_diff(make_unquoted_patch_path(file), read.text_with_bom, read.bom + changed) or None
 
 
 def apply_edits(source: SourceAtLine, edits: list[Edit]) -> str:

@@ -135,7 +135,7 @@ def _wait_and_forward_signals(pid: int, guard: GuardProcess, blocked_signals: se
             # Who stops the whole group stops us too in these moments: then we were told to go on when we get here.
             if signal.sigtimedwait({signal.SIGCONT}, _GROUP_STOP_SECONDS) is None:
                 os.kill(os.getpid(), signal.SIGSTOP)  # so that the shell sees a stopped job; `fg` goes on here
-            guard.send_sigcont()
+            guard.send_sigcont_to_guard()
             _send_sigcont_if_alive(pid)
         elif os.WIFSIGNALED(status):
             return ProgramExit(pid, None, os.WTERMSIG(status))
@@ -151,7 +151,7 @@ def _forward_unless_sent_to_group(info: Any, pid: int, guard: GuardProcess) -> N
     """
     if info.si_signo == signal.SIGCONT:
         # Passed on always: twice does no harm, and not at all would leave the program stopped.
-        guard.send_sigcont()
+        guard.send_sigcont_to_guard()
     else:
         if info.si_code != _FROM_KERNEL:
             time.sleep(_GROUP_SECONDS)

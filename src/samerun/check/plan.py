@@ -107,7 +107,7 @@ class StartSettings:
 NO_SETTINGS = StartSettings()
 
 
-def parse_start_settings(option: str, text: str | None) -> StartSettings:
+def parse_environment_and_arguments(option: str, text: str | None) -> StartSettings:
     """ "NAME=VALUE ... [ARGS]" as an option has it. Raises SamerunError for an open quote."""
     try:
         words = shlex.split(text or "")

@@ -78,7 +78,7 @@ def command(
         form, words = _split_program_words(program_words)
         bisect = {"commits": bisect_commits, "settings": bisect_settings, "packages": bisect_packages,
                   "data": bisect_data}[options["over"]]  # fmt: skip
-        with _open_receipt_folder(options["save"]) as folder:
+        with _open_empty_receipt_folder(options["save"]) as folder:
             program = ProgramRuns(folder, form, words, options["linked"], quiet)
             record = bisect(program, good, bad, options["ignore_output"])
         write_json_and_show_unless_to_stdout(
@@ -99,7 +99,7 @@ def _split_program_words(words: tuple[str, ...]) -> tuple[TargetForm, list[str]]
 
 
 @contextmanager
-def _open_receipt_folder(save: Path | None) -> Iterator[Path]:
+def _open_empty_receipt_folder(save: Path | None) -> Iterator[Path]:
     if save is None:
         with temporary_work_folder() as folder:
             yield folder
@@ -202,7 +202,9 @@ def bisect_commits(
 
         result = bisect_changes(len(changes), run_state, ignored_output_globs)
         moved = find_first_differing_operator_event(
-            result.good_run, result.bad_run, row.make_line_map(result.change + 1, Path(os.path.realpath(checkout)))
+            result.good_run,
+            result.bad_run,
+            row.make_line_map_from_previous_commit(result.change + 1, Path(os.path.realpath(checkout))),
         )
         if moved is not None and moved.file.startswith(os.path.realpath(checkout) + os.sep):
             moved = replace(moved, file=os.path.relpath(moved.file, os.path.realpath(checkout)))

@@ -278,7 +278,7 @@ def _raise_if_options_conflict(ctx: click.Context, options: dict[str, Any], mode
 
 def _parse_neutral_options(options: dict[str, Any]) -> list[NeutralSwitch]:
     """The switches that the options name; none if they name none. Raises SamerunError for what cannot be read."""
-    from samerun.check.plan import parse_start_settings
+    from samerun.check.plan import parse_environment_and_arguments
     from samerun.check.variations import neutral_switches
 
     found = [s for text in options["neutral_env"] for s in neutral_switches.parse_neutral_env_option(text)]
@@ -289,7 +289,10 @@ def _parse_neutral_options(options: dict[str, Any]) -> list[NeutralSwitch]:
                 "--against is given, and --neutral is not.",
                 hint='Name both sides: --neutral "ARGS A" --against "ARGS B"; "" is the program as it is.',
             )
-        sides = parse_start_settings("--neutral", first), parse_start_settings("--against", second)
+        sides = (
+            parse_environment_and_arguments("--neutral", first),
+            parse_environment_and_arguments("--against", second),
+        )
         if sides[0] == sides[1]:
             raise SamerunError("--neutral and --against name the same settings.", hint="Name two sides that differ.")
         return [*found, neutral_switches.make_own_switch(*sides)]

@@ -66,9 +66,9 @@ class GradientTreeState:
         self.sums = MicrobatchSums("ddp_comm_hook")
         for parameter in model.parameters():
             if parameter.requires_grad:
-                parameter.register_post_accumulate_grad_hook(self._collect_unsynced_gradient)
+                parameter.register_post_accumulate_grad_hook(self._move_unsynced_gradient_into_sums)
 
-    def _collect_unsynced_gradient(self, parameter: Any) -> None:
+    def _move_unsynced_gradient_into_sums(self, parameter: Any) -> None:
         """Take the gradient off the parameter and add it to its partial sums, unless the microbatch is the last."""
         if self.model.require_backward_grad_sync:
             return  # the last microbatch: the reducer takes it from here, to `sum_microbatches_and_average_bucket`

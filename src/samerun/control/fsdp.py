@@ -44,7 +44,7 @@ def fsdp_comm_hook(model: Any) -> None:
     comm, sums = TreeReduceScatter(), StepSums()
     for module, group in groups:
         module.set_custom_reduce_scatter(comm)
-        _wrap_post_backward_to_sum_microbatches(group, sums)
+        _wrap_post_backward_to_reduce_microbatch_sum(group, sums)
 
 
 def _find_modules_and_param_groups_or_raise(model: Any) -> list[tuple[Any, Any]]:
@@ -96,10 +96,10 @@ class StepSums:
         expected = next(iter(self._counts.values()), microbatch_count)
         self._counts[id(param_group)] = microbatch_count
         if microbatch_count != expected:
-            raise _make_unequal_counts_error({microbatch_count, expected})
+            raise _make_unequal_microbatch_counts_error({microbatch_count, expected})
 
 
-def _make_unequal_counts_error(counts: set[int]) -> SamerunError:
+def _make_unequal_microbatch_counts_error(counts: set[int]) -> SamerunError:
     several = " and ".join(map(str, sorted(counts)))
     return SamerunError(
         f"fsdp_comm_hook: parameters got gradients from {several} microbatches of one step.",
@@ -107,7 +107,7 @@ def _make_unequal_counts_error(counts: set[int]) -> SamerunError:
     )
 
 
-def _wrap_post_backward_to_sum_microbatches(param_group: Any, step_sums: StepSums) -> None:
+def _wrap_post_backward_to_reduce_microbatch_sum(param_group: Any, step_sums: StepSums) -> None:
     """Before a group of parameters ends its backward pass, put the sum over all microbatches in the gradients' place.
 
     Where torch would add microbatches one after the other, each is taken away before, and added in the tree.
@@ -125,7 +125,7 @@ def _wrap_post_backward_to_sum_microbatches(param_group: Any, step_sums: StepSum
                 if parameter not in with_gradient and (count := sums.count(parameter)):
                     counts |= {count, count + 1}
             if len(counts) > 1:
-                raise _make_unequal_counts_error(counts)
+                raise _make_unequal_microbatch_counts_error(counts)
             if with_gradient:
                 step_sums.note_microbatch_count_or_raise(param_group, next(iter(counts)))
             for parameter in with_gradient:

@@ -163,7 +163,7 @@ class BatchTask(NamedTuple):
 
 
 class ShardBatchTask(NamedTuple):
-    """The next batch of a shard of an iterable dataset. shard None: an empty task, see `generate_shard_tasks`.
+    """The next batch of a shard of an iterable dataset. shard None: an empty task, see `generate_round_robin_shard_tasks`.
 
     iteration: a different number in every iteration over the loader. skip: how many samples to skip if the shard is
     not open yet. state: the dataset's own state behind those samples, which makes reading them again unnecessary.
@@ -358,7 +358,7 @@ def _make_short_sampler_error(saved_position: int, unit_and_count: str) -> DataE
     )
 
 
-def generate_shard_tasks(
+def generate_round_robin_shard_tasks(
     progress: LoaderProgress, rank_shards: list[int], num_workers: int
 ) -> Iterator[ShardBatchTask]:
     """Yield one batch of every shard of this rank per round, until all shards have ended.

@@ -70,7 +70,7 @@ def read_python_state_bytes(generator: random.Random) -> bytes:
     return words[WORDS:].tobytes() + words[:WORDS].tobytes()
 
 
-def read_numpy_state_bytes(generator: np.random.RandomState) -> bytes:
+def read_mt19937_key_and_position_bytes(generator: np.random.RandomState) -> bytes:
     """Return the bytes that the first part of `view_numpy_words_and_gauss_memory` shows, by way of `get_state`."""
     state: Any = generator.get_state(legacy=False)
     inner = state["state"]
@@ -162,7 +162,11 @@ def _find_numpy_gauss_offset() -> int | None:
     whole[place : place + GAUSS_SIZE] = kept
     if draw(own) != state["gauss"] or any(whole[place : place + 4]):
         return None
-    return place if _view_memory(words.ctypes.state_address, STATE_SIZE) == read_numpy_state_bytes(own) else None
+    return (
+        place
+        if _view_memory(words.ctypes.state_address, STATE_SIZE) == read_mt19937_key_and_position_bytes(own)
+        else None
+    )
 
 
 # --- seeding from keys ---
@@ -285,7 +289,7 @@ def _written_states_equal_library_seeding() -> bool:
                 return False
             words: Any = np.random.MT19937(0)
             words._legacy_seeding(seed)
-            if rows.numpy[row] != read_numpy_state_bytes(construct_random_state_unrecorded(words)):
+            if rows.numpy[row] != read_mt19937_key_and_position_bytes(construct_random_state_unrecorded(words)):
                 return False
     except (RuntimeError, ValueError, TypeError):  # this torch lays out its states in another way
         return False

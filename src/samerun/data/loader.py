@@ -22,7 +22,7 @@ from samerun.data.batch_tasks import (
     generate_batch_sampler_tasks,
     generate_index_sampler_tasks,
     generate_order_tasks,
-    generate_shard_tasks,
+    generate_round_robin_shard_tasks,
     make_loader_state,
     parse_loader_state,
 )
@@ -222,7 +222,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
 
     def _make_task_iterator(self, progress: LoaderProgress) -> Iterator[Any]:
         if self._is_iterable:
-            return generate_shard_tasks(progress, progress.rank_shards, self.num_workers)
+            return generate_round_robin_shard_tasks(progress, progress.rank_shards, self.num_workers)
         if isinstance(self.sampler, Order):
             return generate_order_tasks(self.sampler, progress, self.batch_size, self.drop_last, self._shard)
         if self.batch_size is None and self.batch_sampler is not None:

@@ -139,10 +139,10 @@ def find_always_keyed_sources() -> list[RandomSource]:
     if _cached_others is None or _cached_others[0] != known:
         found = [source for source in available_random_sources() if source.name not in GENERATOR_KINDS | {"streams"}]
         _cached_others = known, found
-    return [source for source in _cached_others[1] if _is_cheap_to_seed(source)]
+    return [source for source in _cached_others[1] if _needs_no_device_initialization(source)]
 
 
-def _is_cheap_to_seed(source: RandomSource) -> bool:
+def _needs_no_device_initialization(source: RandomSource) -> bool:
     """Return False for a device that is not initialized: torch queues each seed call there, with a stack trace."""
     if not source.name.startswith("torch_"):
         return True

@@ -25,7 +25,7 @@ from samerun.data.sharded_files import Chunk, Manifest, RankFile, ShardedTensorE
 from samerun.data.sharded_tensors import (
     SHARDED_PARTS,
     ModelState,
-    detached_copy,
+    clone_detached_tensors,
     fill_from_chunks,
     is_sharded,
     iterate_local_chunks,
@@ -93,7 +93,7 @@ def save_sharded(
     if wait:
         _write_files(target, generation, state, group)
         return None
-    staged = SavedState({name: detached_copy(value) for name, value in state.tensors.items()}, state.own)
+    staged = SavedState({name: clone_detached_tensors(value) for name, value in state.tensors.items()}, state.own)
     _pending = PendingSave(lambda: _write_files(target, generation, staged, group))
     return _pending
 
@@ -106,7 +106,7 @@ def _collect_rank_state(parts: Mapping[str, Any], extra: Any) -> SavedState:
     own.update(_split_rng_state_by_generator(state_dict()))
     for name, value in own.items():
         checkpoint_file.require_loadable_with_weights_only(value, name)
-    own = {name: detached_copy(value) for name, value in own.items()}
+    own = {name: clone_detached_tensors(value) for name, value in own.items()}
     return SavedState(tensors, own)
 
 
@@ -205,7 +205,7 @@ def _read(folder: Path, parts: Mapping[str, Any], rng: bool | Literal["reseed"],
             )
         own[name] = sharded_files.read_verified_rank_value(folder, manifest, open_file(source), source, name)
     whole = {name: value for name, value in tensors.items() if f"tensor {name}" not in own_tensors}
-    copies = {name: detached_copy(value) for name, value in whole.items()}
+    copies = {name: clone_detached_tensors(value) for name, value in whole.items()}
     fill_from_chunks(folder, manifest, copies, open_file)
     copies.update({name: own.pop(f"tensor {name}") for name in tensors if f"tensor {name}" in own})
     if set(own["plain"]) != set(plain):

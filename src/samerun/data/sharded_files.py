@@ -150,7 +150,9 @@ def map_rank_file_unverified(folder: Path, manifest: Manifest, rank: int) -> Ran
         raise make_damage_error(path, "parts are missing") from error
 
 
-def read_chunk(folder: Path, manifest: Manifest, file: RankFile, chunk: Chunk, dtype: torch.dtype) -> torch.Tensor:
+def get_verified_chunk(
+    folder: Path, manifest: Manifest, file: RankFile, chunk: Chunk, dtype: torch.dtype
+) -> torch.Tensor:
     """A chunk whose digest was looked at. Raises CheckpointError."""
     tensor = file.chunks.get(chunk.number)
     if tensor is None or tuple(tensor.shape) != chunk.sizes or tensor.dtype != dtype:

@@ -87,16 +87,16 @@ def is_sharded(value: Any) -> bool:
     return hasattr(value, "to_local")
 
 
-def detached_copy(value: Any) -> Any:
+def clone_detached_tensors(value: Any) -> Any:
     """A copy of tensors, on their devices and in their layout; through dicts, lists and tuples."""
     if isinstance(value, torch.Tensor):
         return value.detach().clone()
     if isinstance(value, dict):
         copied = copy.copy(value)  # also the versions that torch keeps beside a module's state
         for key, inner in value.items():
-            copied[key] = detached_copy(inner)
+            copied[key] = clone_detached_tensors(inner)
         return copied
-    return type(value)(map(detached_copy, value)) if type(value) in (list, tuple) else value
+    return type(value)(map(clone_detached_tensors, value)) if type(value) in (list, tuple) else value
 
 
 def iterate_local_chunks(
@@ -148,7 +148,7 @@ def fill_from_chunks(
         if key not in checked:
             chunk = chunks[key]
             dtype = manifest.tensors[index.fqn].dtype
-            checked[key] = sharded_files.read_chunk(folder, manifest, open_rank_file(chunk.rank), chunk, dtype)
+            checked[key] = sharded_files.get_verified_chunk(folder, manifest, open_rank_file(chunk.rank), chunk, dtype)
         part = checked[key]
         for dim, (offset, length) in enumerate(zip(item.storage_offsets, item.lengths, strict=True)):
             part = part.narrow(dim, offset, length)

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 from samerun.base.source_edits import last_identifier
 from samerun.lint.call_arguments import is_constant, keyword_value
-from samerun.lint.order_exemptions import draws_unseeded
+from samerun.lint.order_exemptions import draws_from_unseeded_global
 from samerun.lint.random_draws import drawn_generator, is_for_display
 from samerun.lint.rule import Hit, Rule
-from samerun.lint.seeding import is_program
+from samerun.lint.seeding import has_main_guard_or_top_level_block
 from samerun.lint.source_index import SourceIndex
 from samerun.lint.value_origins import find_origins
 
@@ -91,7 +91,7 @@ def _is_of_best(index: SourceIndex, call: ast.Call) -> bool:
 
 
 def find_saves_without_generators(index: SourceIndex) -> Iterator[Hit]:
-    if not index.project.is_seeded or _trains_on_unseeded_draws(index):
+    if not index.project.is_seeded or _seeds_torch_but_draws_unseeded_in_loop(index):
         return  # no two runs draw the same, resumed or not
     if _seeds_each_epoch(index):
         return  # a resumed epoch draws the same
@@ -120,16 +120,18 @@ def _seeds_each_epoch(index: SourceIndex) -> bool:
     )  # fmt: skip
 
 
-def _trains_on_unseeded_draws(index: SourceIndex) -> bool:
+def _seeds_torch_but_draws_unseeded_in_loop(index: SourceIndex) -> bool:
     """Whether a program seeds torch by hand, and its training loop draws from Python or NumPy, which it leaves out."""
-    if not (index.is_notebook or is_program(index)) or not index.calls_of("torch.manual_seed"):
+    if not (index.is_notebook or has_main_guard_or_top_level_block(index)) or not index.calls_of("torch.manual_seed"):
         return False
     loops = {
         loop for step in index.calls_by_last_name.get("backward", ()) for loop in index.ancestors(step)
         if isinstance(loop, (ast.For, ast.While))
     }  # fmt: skip
     return any(
-        draws_unseeded(index, call) and not is_for_display(index, call) and not loops.isdisjoint(index.ancestors(call))
+        draws_from_unseeded_global(index, call)
+        and not is_for_display(index, call)
+        and not loops.isdisjoint(index.ancestors(call))
         for call in index.calls
     )
 
@@ -176,7 +178,11 @@ def _draws_while_training(index: SourceIndex) -> bool:
 
 def find_checkpoints_without_scheduler(index: SourceIndex) -> Iterator[Hit]:
     made = [one for one, name in index.call_names.items() if name.startswith("torch.optim.lr_scheduler.")]
-    if not made or any(keyword_value(one, "last_epoch") is not None for one in made) or _places_schedule(index):
+    if (
+        not made
+        or any(keyword_value(one, "last_epoch") is not None for one in made)
+        or _saves_or_fast_forwards_scheduler(index)
+    ):
         return
     for call, saved in _checkpoints(index):
         if _is_of_best(index, call):
@@ -189,7 +195,7 @@ BEST = re.compile("best|min|max|improv", re.IGNORECASE)
 SCHEDULE = re.compile("sched|lr|policy|anneal|warmup", re.IGNORECASE)
 
 
-def _places_schedule(index: SourceIndex) -> bool:
+def _saves_or_fast_forwards_scheduler(index: SourceIndex) -> bool:
     """Whether the text saves a schedule by itself, or sets it to the epoch or step at which the program is."""
     for call in index.calls:
         last = last_identifier(call.func)

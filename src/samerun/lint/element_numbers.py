@@ -17,7 +17,7 @@ CLASS_NAMES = re.compile("label|class|cls|categor|species|speaker|person|identit
 COUNTING = {"range", "count", "arange"}
 
 
-def numbers_classes(index: SourceIndex, node: ast.AST) -> bool:
+def assigns_class_or_token_ids_by_name(index: SourceIndex, node: ast.AST) -> bool:
     """Whether numbers are given to classes or words, by the names there: a file's number only finds it again."""
     statement = index.statement_of(node)
     loops = [one for one in index.ancestors(statement) if isinstance(one, ast.For)]

@@ -15,10 +15,10 @@ from samerun.lint.seeding import (
     NUMPY_GENERATORS,
     asks_for_seed,
     calls_unknown_seeding,
+    has_main_guard_or_top_level_block,
     is_fallback,
-    is_program,
+    is_single_seeding_outside_loops,
     seeds_draws,
-    seeds_once_for_all,
     seeds_repeatably,
 )
 from samerun.lint.source_index import SourceIndex
@@ -36,7 +36,7 @@ def _lacks_seed(call: ast.Call) -> bool:
 PICTURES = re.compile("sleep|scatter|plot|hist|Figure|imshow", re.IGNORECASE)
 
 
-def _decides_nothing(index: SourceIndex, call: ast.Call) -> bool:
+def _is_used_only_for_sleep_or_plots(index: SourceIndex, call: ast.Call) -> bool:
     """Whether all that is drawn from a generator is how long to sleep, or stands in a picture."""
     loads = loads_of_assigned_variable(index, call)
     return bool(loads) and all(
@@ -135,19 +135,23 @@ def _is_seeded_in_other_branch(index: SourceIndex, call: ast.Call) -> bool:
 def find_unseeded_numpy_generators(index: SourceIndex) -> Iterator[Hit]:
     for call in index.calls_of(*NUMPY_GENERATORS):
         name = last_identifier(call.func)
-        if is_fallback(index, call) or _decides_nothing(index, call) or _is_replaced_by_seeding(index, call):
+        if (
+            is_fallback(index, call)
+            or _is_used_only_for_sleep_or_plots(index, call)
+            or _is_replaced_by_seeding(index, call)
+        ):
             continue
         if _is_never_drawn_from(index, call) or _is_seeded_in_other_branch(index, call):
             continue
         if _lacks_seed(call):
             edits = tuple(index.seed_editor.make_edits_seeding_unseeded_call(call))
             yield Hit(call, f"{name}() takes its seed from the operating system", edits)
-        elif (omitted := _find_call_without_seed(index, call)) is not None:
+        elif (omitted := _find_caller_omitting_seed(index, call)) is not None:
             where = f"line {omitted.lineno} leaves the seed out"
             yield Hit(call, f"{name}() gets None, and so a seed of the operating system: {where}")
 
 
-def _find_call_without_seed(index: SourceIndex, call: ast.Call) -> ast.Call | None:
+def _find_caller_omitting_seed(index: SourceIndex, call: ast.Call) -> ast.Call | None:
     """A call in this text that leaves the parameter to its default, None, of which a generator is made."""
     seed = call.args[0] if call.args else keyword_value(call, "seed")
     function = index.function_of(call)
@@ -172,7 +176,7 @@ def _unseeded_draws_matter(index: SourceIndex, call: ast.Call) -> bool:
     attributes = (one for one in index.nodes[ast.Attribute] if isinstance(one, ast.Attribute))
     uses = {one.attr for one in attributes if last_identifier(one.value) == name}
     passed = any(not isinstance(index.parents.get(one), ast.Attribute) for one in index.name_loads.get(name, ()))
-    if "seed" in uses or "setstate" in uses or _decides_nothing(index, call):
+    if "seed" in uses or "setstate" in uses or _is_used_only_for_sleep_or_plots(index, call):
         return False
     return passed or bool(uses - {"getrandbits", "hex"})
 
@@ -212,7 +216,7 @@ def find_partly_seeded_programs(index: SourceIndex) -> Iterator[Hit]:
     seeded = {
         kind for name, kind in GLOBAL_SEEDS.items()
         if any(
-            seeds_once_for_all(index, call) and seeds_repeatably(index, call)
+            is_single_seeding_outside_loops(index, call) and seeds_repeatably(index, call)
             for call in index.calls_by_name.get(name, ())
         )
     }  # fmt: skip
@@ -220,7 +224,7 @@ def find_partly_seeded_programs(index: SourceIndex) -> Iterator[Hit]:
         return
     if index.calls_by_name.get("torch.cuda.manual_seed") or index.calls_by_name.get("torch.cuda.manual_seed_all"):
         seeded.add("torch")
-    if len(seeded) < (1 if is_program(index) else 2):
+    if len(seeded) < (1 if has_main_guard_or_top_level_block(index) else 2):
         return
     told = seeded | {kind for name, kind in GLOBAL_SEEDS.items() if index.calls_by_name.get(name)}
     for call in index.calls:
@@ -274,7 +278,7 @@ def _only_names_something(index: SourceIndex, call: ast.Call) -> bool:
 def find_entropy_reseeds(index: SourceIndex) -> Iterator[Hit]:
     if not index.project.is_seeded:
         return  # no seed was set before that could be lost
-    alone = (index.is_notebook or is_program(index)) and not seeds_draws(index)
+    alone = (index.is_notebook or has_main_guard_or_top_level_block(index)) and not seeds_draws(index)
     kinds = {"random.seed": "unseeded-python", "numpy.random.seed": "unseeded-numpy-global"}
     for call in index.calls_of(
         "random.seed", "numpy.random.seed", "torch.seed", "torch.cuda.seed", "torch.cuda.seed_all"
@@ -283,7 +287,12 @@ def find_entropy_reseeds(index: SourceIndex) -> Iterator[Hit]:
         function = index.function_of(call)
         if function is not None and function.name == name.rpartition(".")[2]:
             continue  # which passes on what it is asked for
-        if has_star(call) or is_fallback(index, call) or _is_restored(index, call) or is_for_display(index, call):
+        if (
+            has_star(call)
+            or is_fallback(index, call)
+            or _is_in_function_that_restores_state(index, call)
+            or is_for_display(index, call)
+        ):
             continue
         if (call.args and not is_constant(call.args[0], None)) or call.keywords or _is_seeded_next(index, call, name):
             continue
@@ -315,7 +324,7 @@ def _is_seeded_if_seed_is_given(index: SourceIndex, generator: ast.expr) -> bool
     )
 
 
-def _is_restored(index: SourceIndex, call: ast.Call) -> bool:
+def _is_in_function_that_restores_state(index: SourceIndex, call: ast.Call) -> bool:
     """Whether the function around a call puts back a generator's state."""
     function = index.function_of(call)
     restoring = (one for last in ("setstate", "set_state", "set_rng_state") for one in index.calls_by_last_name[last])

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 
 from samerun.base.source_edits import last_identifier, make_sorted_listing_edits
-from samerun.lint.element_numbers import numbers_classes
-from samerun.lint.order_exemptions import changes_result, is_only_evaluated
+from samerun.lint.element_numbers import assigns_class_or_token_ids_by_name
+from samerun.lint.order_exemptions import is_for_evaluation_split, order_use_can_change_result
 from samerun.lint.rule import Hit, Rule
 from samerun.lint.seeding import seeds_draws
 from samerun.lint.source_index import SourceIndex
@@ -26,15 +26,17 @@ def find_unsorted_listings(index: SourceIndex) -> Iterator[Hit]:
     paired: set[ast.AST] = set()
     for call, name in _list_listings(index):
         use = OrderFlow(index, files=False).find_use(call, "seq")
-        if use is None or (use.effect in (NUMBERS, POSITIONS) and not numbers_classes(index, use.node)):
+        if use is None or (
+            use.effect in (NUMBERS, POSITIONS) and not assigns_class_or_token_ids_by_name(index, use.node)
+        ):
             continue
         if use.effect == PAIRS and (use.node in paired or _ignores_one_side(index, use.node)):
             continue
         paired.add(use.node)
         seeded = index.project.is_seeded or not all(_splits_another(index, one, call) for one in made)
-        if use.samples and (is_only_evaluated(index, call) or not seeded):
+        if use.samples and (is_for_evaluation_split(index, call) or not seeded):
             continue
-        if changes_result(index, use.node) and (seeds_draws(index) or not use.drawn):
+        if order_use_can_change_result(index, use.node) and (seeds_draws(index) or not use.drawn):
             yield _make_listing_hit(index, call, name, use)
 
 
@@ -76,9 +78,9 @@ def find_sample_orders(index: SourceIndex) -> Iterator[Hit]:
     """Listings whose order counts only beside draws that another file seeds, if any does."""
     for call, name in _list_listings(index) if index.project.is_seeded and not seeds_draws(index) else ():
         use = OrderFlow(index, files=False).find_use(call, "seq")
-        if use is None or (use.samples and is_only_evaluated(index, call)):
+        if use is None or (use.samples and is_for_evaluation_split(index, call)):
             continue
-        if use.drawn and changes_result(index, use.node):
+        if use.drawn and order_use_can_change_result(index, use.node):
             yield _make_listing_hit(index, call, name, use)
 
 

@@ -17,7 +17,7 @@ from samerun.lint.call_arguments import has_star, is_constant, keyword_value
 from samerun.lint.order_exemptions import trains
 from samerun.lint.random_draws import drawn_generator
 from samerun.lint.rule import Hit, Rule
-from samerun.lint.seeding import calls_unknown_seeding, is_fallback, is_never_called, is_program
+from samerun.lint.seeding import calls_unknown_seeding, has_main_guard_or_top_level_block, is_fallback, is_never_called
 from samerun.lint.source_index import Function, SourceIndex
 from samerun.lint.value_flow import OrderFlow
 from samerun.lint.value_origins import find_origins
@@ -39,7 +39,7 @@ def find_unseeded_splits(index: SourceIndex) -> Iterator[Hit]:
         return  # a module of data, which may be tried out
     for call in index.calls_of("torch.utils.data.random_split"):
         given = has_star(call) or len(call.args) > 2 or keyword_value(call, "generator") is not None
-        if is_program(index) and not given and not is_never_called(index, call):
+        if has_main_guard_or_top_level_block(index) and not given and not is_never_called(index, call):
             torch = find_imported_name_of_module(index.tree, "torch")
             made = f"generator={torch}.Generator().manual_seed(0)"
             edits = tuple(make_insert_argument_edits(call, made)) if torch else ()
@@ -61,7 +61,7 @@ def find_unseeded_sklearn(index: SourceIndex) -> Iterator[Hit]:
     """Splits and estimators of scikit-learn without `random_state`, where nothing seeds NumPy."""
     if _is_seeded_somewhere(index, "numpy.random.seed", "numpy.random.set_state") or _hands_on_seed(index):
         return
-    program = is_program(index)
+    program = has_main_guard_or_top_level_block(index)
     for call in index.calls:
         name, last = index.call_names[call], last_identifier(call.func)
         if not name.startswith("sklearn.") or has_star(call) or is_fallback(index, call):
@@ -191,17 +191,17 @@ def find_missing_set_epoch(index: SourceIndex) -> Iterator[Hit]:
             yield Hit(call, "nothing calls set_epoch(): every epoch has the same order")
 
 
-def _getitem_methods(index: SourceIndex) -> Iterator[tuple[ast.ClassDef, Function]]:
+def _dataset_getitem_methods(index: SourceIndex) -> Iterator[tuple[ast.ClassDef, Function]]:
     for owner in index.classes:
-        if any("Dataset" in base for base in index.base_names(owner)):
-            method = index.method_of(owner, "__getitem__")
+        if any("Dataset" in base for base in index.transitive_base_names(owner)):
+            method = index.resolve_method(owner, "__getitem__")
             if method is not None and index.class_of(method) is owner:
                 yield owner, method
 
 
 def find_draws_in_getitem(index: SourceIndex) -> Iterator[Hit]:
     """Draws from a global generator in `__getitem__`, or in a method that it calls."""
-    for _, method in _getitem_methods(index):
+    for _, method in _dataset_getitem_methods(index):
         for function in _with_called_methods(index, method):
             for call in (one for one in ast.walk(function) if isinstance(one, ast.Call)):
                 if drawn_generator(index.call_names[call]) and keyword_value(call, "generator") is None:
@@ -220,7 +220,7 @@ def _with_called_methods(index: SourceIndex, method: Function) -> list[Function]
 def find_kept_generators(index: SourceIndex) -> Iterator[Hit]:
     """A generator that a dataset makes once, and from which `__getitem__` draws."""
     makers = {"numpy.random.RandomState", "numpy.random.default_rng", "random.Random", "torch.Generator"}
-    for owner, method in _getitem_methods(index):
+    for owner, method in _dataset_getitem_methods(index):
         used = {
             node.attr
             for node in ast.walk(method)
@@ -244,9 +244,9 @@ def find_unshared_streams(index: SourceIndex) -> Iterator[Hit]:
     if not loaders:
         return
     for owner in index.classes:
-        if not any(base.rpartition(".")[2] == "IterableDataset" for base in index.base_names(owner)):
+        if not any(base.rpartition(".")[2] == "IterableDataset" for base in index.transitive_base_names(owner)):
             continue
-        method = index.method_of(owner, "__iter__")
+        method = index.resolve_method(owner, "__iter__")
         names = {last_identifier(node) for node in ast.walk(owner) if isinstance(node, (ast.Name, ast.Attribute))}
         if method is not None and not any(shares.search(name) for name in names):
             yield Hit(method, "every worker goes through all of it: more workers give every item more often")

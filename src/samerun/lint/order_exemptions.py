@@ -29,7 +29,7 @@ def trains(index: SourceIndex) -> bool:
     return any(index.calls_by_last_name.get(one) for one in ("backward", "zero_grad", "fit", "train", "fit_transform"))
 
 
-def changes_result(index: SourceIndex, node: ast.AST) -> bool:
+def order_use_can_change_result(index: SourceIndex, node: ast.AST) -> bool:
     """Whether a use of an order counts: not in a display, and not in a draw that gives others in each run anyway.
 
     Half of the modules that draw without a seed belong to programs that seed nothing.
@@ -38,8 +38,8 @@ def changes_result(index: SourceIndex, node: ast.AST) -> bool:
     if isinstance(node, ast.Subscript):
         values = [node.slice, *(value for name in names_in(node.slice) for value in index.values_assigned_to(name))]
         calls = [one for value in values for one in ast.walk(value) if isinstance(one, ast.Call)]
-    unseeded = any(draws_unseeded(index, one) for one in calls)
-    return not unseeded and not is_for_display(index, node) and not _is_inspection(index, node)
+    unseeded = any(draws_from_unseeded_global(index, one) for one in calls)
+    return not unseeded and not is_for_display(index, node) and not _is_in_inspection_or_inference_code(index, node)
 
 
 INSPECTION = re.compile(
@@ -49,7 +49,7 @@ TRYING_OUT = re.compile(r"(?:^|_)(?:check|verify|inspect|sanity|tester)(?:_|$)")
 STANDS_ALONE = re.compile("Infer|Predict|Demo|Test(?![a-z])")
 
 
-def _is_inspection(index: SourceIndex, node: ast.AST) -> bool:
+def _is_in_inspection_or_inference_code(index: SourceIndex, node: ast.AST) -> bool:
     """Whether a use stands in a file or function that only looks at data, or in a dataset whose items stand alone."""
     return bool(DISPLAY.search(index.stem) or TRYING_OUT.search(index.stem)) or any(
         INSPECTION.search(one.name) if isinstance(one, FUNCTIONS) else STANDS_ALONE.search(one.name)
@@ -57,7 +57,7 @@ def _is_inspection(index: SourceIndex, node: ast.AST) -> bool:
     )  # fmt: skip
 
 
-def draws_unseeded(index: SourceIndex, call: ast.Call) -> bool:
+def draws_from_unseeded_global(index: SourceIndex, call: ast.Call) -> bool:
     """Whether a call draws from a global generator of Python or NumPy that the text does not seed, or another class."""
     name = index.call_names.get(call, "")
     kind = drawn_generator(name)
@@ -105,7 +105,7 @@ def is_vocabulary(index: SourceIndex, write: ast.AST) -> bool:
     return any(VOCABULARY.search(text.lower()) for text in texts)
 
 
-def is_only_gone_through(index: SourceIndex, call: ast.Call, node: ast.AST) -> bool:
+def is_shuffled_list_only_iterated(index: SourceIndex, call: ast.Call, node: ast.AST) -> bool:
     """Whether a list that is shuffled in place is then only gone through, by loops that are followed themselves."""
     if not isinstance(node, ast.Name) or not isinstance(index.parents.get(call), ast.Expr):
         return False
@@ -200,7 +200,7 @@ def is_shuffled_unseeded(index: SourceIndex, node: ast.AST) -> bool:
     """Whether a list is shuffled in place by a generator that nothing seeds: no order before it counts."""
     call = index.parents.get(node)
     shuffles = isinstance(call, ast.Call) and last_identifier(call.func) == "shuffle" and node in call.args
-    return shuffles and isinstance(index.parents.get(call), ast.Expr) and draws_unseeded(index, call)  # type: ignore
+    return shuffles and isinstance(index.parents.get(call), ast.Expr) and draws_from_unseeded_global(index, call)  # type: ignore
 
 
 def is_made_outside(index: SourceIndex, target: ast.expr, loop: ast.AST) -> bool:
@@ -222,7 +222,7 @@ def is_excluded(index: SourceIndex, a: ast.AST, b: ast.AST) -> bool:
 EVALUATED = re.compile("(?:val|valid|validation|eval|test|testing|pred|predict|inference|infer)", re.IGNORECASE)
 
 
-def is_only_evaluated(index: SourceIndex, node: ast.AST) -> bool:
+def is_for_evaluation_split(index: SourceIndex, node: ast.AST) -> bool:
     """Whether a node stands where a split is said to be one that is only scored: `if split == "val"`, `test_rows =`."""
     statement = index.statement_of(node)
     targets = statement.targets if isinstance(statement, ast.Assign) else []
@@ -258,7 +258,7 @@ def is_sorted_at_mention(index: SourceIndex, node: ast.AST) -> bool:
     return isinstance(value, ast.Call) and last_identifier(value.func) in SORTING
 
 
-def is_sorted_next(index: SourceIndex, call: ast.Call) -> bool:
+def is_rebound_to_sorted_value(index: SourceIndex, call: ast.Call) -> bool:
     """Whether the name that a value is given is then bound to the same in another order: `x = x[x[:, 0].argsort()]`."""
     parent = index.parents.get(call)
     target = parent.targets[0] if isinstance(parent, ast.Assign) else None

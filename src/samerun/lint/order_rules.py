@@ -13,10 +13,10 @@ from samerun.base.source_edits import (
     node_span,
 )
 from samerun.lint.call_arguments import is_constant, keyword_value
-from samerun.lint.element_numbers import numbers_classes
-from samerun.lint.order_exemptions import changes_result, is_vocabulary
+from samerun.lint.element_numbers import assigns_class_or_token_ids_by_name
+from samerun.lint.order_exemptions import is_vocabulary, order_use_can_change_result
 from samerun.lint.rule import Hit, Rule
-from samerun.lint.seeding import is_program, reads_hash_seed, seeds_draws
+from samerun.lint.seeding import has_main_guard_or_top_level_block, reads_hash_seed, seeds_draws
 from samerun.lint.source_index import ALONE, FUNCTIONS, SourceIndex
 from samerun.lint.value_flow import NUMBERS, OrderFlow, OrderUse
 from samerun.lint.value_origins import OBJECT_LISTS, element_kind, value_kind
@@ -32,11 +32,11 @@ def list_set_expressions(index: SourceIndex) -> Iterator[ast.expr]:
 def find_sets_in_order(index: SourceIndex) -> Iterator[Hit]:
     """Sets of text, iterated where the order counts."""
     told: set[ast.AST] = set()
-    for made in _list_text_sets(index):
+    for made in _find_string_sets(index):
         use = OrderFlow(index, files=False).find_use(made, "set")
-        if use is None or use.taken in told or not changes_result(index, use.node):
+        if use is None or use.taken in told or not order_use_can_change_result(index, use.node):
             continue
-        unknown = index.project is ALONE or not is_program(index)  # others may import it
+        unknown = index.project is ALONE or not has_main_guard_or_top_level_block(index)  # others may import it
         seeded = seeds_draws(index) or (index.project.is_seeded and unknown)
         if use.effect == NUMBERS and not (seeded or _stores(index)):
             continue  # the numbers end with the process, and no other one draws the same
@@ -48,7 +48,7 @@ def find_sets_in_order(index: SourceIndex) -> Iterator[Hit]:
 def find_written_sets(index: SourceIndex) -> Iterator[Hit]:
     """Sets of text whose order is that of a file of words or labels, and has no other effect."""
     told: set[ast.AST] = set()
-    for made in _list_text_sets(index):
+    for made in _find_string_sets(index):
         use = OrderFlow(index).find_use(made, "set")
         if use is None or use.taken in told or not is_vocabulary(index, use.node):
             continue
@@ -65,7 +65,7 @@ def _stores(index: SourceIndex) -> bool:
     return any(STORING.search(last) for last in index.calls_by_last_name)
 
 
-def _list_text_sets(index: SourceIndex) -> Iterator[ast.expr]:
+def _find_string_sets(index: SourceIndex) -> Iterator[ast.expr]:
     for made in list_set_expressions(index) if not reads_hash_seed(index) else ():
         if _element_kind_of_set(index, made) == "text" and not _is_tiny(made):
             yield made
@@ -151,7 +151,7 @@ def find_completion_orders(index: SourceIndex) -> Iterator[Hit]:
     for last in ("as_completed", "imap_unordered"):
         for call in index.calls_by_last_name.get(last, ()):
             use = OrderFlow(index, files=False).find_use(call, "seq")
-            if use is not None and (use.effect != NUMBERS or numbers_classes(index, use.node)):
+            if use is not None and (use.effect != NUMBERS or assigns_class_or_token_ids_by_name(index, use.node)):
                 yield Hit(call, f"results come in the order in which they are ready, which {use.effect}")
 
 
@@ -216,7 +216,7 @@ def find_arrival_orders(index: SourceIndex) -> Iterator[Hit]:
                     return
 
 
-def find_shared_updates(index: SourceIndex) -> Iterator[Hit]:
+def find_unlocked_shared_model_training(index: SourceIndex) -> Iterator[Hit]:
     """A model that several threads or processes train at the same time, without a lock."""
     makers = {"threading.Thread", "multiprocessing.Process", "torch.multiprocessing.Process"}
     for made in index.calls_of(*makers):
@@ -320,7 +320,7 @@ SHARED_UPDATES = Rule(
     "def train(model, optimizer):\n    for _ in range(2):\n        work(model, optimizer)\n",
     "let one thread update the model, in a fixed order",
     "Hogwild training on purpose, as most of it is. Off by default.",
-    find_shared_updates, default=False,
+    find_unlocked_shared_model_training, default=False,
 )  # fmt: skip
 WRITTEN_SET = Rule(
     "SR130", "written-set", "hash-order",

@@ -56,7 +56,7 @@ class ProjectCalls:
         self.dynamic = {file for file, text in texts.items() if CALLED_BY_NAME.search(text)}
 
     @cached_property
-    def uncalled(self) -> dict[str, set[bytes]]:
+    def unreferenced_definitions(self) -> dict[str, set[bytes]]:
         """For each file, its functions, classes and methods that no living part of any file mentions."""
         defined = {file: {name for name, _ in parts if name} for file, parts in self.parts.items()}
         places: dict[bytes, set[str]] = defaultdict(set)
@@ -84,7 +84,7 @@ class ProjectCalls:
 
         def keep(found: re.Match[bytes]) -> bytes:
             exports = found[0].startswith(b"__all__") or (init and bool(IMPORT.match(found[0])))
-            return found[0] if exports and file in self.packaged else _keep_renamed(found)
+            return found[0] if exports and file in self.packaged else _keep_names_imported_under_alias(found)
 
         text = NOT_CALLS.sub(keep, part)
         mentioned = known.intersection(WORD.findall(text))
@@ -125,7 +125,7 @@ class ProjectCalls:
 
     def keep_living(self, file: str) -> bytes:
         """The text of a file without the functions and classes at its top that nothing uses."""
-        return b"".join(part for name, part in self.parts[file] if name not in self.uncalled[file])
+        return b"".join(part for name, part in self.parts[file] if name not in self.unreferenced_definitions[file])
 
 
 def _list_import_sources(text: bytes) -> dict[bytes, set[tuple[str, ...]]]:
@@ -138,7 +138,7 @@ def _list_import_sources(text: bytes) -> dict[bytes, set[tuple[str, ...]]]:
     return sources
 
 
-def _keep_renamed(found: re.Match[bytes]) -> bytes:
+def _keep_names_imported_under_alias(found: re.Match[bytes]) -> bytes:
     """What an import gives another name: a call of that is not looked for."""
     return b" ".join(re.findall(rb"\w+(?=[ \t]+as\b)", found[0]))
 

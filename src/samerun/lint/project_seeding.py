@@ -37,7 +37,7 @@ REPLACED = re.compile(rb"(?<=[\w\])])(?<!\bself)(?<!\bcls)\.(\w*(?:rng|rand|gen)
 """An attribute that who has the object gives another generator: `dataset.rng = ...`."""
 
 
-def read_projects(
+def find_project_facts_by_file(
     paths: Iterable[str], files: Sequence[str], configurations: Sequence[str]
 ) -> dict[str, FileInProject]:
     """What is known of those files that lie under a folder among the paths.
@@ -58,8 +58,10 @@ def read_projects(
             for name in REPLACED.findall(text)
         )  # fmt: skip
         for one in inside:
-            uncalled = frozenset(name.decode("latin-1") for name in calls.uncalled[one])
-            found[one] = FileInProject(is_seeded=one not in unseeded, uncalled=uncalled, replaced=replaced)
+            unreferenced_definitions = frozenset(name.decode("latin-1") for name in calls.unreferenced_definitions[one])
+            found[one] = FileInProject(
+                is_seeded=one not in unseeded, unreferenced_definitions=unreferenced_definitions, replaced=replaced
+            )
     return found
 
 
@@ -79,10 +81,10 @@ def _read_code_without_comments_or_empty(file: str) -> bytes:
     except (OSError, ValueError, RecursionError, TypeError, AttributeError, LookupError):
         return b""
     text = re.sub(rb"#[^\n]*", b"", text)
-    return text if file.endswith(CONFIGURATIONS) else TRIPLE_QUOTED.sub(_drop_docstring, text)
+    return text if file.endswith(CONFIGURATIONS) else TRIPLE_QUOTED.sub(_replace_docstring_with_pass, text)
 
 
-def _drop_docstring(found: re.Match[bytes]) -> bytes:
+def _replace_docstring_with_pass(found: re.Match[bytes]) -> bytes:
     """Nothing for a text with which a line begins; others may be looked up."""
     before = found.string[found.string.rfind(b"\n", 0, found.start()) + 1 : found.start()]
     return found[0] if before.strip(b" \trRuU") else b"pass"

@@ -52,7 +52,7 @@ def drawn_generator(name: str) -> str:
     return "torch" if module == "torch" and last in TORCH_DRAWS else ""
 
 
-def draws(index: SourceIndex, call: ast.Call) -> bool:
+def draws_from_global_generator(index: SourceIndex, call: ast.Call) -> bool:
     """Whether a call draws from a global generator, or builds a layer, which does."""
     name = index.call_names.get(call, "")
     if keyword_value(call, "generator") is not None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from samerun.base.source_edits import Edit, last_identifier
 from samerun.lint.call_arguments import argument_for, default_of, has_star
-from samerun.lint.seeding import is_program
+from samerun.lint.seeding import has_main_guard_or_top_level_block
 from samerun.lint.source_index import FUNCTIONS, SourceIndex
 
 
@@ -62,7 +62,7 @@ def is_in_idle_code(index: SourceIndex, node: ast.AST) -> bool:
     return (
         _is_in_test_code(index, node)
         or _is_in_self_check(index, node)
-        or _is_in_uncalled_function(index, node)
+        or _is_in_unreferenced_definition(index, node)
         or _is_in_unasked_branch(index, node)
     )
 
@@ -70,7 +70,7 @@ def is_in_idle_code(index: SourceIndex, node: ast.AST) -> bool:
 def _is_in_unasked_branch(index: SourceIndex, node: ast.AST) -> bool:
     """Whether a node stands under `kind == "b"` in a function of a program that all calls give another kind."""
     child = node
-    for one in index.ancestors(node) if index.is_notebook or is_program(index) else ():
+    for one in index.ancestors(node) if index.is_notebook or has_main_guard_or_top_level_block(index) else ():
         if isinstance(one, ast.If) and child in one.body and _is_never_equal(index, one.test):
             return True
         child = one
@@ -92,7 +92,7 @@ def _is_never_equal(index: SourceIndex, test: ast.expr) -> bool:
     return all(isinstance(one, ast.Constant) and one.value != wanted.value for one in given)
 
 
-def _is_in_uncalled_function(index: SourceIndex, node: ast.AST) -> bool:
+def _is_in_unreferenced_definition(index: SourceIndex, node: ast.AST) -> bool:
     """Whether a node stands in a function or class that nothing in the project mentions.
 
     A method may be called by a base of its class, and what is decorated by who knows it.
@@ -106,7 +106,7 @@ def _is_in_uncalled_function(index: SourceIndex, node: ast.AST) -> bool:
         by = {last_identifier(each) for each in one.decorator_list} - {"staticmethod", "classmethod"}
         inherits = of_class and {last_identifier(each) for each in owner.bases} - {"object"}  # type: ignore[union-attr]
         dunder = of_class and one.name.startswith("__")
-        if one.name in index.project.uncalled and not (by or inherits or dunder):
+        if one.name in index.project.unreferenced_definitions and not (by or inherits or dunder):
             return True
     return False
 
@@ -161,7 +161,7 @@ def _is_in_test_code(index: SourceIndex, node: ast.AST) -> bool:
         ):
             return True
         if isinstance(one, ast.ClassDef) and (
-            one.name.startswith("Test") or any("TestCase" in name for name in index.base_names(one))
+            one.name.startswith("Test") or any("TestCase" in name for name in index.transitive_base_names(one))
         ):
             return True
     return False

@@ -16,11 +16,11 @@ from samerun.lint.seeding import (
     GLOBAL_SEEDS,
     NUMPY_GENERATORS,
     calls_unknown_seeding,
+    has_main_guard_or_top_level_block,
     is_fallback,
-    is_left_over,
-    is_program,
+    is_in_dead_code,
+    is_single_seeding_outside_loops,
     reads_hash_seed,
-    seeds_once_for_all,
 )
 from samerun.lint.source_index import FUNCTIONS, SourceIndex
 from samerun.lint.value_origins import find_origins, loads_bound_in, loads_of_assigned_variable, value_kind
@@ -48,7 +48,7 @@ def _find_seed_origins(index: SourceIndex, names: set[str], what: str) -> Iterat
             if (
                 index.call_names[origin] not in names
                 or _only_names_something(index, call)
-                or _seeds_unused_draws(index, call)
+                or _seeds_only_unused_draws(index, call)
                 or is_fallback(index, origin)
                 or told & {origin, call}
             ):
@@ -76,7 +76,7 @@ def _only_names_something(index: SourceIndex, call: ast.Call) -> bool:
     )
 
 
-def _seeds_unused_draws(index: SourceIndex, call: ast.Call) -> bool:
+def _seeds_only_unused_draws(index: SourceIndex, call: ast.Call) -> bool:
     """Whether nothing is computed from what a function draws behind its seed, and all other draws are seeded anew."""
     kind, function = GLOBAL_SEEDS.get(index.call_names[call]), index.function_of(call)
     draws = [one for one in index.calls if kind and drawn_generator(index.call_names[one]) == kind]
@@ -86,10 +86,14 @@ def _seeds_unused_draws(index: SourceIndex, call: ast.Call) -> bool:
         one for one in draws for seed in seeds
         if index.function_of(one) is index.function_of(seed) is not function and seed.lineno < one.lineno
     }  # fmt: skip
-    return function is not None and bool(own) and all(one in anew or _is_unused(index, one) for one in draws)
+    return (
+        function is not None
+        and bool(own)
+        and all(one in anew or _is_assigned_but_never_read(index, one) for one in draws)
+    )
 
 
-def _is_unused(index: SourceIndex, node: ast.AST, depth: int = 5) -> bool:
+def _is_assigned_but_never_read(index: SourceIndex, node: ast.AST, depth: int = 5) -> bool:
     """Whether a value only goes into local names that nothing reads, or from which only such names are made."""
     statement = index.statement_of(node)
     targets = statement.targets if isinstance(statement, ast.Assign) else []
@@ -98,7 +102,7 @@ def _is_unused(index: SourceIndex, node: ast.AST, depth: int = 5) -> bool:
     return all(
         isinstance(target, ast.Name)
         and all(
-            _is_unused(index, load, depth - 1)
+            _is_assigned_but_never_read(index, load, depth - 1)
             for load in loads_bound_in(index, target.id, index.enclosing_scope_of(target))
         )
         for target in targets
@@ -130,7 +134,7 @@ def find_address_seeds(index: SourceIndex) -> Iterator[Hit]:
 
 def find_drawn_seeds(index: SourceIndex) -> Iterator[Hit]:
     """A seed drawn from a global generator that the text itself seeds nowhere else."""
-    if not is_program(index):
+    if not has_main_guard_or_top_level_block(index):
         return
     seeded = set()
     for name, kind in GLOBAL_SEEDS.items():
@@ -141,7 +145,7 @@ def find_drawn_seeds(index: SourceIndex) -> Iterator[Hit]:
         return
     told = set()
     for call, seed in find_seed_arguments(index):
-        if index.call_names[call] not in GLOBAL_SEEDS or not seeds_once_for_all(index, call):
+        if index.call_names[call] not in GLOBAL_SEEDS or not is_single_seeding_outside_loops(index, call):
             continue  # two transforms that draw alike, say
         for origin in find_origins(index, seed):
             kind = drawn_generator(index.call_names[origin])
@@ -158,7 +162,7 @@ def find_falsy_seeds(index: SourceIndex) -> Iterator[Hit]:
             continue
         for origin in find_origins(index, node.values[-1]):
             name = index.call_names[origin]
-            if name in CLOCKS | ENTROPY or (drawn_generator(name) and is_program(index)):
+            if name in CLOCKS | ENTROPY or (drawn_generator(name) and has_main_guard_or_top_level_block(index)):
                 yield Hit(node, f"a seed of 0 counts as none here: {name}() replaces it")
                 break
 
@@ -186,7 +190,7 @@ def find_late_hash_seeds(index: SourceIndex) -> Iterator[Hit]:
             key = target.slice if environment else None  # type: ignore[attr-defined]
         if is_constant(key, "PYTHONHASHSEED"):
             assert isinstance(node, (ast.Assign, ast.Call))
-            if is_left_over(index, node):
+            if is_in_dead_code(index, node):
                 continue
             yield Hit(node, "Python reads PYTHONHASHSEED when it starts: in this process it has no effect any more")
 
@@ -222,7 +226,7 @@ def find_models_before_seed(index: SourceIndex) -> Iterator[Hit]:
     """A model built in a block whose later statements seed torch for the first time."""
     classes = {
         one.name for one in index.classes
-        if any(base.rpartition(".")[2].endswith("Module") for base in index.base_names(one))
+        if any(base.rpartition(".")[2].endswith("Module") for base in index.transitive_base_names(one))
         and not one.name.endswith(("Loss", "Criterion", "Metric"))
     }  # fmt: skip
     seeds = index.calls_of("torch.manual_seed", "pytorch_lightning.seed_everything", "lightning.seed_everything")

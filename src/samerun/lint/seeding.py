@@ -39,7 +39,7 @@ def seeds_draws(index: SourceIndex) -> bool:
     """Whether the text seeds what draws in it: a generator, a split, an estimator, or everything by another module."""
     makers = [
         one for one in index.calls_of(*NUMPY_GENERATORS, "random.Random", *GLOBAL_SEEDS)
-        if not is_left_over(index, one)
+        if not is_in_dead_code(index, one)
     ]  # fmt: skip
     return (
         any(one.args and seeds_repeatably(index, one) for one in makers)
@@ -49,7 +49,7 @@ def seeds_draws(index: SourceIndex) -> bool:
     )
 
 
-def seeds_once_for_all(index: SourceIndex, call: ast.Call) -> bool:
+def is_single_seeding_outside_loops(index: SourceIndex, call: ast.Call) -> bool:
     """Whether a call seeds once, for all: not a part of a class, and not at each turn of a loop."""
     repeated = (ast.ClassDef, ast.For, ast.While)
     function = index.function_of(call)
@@ -59,7 +59,7 @@ def seeds_once_for_all(index: SourceIndex, call: ast.Call) -> bool:
     return not any(isinstance(one, repeated) for one in index.ancestors(call))
 
 
-def is_program(index: SourceIndex) -> bool:
+def has_main_guard_or_top_level_block(index: SourceIndex) -> bool:
     """Whether the text is a script: it has a main block, or loops at its top."""
     for node in index.tree.body:
         names = (
@@ -81,9 +81,9 @@ def is_never_called(index: SourceIndex, node: ast.AST, depth: int = 3) -> bool:
     return all(is_never_called(index, one, depth - 1) for one in index.name_loads.get(name, ()))
 
 
-def is_left_over(index: SourceIndex, node: ast.AST) -> bool:
+def is_in_dead_code(index: SourceIndex, node: ast.AST) -> bool:
     """Whether a node stands in a function that is never called, of a text that nothing imports."""
-    return (index.is_notebook or is_program(index)) and is_never_called(index, node)
+    return (index.is_notebook or has_main_guard_or_top_level_block(index)) and is_never_called(index, node)
 
 
 def calls_unknown_seeding(index: SourceIndex) -> bool:

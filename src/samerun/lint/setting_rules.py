@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from samerun.base.source_edits import Edit, last_identifier, make_zeroed_constructor_edits, node_span
 from samerun.lint.call_arguments import is_constant, keyword_value
 from samerun.lint.order_exemptions import trains
-from samerun.lint.random_draws import draws
+from samerun.lint.random_draws import draws_from_global_generator
 from samerun.lint.rule import Hit, Rule
 from samerun.lint.source_index import Function, SourceIndex
 
@@ -84,13 +84,17 @@ def find_late_cublas_configurations(index: SourceIndex) -> Iterator[Hit]:
         for earlier in block[: block.index(node)] if node in block else []:
             if isinstance(earlier, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
                 continue
-            used = [one for one in ast.walk(earlier) if isinstance(one, ast.Call) and _uses_cuda(index, one)]
+            used = [
+                one
+                for one in ast.walk(earlier)
+                if isinstance(one, ast.Call) and _may_initialize_cuda_or_cublas(index, one)
+            ]
             if used:
                 yield Hit(node, f"line {used[0].lineno} has used the device: cuBLAS read {CUBLAS} then")
                 break
 
 
-def _uses_cuda(index: SourceIndex, call: ast.Call) -> bool:
+def _may_initialize_cuda_or_cublas(index: SourceIndex, call: ast.Call) -> bool:
     last = last_identifier(call.func)
     on_device = last == "to" and any(
         (isinstance(one, ast.Constant) and str(one.value).startswith("cuda")) or last_identifier(one) == "device"
@@ -191,7 +195,7 @@ def _is_slice_up_to_data_length(where: ast.expr) -> bool:
 
 
 # --- draws beside the training
-def find_recomputation_without_rng(index: SourceIndex) -> Iterator[Hit]:
+def find_recomputed_dropout_without_rng(index: SourceIndex) -> Iterator[Hit]:
     for call in index.calls_of("torch.utils.checkpoint.checkpoint", "torch.utils.checkpoint.checkpoint_sequential"):
         keep = keyword_value(call, "preserve_rng_state")
         dropout = any("dropout" in last.lower() for last in index.calls_by_last_name)
@@ -245,11 +249,11 @@ def _method_by_name(index: SourceIndex, call: ast.Call) -> Function | None:
 
 
 def _find_draw_in_call_or_callee(index: SourceIndex, call: ast.Call) -> ast.Call | None:
-    if draws(index, call):
+    if draws_from_global_generator(index, call):
         return call
     called = index.called_function(call)
     for one in ast.walk(called) if called is not None else ():
-        if isinstance(one, ast.Call) and draws(index, one) and not _is_forked(index, one):
+        if isinstance(one, ast.Call) and draws_from_global_generator(index, one) and not _is_forked(index, one):
             return one
     return None
 
@@ -261,7 +265,7 @@ def _is_forked(index: SourceIndex, node: ast.AST) -> bool:
     )
 
 
-def find_reseeds_beside_training(index: SourceIndex) -> Iterator[Hit]:
+def find_conditional_reseeds_in_training_loop(index: SourceIndex) -> Iterator[Hit]:
     """A constant seed set in a function that a branch of a training loop calls now and then."""
     for seeding in index.calls_of("torch.manual_seed", "numpy.random.seed", "random.seed"):
         function = index.function_of(seeding)
@@ -341,7 +345,7 @@ RECOMPUTATION_WITHOUT_RNG = Rule(
     "y = checkpoint(block, torch.ones(2), use_reentrant=False, preserve_rng_state=True)\n",
     "leave preserve_rng_state at True",
     "A block without dropout in a file that has some elsewhere.",
-    find_recomputation_without_rng,
+    find_recomputed_dropout_without_rng,
 )  # fmt: skip
 DRAW_UNDER_CLOCK = Rule(
     "SR154", "draw-under-clock", "extra-draw",
@@ -368,5 +372,5 @@ RESEED_BESIDE_TRAINING = Rule(
     "        if step % 3 == 0:\n            show(model)\n",
     "draw from a generator of its own, or inside torch.random.fork_rng()",
     "None is known.",
-    find_reseeds_beside_training,
+    find_conditional_reseeds_in_training_loop,
 )  # fmt: skip

@@ -40,12 +40,12 @@ SAME_NAMES = {
 class FileInProject:
     """What the files around a text say of it, as far as is known; see `project_seeding`.
 
-    `is_seeded`: whether a program that runs it seeds its generators. `uncalled`: its functions that nothing mentions.
+    `is_seeded`: whether a program that runs it seeds its generators. `unreferenced_definitions`: its functions that nothing mentions.
     `replaced`: attributes that a file gives another generator, from outside of the class.
     """
 
     is_seeded: bool = True
-    uncalled: frozenset[str] = frozenset()
+    unreferenced_definitions: frozenset[str] = frozenset()
     replaced: frozenset[str] = frozenset()
 
 
@@ -319,13 +319,13 @@ class SourceIndex:
                 if isinstance(bound, FUNCTIONS):
                     return bound
                 if isinstance(bound, ast.ClassDef):
-                    return self.method_of(bound, "__init__")
+                    return self.resolve_method(bound, "__init__")
         elif isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name) and func.value.id in ("self", "cls"):
             owner = self.class_of(call)
-            return self.method_of(owner, func.attr) if owner is not None else None
+            return self.resolve_method(owner, func.attr) if owner is not None else None
         return None
 
-    def method_of(self, owner: ast.ClassDef, name: str) -> Function | None:
+    def resolve_method(self, owner: ast.ClassDef, name: str) -> Function | None:
         """A method of a class, or of a base of it in this text."""
         seen: set[ast.ClassDef] = set()
         todo = [owner]
@@ -356,7 +356,7 @@ class SourceIndex:
         """The calls, in this text, of a function or method of it."""
         return self._calls_of_functions[function]
 
-    def base_names(self, owner: ast.ClassDef) -> set[str]:
+    def transitive_base_names(self, owner: ast.ClassDef) -> set[str]:
         """The full names of all bases, also through classes of this text."""
         names: set[str] = set()
         todo, seen = [owner], set()

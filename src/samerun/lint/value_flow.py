@@ -29,18 +29,18 @@ from samerun.lint.order_exemptions import (
     is_excluded,
     is_log,
     is_made_outside,
-    is_only_gone_through,
     is_only_inference,
     is_only_key,
     is_only_looked_up,
     is_only_shown,
+    is_rebound_to_sorted_value,
     is_seeded_at_each_turn,
+    is_shuffled_list_only_iterated,
     is_shuffled_unseeded,
     is_sorted_at_mention,
-    is_sorted_next,
     sorts_what_it_goes_through,
 )
-from samerun.lint.random_draws import draws
+from samerun.lint.random_draws import draws_from_global_generator
 from samerun.lint.slice_exemptions import is_batch, is_cut_set, is_preview_beside_count, takes_no_part
 from samerun.lint.source_index import Function, SourceIndex
 from samerun.lint.value_origins import loads_bound_in
@@ -122,7 +122,7 @@ class OrderFlow:
     def _push(self, node: ast.AST, kind: str) -> None:
         self.todo.append((node, kind, self.taken or (self.at if kind != "set" else None)))
 
-    def _use_in_file(self, node: ast.AST, writer: str) -> OrderUse | None:
+    def _make_file_write_order_use(self, node: ast.AST, writer: str) -> OrderUse | None:
         if not self.files or is_log(self.index, node):
             return None
         return self._use(node, f"is the order in which {writer}() writes")
@@ -168,7 +168,7 @@ class OrderFlow:
         elif isinstance(parent, ast.withitem) and parent.optional_vars is not None:
             self._follow_target(parent.optional_vars, kind)
         elif isinstance(parent, (ast.Return, ast.YieldFrom)):
-            self._follow_result(parent, kind)
+            self._follow_return_value_to_callers(parent, kind)
         return None
 
     def _follow_argument(self, call: ast.Call, node: ast.AST, kind: str) -> OrderUse | None:
@@ -177,16 +177,16 @@ class OrderFlow:
         if last in ORDER_FREE or (last == "join" and name.endswith("path.join")):
             return None
         if name in TENSOR_MAKERS:
-            if kind == "seq" and not is_sorted_next(index, call):
+            if kind == "seq" and not is_rebound_to_sorted_value(index, call):
                 self._push(call, kind)
             return None
-        if last == "shuffle" and is_only_gone_through(index, call, node):
+        if last == "shuffle" and is_shuffled_list_only_iterated(index, call, node):
             return None
         if last in PICKING and index.called_function(call) is None:
             return self._use(call, f"decides what {last}() picks", drawn=True)
         by_name = is_constant(keyword_value(call, "sort_keys"), True) or keyword_value(call, "arcname") is not None
         if kind not in ("set", "dict") and (name in FILE_WRITERS or last in WRITING_METHODS) and not by_name:
-            return self._use_in_file(call, last)
+            return self._make_file_write_order_use(call, last)
         if name.startswith(MODEL_MAKERS):
             return self._use(call, f"is the order in which {last} takes them")
         function = index.called_function(call)
@@ -226,7 +226,7 @@ class OrderFlow:
         elif method == "index" and kind == "seq" and not is_only_looked_up(self.index, call):
             return self._use(call, POSITIONS)
         elif method in WRITING_METHODS:
-            return self._use_in_file(call, method)
+            return self._make_file_write_order_use(call, method)
         return None
 
     def _follow_subscript(self, subscript: ast.Subscript, kind: str) -> OrderUse | None:
@@ -245,7 +245,7 @@ class OrderFlow:
         sample = function is not None and function.name == "__getitem__" and not isinstance(where, ast.Constant)
         if sample and not self.only_inference:
             return self._use(subscript, f"{SAMPLES} __getitem__", drawn=True)
-        if any(draws(self.index, call) for call in ast.walk(where) if isinstance(call, ast.Call)):
+        if any(draws_from_global_generator(self.index, call) for call in ast.walk(where) if isinstance(call, ast.Call)):
             return self._use(subscript, "decides what a random index picks", drawn=True)
         if isinstance(where, ast.Name):
             for bound in self.index.bindings_of(where):
@@ -263,7 +263,7 @@ class OrderFlow:
         parts = [made.key, made.value] if isinstance(made, ast.DictComp) else [made.elt]  # type: ignore[attr-defined]
         for part in parts:
             for call in ast.walk(part):
-                if isinstance(call, ast.Call) and draws(self.index, call):
+                if isinstance(call, ast.Call) and draws_from_global_generator(self.index, call):
                     return self._use(call, "decides which element gets which random numbers", drawn=True)
         numbers = enumerated_names(clause.target, clause.iter)
         if isinstance(made, ast.DictComp):
@@ -284,7 +284,7 @@ class OrderFlow:
             if (use := self._follow_loop_node(node, loop, numbers)) is not None:
                 return use
             if isinstance(node, (ast.Yield, ast.YieldFrom)):
-                self._follow_result(node, "seq")
+                self._follow_return_value_to_callers(node, "seq")
             elif isinstance(node, ast.AugAssign) and is_made_outside(self.index, node.target, loop):
                 if gives_number(self.index, node, loop, numbers):
                     return self._use(node, NUMBERS)
@@ -298,14 +298,14 @@ class OrderFlow:
             last = last_identifier(node.func)
             if last == "backward":
                 return self._use(node, "is the order of the training steps", drawn=True)
-            if draws(index, node) and not is_seeded_at_each_turn(index, node, loop):
+            if draws_from_global_generator(index, node) and not is_seeded_at_each_turn(index, node, loop):
                 return self._use(node, "decides which element gets which random numbers", drawn=True)
             if not isinstance(node.func, ast.Attribute):
                 return None
             receiver = node.func.value
             writes = last in WRITING_METHODS and last.startswith("write") and keyword_value(node, "arcname") is None
             if writes and is_made_outside(index, receiver, loop):
-                return self._use_in_file(node, last)
+                return self._make_file_write_order_use(node, last)
             if last == "append" and index.is_before_break(node, loop):  # a search, which takes what it finds
                 return None
             if last in ("append", "extend", "insert", "appendleft") and is_made_outside(index, receiver, loop):
@@ -374,7 +374,7 @@ class OrderFlow:
                 ends.append((statement.end_lineno or statement.lineno, statement.end_col_offset or 0))
         return min(ends)
 
-    def _follow_result(self, node: ast.AST, kind: str) -> None:
+    def _follow_return_value_to_callers(self, node: ast.AST, kind: str) -> None:
         function = self.index.function_of(node)
         for call in self._list_calls_back(function):
             self._push(call, kind)

@@ -71,7 +71,7 @@ def _list_sources(index: SourceIndex, node: ast.AST) -> Sequence[ast.AST]:
         sources: list[ast.AST] = []
         for bound in index.bindings_of(node):
             if isinstance(bound, ast.arg):
-                sources += argument_values(index, bound)
+                sources += argument_or_default_values(index, bound)
             else:
                 value = index.assigned_value(bound)
                 if value is not None:
@@ -121,7 +121,7 @@ def loads_of_assigned_variable(index: SourceIndex, value: ast.AST) -> list[ast.N
     return loads_bound_in(index, target.id, index.enclosing_scope_of(target))
 
 
-def argument_values(index: SourceIndex, parameter: ast.arg) -> Iterator[ast.expr]:
+def argument_or_default_values(index: SourceIndex, parameter: ast.arg) -> Iterator[ast.expr]:
     """What the calls in this text give to a parameter."""
     function = index.enclosing_scope_of(parameter)
     if isinstance(function, FUNCTIONS):
@@ -184,7 +184,7 @@ def element_kind(index: SourceIndex, iterable: ast.expr, depth: int = 6) -> Elem
         if last in TEXT_LISTS or last in TEXT_METHODS:  # the elements of text are text
             return "text"
         if last == "values" and isinstance(iterable.func, ast.Attribute):
-            return _stored_kind(index, iterable.func.value, depth)
+            return _dict_value_kind(index, iterable.func.value, depth)
         if last in NUMBER_LISTS:
             return "number"
         if last in OBJECT_LISTS:
@@ -206,7 +206,7 @@ def element_kind(index: SourceIndex, iterable: ast.expr, depth: int = 6) -> Elem
         for bound in index.bindings_of(iterable):
             if isinstance(bound, ast.arg):
                 kinds.append(_annotated_kind(bound, elements=True))
-                kinds += [element_kind(index, one, depth - 1) for one in argument_values(index, bound)]
+                kinds += [element_kind(index, one, depth - 1) for one in argument_or_default_values(index, bound)]
             else:
                 value = index.assigned_value(bound)
                 kinds.append(element_kind(index, value, depth - 1) if value is not None else "unknown")
@@ -247,7 +247,7 @@ def value_kind(index: SourceIndex, value: ast.expr, depth: int = 6) -> ElementKi
             return "number"
         return "unknown"
     if isinstance(value, ast.Subscript):
-        if is_text_key(value.slice):
+        if key_name_suggests_text(value.slice):
             return "text"
         if isinstance(value.value, (ast.Name, ast.Attribute)) and not isinstance(value.slice, ast.Slice):
             return element_kind(index, value.value, depth - 1)
@@ -270,7 +270,7 @@ def value_kind(index: SourceIndex, value: ast.expr, depth: int = 6) -> ElementKi
     return "unknown"
 
 
-def is_text_key(key: ast.expr) -> bool:
+def key_name_suggests_text(key: ast.expr) -> bool:
     """Whether a constant key names text: `row["word"]`."""
     return isinstance(key, ast.Constant) and isinstance(key.value, str) and _hinted(key.value) == "text"
 
@@ -304,7 +304,7 @@ def _added_kind(index: SourceIndex, target: ast.Name | ast.Attribute, depth: int
     return _pick_narrowest_kind(kinds)
 
 
-def _stored_kind(index: SourceIndex, target: ast.expr, depth: int) -> ElementKind:
+def _dict_value_kind(index: SourceIndex, target: ast.expr, depth: int) -> ElementKind:
     """What the values of a dictionary are that stores under keys have filled."""
     kinds: list[ElementKind] = []
     for one in index.nodes[ast.Subscript]:

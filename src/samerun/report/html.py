@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from samerun.base.records import CheckReport, Divergence, Growth, NeutralResult
 from samerun.base.text import escape_for_terminal
-from samerun.report.terminal import describe_divergence, describe_neutral_numbers, describe_ulp
+from samerun.report.terminal import describe_divergence, describe_neutral_divergence, describe_ulp
 
 CONTEXT = 4
 MOST_GROUPS = 120
@@ -48,7 +48,7 @@ def check_report_to_html(report: CheckReport, version: str, machine: dict[str, A
         cells=group_steps_evenly(report.spread) if report.spread is not None else [],
         plot=make_growth_plot(report.spread.growth) if report.spread is not None else None,
         neutral_plot=make_neutral_plot,
-        neutral_numbers=describe_neutral_numbers,
+        neutral_numbers=describe_neutral_divergence,
         told=describe_divergence(report.spread) if report.spread is not None else [],
     )
 

@@ -145,14 +145,14 @@ def make_neutral_section(results: tuple[NeutralResult, ...]) -> Group:
         mark, style = NEUTRAL_MARKS[result.outcome]
         head = Text.assemble((f"{mark} ", style), result.name, "  ", (result.outcome, f"bold {style}"))
         parts.append(head)
-        for text in (*result.detail.split("; "), *describe_neutral_numbers(result)):
+        for text in (*result.detail.split("; "), *describe_neutral_divergence(result)):
             parts.append(Padding(Text(text, style="dim"), (0, 0, 0, 2 * INDENT), expand=False))
         if result.outcome == "wrong" and result.file:
             parts.append(Padding(make_source_excerpt(result.file, result.line, CONTEXT), (0, 0, 0, 2 * INDENT)))
     return Group(*parts)
 
 
-def describe_neutral_numbers(result: NeutralResult) -> list[str]:
+def describe_neutral_divergence(result: NeutralResult) -> list[str]:
     """Where the sides part and how far they are from float64, in words: one line of text each."""
     lines = []
     if result.step:

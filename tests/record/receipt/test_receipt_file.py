@@ -31,7 +31,7 @@ def written(path: Path, **parts: Any) -> dict[str, Any]:
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     receipt = written(tmp_path / "run.json")
-    assert receipt_file.read_and_verify(tmp_path / "run.json") == receipt
+    assert receipt_file.read_and_verify_digest(tmp_path / "run.json") == receipt
     assert os.listdir(tmp_path) == ["run.json"]
 
 
@@ -47,7 +47,7 @@ def test_many_steps_lie_beside_the_receipt_and_go_with_it(tmp_path: Path) -> Non
     path = tmp_path / "run.json"
     long = made(section(steps=step_table.MAX_INLINE_ROWS + 1))
     receipt_file.write(path, long)
-    receipt = receipt_file.read_and_verify(path)
+    receipt = receipt_file.read_and_verify_digest(path)
     assert receipt["steps_in"] == "file"
     beside = step_table.steps_file_path(path, receipt["digest"])
     assert sorted(os.listdir(tmp_path)) == sorted(["run.json", beside.name])
@@ -87,7 +87,7 @@ def test_a_failure_at_any_moment_leaves_the_earlier_receipt(
     with pytest.raises(SamerunError, match="No space left"):
         receipt_file.write(path, made(section(steps=9)))
     monkeypatch.undo()
-    assert receipt_file.read_and_verify(path) == before
+    assert receipt_file.read_and_verify_digest(path) == before
     assert os.listdir(tmp_path) == ["run.json"]
 
 
@@ -107,17 +107,17 @@ def test_a_change_by_hand_is_noticed_but_not_in_the_circumstances(tmp_path: Path
     path = tmp_path / "run.json"
     receipt = written(path)
     path.write_text(receipt_json.encode_canonical({**receipt, "circumstances": {"began": "never"}}))
-    receipt_file.read_and_verify(path)
+    receipt_file.read_and_verify_digest(path)
     path.write_text(receipt_json.encode_canonical({**receipt, "seed": 8}))
     with pytest.raises(SamerunError, match="changed"):
-        receipt_file.read_and_verify(path)
+        receipt_file.read_and_verify_digest(path)
 
 
 def refused(tmp_path: Path, raw: bytes) -> str:
     path = tmp_path / "hostile.json"
     path.write_bytes(raw)
     with pytest.raises(SamerunError) as caught:
-        step_table.read_step_tables(path, receipt_file.read_and_verify(path))
+        step_table.read_step_tables(path, receipt_file.read_and_verify_digest(path))
     return str(caught.value)
 
 
@@ -145,15 +145,15 @@ def test_what_is_no_receipt_is_refused(raw: bytes, said: str, tmp_path: Path) ->
 def test_a_pipe_is_not_waited_for_and_a_giant_is_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(SamerunError, match="regular file"):
-        receipt_file.read_and_verify(tmp_path / "pipe")
+        receipt_file.read_and_verify_digest(tmp_path / "pipe")
     with open(tmp_path / "giant", "wb") as file:
         file.truncate(receipt_json.MAX_BYTES + 1)
     with pytest.raises(SamerunError, match="at most"):
-        receipt_file.read_and_verify(tmp_path / "giant")
+        receipt_file.read_and_verify_digest(tmp_path / "giant")
     with pytest.raises(SamerunError, match="cannot be read"):
-        receipt_file.read_and_verify(tmp_path / "nothing")
+        receipt_file.read_and_verify_digest(tmp_path / "nothing")
     with pytest.raises(SamerunError, match="cannot be read"):
-        receipt_file.read_and_verify(Path("nul\0"))
+        receipt_file.read_and_verify_digest(Path("nul\0"))
 
 
 JSON = st.recursive(

@@ -212,14 +212,17 @@ def test_what_cannot_be_sent_is_kept(tmp_path: Path) -> None:
                    TMPDIR=str(tmp_path))  # fmt: skip
     assert done.returncode == 2 and f"file://{far}/a.json cannot be written" in done.stderr
     kept = Path(done.stderr.strip().rpartition("upload it yourself: ")[2])
-    assert receipt_file.read_and_verify(kept)["ended"]["exit_code"] == 3
+    assert receipt_file.read_and_verify_digest(kept)["ended"]["exit_code"] == 3
 
 
 def test_what_was_sent_leaves_nothing_here(tmp_path: Path) -> None:
     (tmp_path / "nothing.py").write_text(NOTHING)
     done = samerun(["run", "--quiet", "--receipt", f"file://{tmp_path}/far/a.json", "nothing.py"], tmp_path,
                    TMPDIR=str(tmp_path))  # fmt: skip
-    assert done.returncode == 3 and receipt_file.read_and_verify(tmp_path / "far" / "a.json")["ended"]["exit_code"] == 3
+    assert (
+        done.returncode == 3
+        and receipt_file.read_and_verify_digest(tmp_path / "far" / "a.json")["ended"]["exit_code"] == 3
+    )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["far", "nothing.py"]
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from check_command import check
 
-from samerun.check.attribution.native_entropy import find_random_query_line_or_zero
+from samerun.check.attribution.native_entropy import find_sql_random_literal_line_or_zero
 from samerun.record.watching.native_entropy import (
+    create_zeroed_counter_file,
     find_preload_library,
     make_preload_environment,
-    write_counter_file,
     write_pinned_random_device_file,
 )
 
@@ -85,7 +85,7 @@ def test_counted_nothing_is_changed(tmp_path: Path) -> None:
 def test_draws_of_a_program_that_is_started_count_too(tmp_path: Path) -> None:
     preload, counter = find_preload_library(), tmp_path / "counter"
     assert preload is not None
-    write_counter_file(counter)
+    create_zeroed_counter_file(counter)
     environment = {**os.environ, **make_preload_environment(preload, os.environ, None, counter_file=counter)}
     started = "import os; os.urandom(3); os.urandom(3)"
     code = (
@@ -116,8 +116,8 @@ def take(database):
 def test_a_query_that_draws_is_found_in_the_function(line: int, query: int, tmp_path: Path) -> None:
     (tmp_path / "p.py").write_text(QUERIES)
     (tmp_path / "q.py").write_text(QUERIES.replace("import sqlite3", "import math"))
-    assert find_random_query_line_or_zero(str(tmp_path / "p.py"), line) == query
-    assert find_random_query_line_or_zero(str(tmp_path / "q.py"), line) == 0
+    assert find_sql_random_literal_line_or_zero(str(tmp_path / "p.py"), line) == query
+    assert find_sql_random_literal_line_or_zero(str(tmp_path / "q.py"), line) == 0
 
 
 def test_other_libraries_stay_preloaded() -> None:

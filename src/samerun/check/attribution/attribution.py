@@ -11,7 +11,7 @@ from samerun.check.attribution import native_entropy
 from samerun.check.attribution.confirmation import (
     MOST_EXPERIMENTS,
     confirm_by_experiment,
-    find_decisive_reading_by_pinning,
+    find_decisive_or_likeliest_reading,
     is_mere_clock_or_entropy_reading,
     is_race_elsewhere_held_by_same_pin,
     limit_pins_to_line,
@@ -47,8 +47,8 @@ from samerun.check.evidence.line_search import (
 from samerun.check.evidence.situation import Situation, Suspect
 from samerun.check.evidence.trace_signs import (
     find_compiled_draws_suspect,
+    find_differing_row_count_suspect,
     find_last_bits_branch_suspect,
-    find_row_count_suspect,
 )
 from samerun.check.evidence.value_differences import (
     ElementDifference,
@@ -121,7 +121,7 @@ def attribute_rerun_difference_by_experiments(
             which = None
             if suspect.pins not in settled:
                 readings = [s for s in listed if is_mere_clock_or_entropy_reading(s) and s.pins == suspect.pins]
-                which = find_decisive_reading_by_pinning(search, situation, plan, readings)
+                which = find_decisive_or_likeliest_reading(search, situation, plan, readings)
             if which is not None:
                 return make_attributed_cause(which, rerun_and_measure_difference(search, situation, plan, plan), others)
             settled.add(suspect.pins)
@@ -221,7 +221,7 @@ def attribute_variation_difference(
         return make_attributed_cause(suspect, elements, others)
 
     if is_own:
-        user_variable = attribute_vary_env_difference(search, situation, measured)
+        user_variable = attribute_to_batch_size_or_extra_draws(search, situation, measured)
         if user_variable is not None:
             return user_variable
     may_round = kind == "batch-size" or situation.has_same_inputs_but_other_outputs
@@ -318,11 +318,11 @@ def trace_lines_and_find_decisive_variable(
     return None
 
 
-def attribute_vary_env_difference(
+def attribute_to_batch_size_or_extra_draws(
     search: AttributionSearch, situation: Situation, element_difference: ElementDifference | None
 ) -> AttributedCause | None:
     """What a variable given with --vary-env changes: the batch size or the number of draws; None if neither."""
-    batch = find_row_count_suspect(situation, get_kept_value_paths(situation))
+    batch = find_differing_row_count_suspect(situation, get_kept_value_paths(situation))
     if batch is not None:
         return make_attributed_cause(batch, element_difference)
     compiled = find_compiled_draws_suspect(situation)

@@ -131,7 +131,7 @@ class Experiment:
             unpinned = [self.first]
         for number in range(self.trials + 1):
             again = self.run(self.plan, f"-free{number + 1}")
-            if any(self._differ_where_pinned_runs_agree(earlier, again) for earlier in unpinned):
+            if any(self._differ_before_pinned_runs_differ(earlier, again) for earlier in unpinned):
                 return self._stays_away_in_more_runs_if_needed(number)
             unpinned.append(again)
         return False
@@ -151,7 +151,7 @@ class Experiment:
             else TRIALS_IF_LATER
         )
         return not any(
-            self._differ_where_pinned_runs_agree(self.first, self.run(self.pinned_plan, f"-longer{number + 1}"))
+            self._differ_before_pinned_runs_differ(self.first, self.run(self.pinned_plan, f"-longer{number + 1}"))
             for number in range(needed - self.trials)
         )
 
@@ -163,16 +163,16 @@ class Experiment:
             other = vary_or_pin_memory(self.pinned_plan, True).with_watch(varied_line=line)
             # With malloc's memory varied too, any line would seem to be the one if a library reads its own.
             other = other if self.suspect.inside_operator else vary_fresh_arrays_alone(other)
-            return self._differ_where_pinned_runs_agree(self.first, self.run(other, "-other"))
+            return self._differ_before_pinned_runs_differ(self.first, self.run(other, "-other"))
         if not kinds <= set(PINS_WITH_VALUES):
             return True
         for value in range(1, OTHER_PIN_VALUES + 1):
             other = with_suspect_sources_pinned(self.plan.with_watch(pin_variant=value), self.suspect, self.names)
-            if self._differ_where_pinned_runs_agree(self.first, self.run(other, f"-other{value}")):
+            if self._differ_before_pinned_runs_differ(self.first, self.run(other, f"-other{value}")):
                 return True
         return False
 
-    def _differ_where_pinned_runs_agree(self, a: Run | None, b: Run) -> bool:
+    def _differ_before_pinned_runs_differ(self, a: Run | None, b: Run) -> bool:
         """Whether two runs differ before anything that differs even with the source pinned."""
         found = self.search.compare_runs(a, b) if a is not None else None
         return found is not None and (
@@ -261,7 +261,7 @@ def limit_pins_to_line(suspect: Suspect) -> tuple[str, ...]:
     return tuple(f"{pin}@{suspect.file}:{suspect.line}" if pin in pins.SEPARABLE else pin for pin in suspect.pins)
 
 
-def find_decisive_reading_by_pinning(
+def find_decisive_or_likeliest_reading(
     search: ExperimentRunner, situation: Situation, plan: RunPlan, readings: Sequence[Suspect]
 ) -> Suspect | None:
     """The reading of one source that makes the difference; None if the difference stays with the source pinned.

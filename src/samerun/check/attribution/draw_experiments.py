@@ -53,7 +53,7 @@ def list_unseeded_draws(situation: Situation, suspect: Suspect) -> list[Event]:
     """The first draw at each line from a global generator, up to its first seed; none for other generators."""
     generator = GENERATORS.get(suspect.pins)
     found: dict[tuple[str, int], Event] = {}
-    for event in situation.host_events if generator is not None else ():
+    for event in situation.host_events_until_difference if generator is not None else ():
         if event.name == generator and event.kind == f.SEED:
             break
         if event.name == generator and event.kind == f.DRAW and event.line:

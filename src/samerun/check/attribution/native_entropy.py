@@ -20,9 +20,9 @@ from samerun.record.trace import format as f
 from samerun.record.trace.run import select_events
 from samerun.record.watching.line_follower import NATIVE_DRAW
 from samerun.record.watching.native_entropy import (
+    create_zeroed_counter_file,
     find_preload_library,
     make_preload_environment,
-    write_counter_file,
     write_pinned_random_device_file,
 )
 
@@ -48,7 +48,7 @@ def with_native_draws_recorded_if_possible(plan: RunPlan) -> RunPlan:
     if preload is None:
         return plan
     counter = Path(plan.watch.folder).parent / "native-entropy-count.bin"
-    write_counter_file(counter)
+    create_zeroed_counter_file(counter)
     return plan.with_environment(**make_preload_environment(preload, plan.environment, None, counter_file=counter))
 
 
@@ -74,14 +74,14 @@ def find_last_native_draw_suspect(
     why = [f"native code or a program called at line {drew[1]} draws random bytes from the system, past Python"]
     if differing_variable is not None:
         why.append(differing_variable.evidence)
-        query = find_random_query_line_or_zero(differing_variable.file, differing_variable.line)
+        query = find_sql_random_literal_line_or_zero(differing_variable.file, differing_variable.line)
         if query:  # SQLite seeds its generator at the first statement of the process, whichever that is
             why.append(f"random() in the query at line {query} takes its numbers from them")
             drew = differing_variable.file, query
     return Suspect("os-entropy", *drew, tuple(why), 0, (pins.NATIVE_ENTROPY,))
 
 
-def find_random_query_line_or_zero(file: str, line: int) -> int:
+def find_sql_random_literal_line_or_zero(file: str, line: int) -> int:
     """The line, in the innermost function around a line, of a text with SQL's random(); 0 if SQLite is not used."""
     tree = parse_source_or_empty(file)
     if not any(

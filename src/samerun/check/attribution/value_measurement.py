@@ -11,7 +11,7 @@ from samerun.check.evidence.value_differences import (
     ElementDifference,
     choose_snapshot_steps,
     compare_first_differing_saved_tensors,
-    find_differing_steps_by_digest,
+    compare_steps_by_digest,
 )
 from samerun.check.execution.runner import Run
 from samerun.check.plan import RunPlan
@@ -52,7 +52,7 @@ def make_plans_keeping_values(
     same_operator = (
         event is not None and difference.b is not None and difference.ordinal and difference.what != "operator"
     )
-    steps = choose_snapshot_steps(find_differing_steps_by_digest(situation.a, situation.b))
+    steps = choose_snapshot_steps(compare_steps_by_digest(situation.a, situation.b))
     if search.skip_values or not (same_operator or steps):
         return None
     keeping = [plan.with_watch(snapshot_steps=steps) for plan in plans]

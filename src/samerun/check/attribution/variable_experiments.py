@@ -145,15 +145,15 @@ class VariableExperiments:
 
     def _disappears_also_in_reruns(self, saved_and_held_run: tuple[Run, Run]) -> bool:
         """Whether runs with some variables held are the same up to where the difference was."""
-        if self._still_differs_where_it_did(saved_and_held_run):
+        if self._still_differs_no_later(saved_and_held_run):
             return False
         for _ in range(TRIALS_BY_CHANCE - 1 if self.by_chance else 0):
             again = self.search.run_and_record(saved_and_held_run[1].plan, "variable-again", ("variable",))
-            if self._still_differs_where_it_did((saved_and_held_run[0], again)):
+            if self._still_differs_no_later((saved_and_held_run[0], again)):
                 return False
         return True
 
-    def _still_differs_where_it_did(self, saved_and_held_run: tuple[Run, Run]) -> bool:
+    def _still_differs_no_later(self, saved_and_held_run: tuple[Run, Run]) -> bool:
         return differs_no_later_than_situation(self.search.compare_runs(*saved_and_held_run), self.situation)
 
     def _is_computed_where_difference_shows(self, variable: DifferingVariable) -> bool:
@@ -197,7 +197,7 @@ class VariableExperiments:
         watch = saved_and_held_run[1].plan.watch.held_variables
         assert watch is not None
         plan = saved_and_held_run[1].plan.with_watch(held_variables=replace(watch, variables=tuple(variables)))
-        return not self._still_differs_where_it_did(
+        return not self._still_differs_no_later(
             (saved_and_held_run[0], self.search.run_and_record(plan, "variable-alone", ("variable",)))
         )
 

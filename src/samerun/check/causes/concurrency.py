@@ -47,7 +47,9 @@ def find_async_order_suspects(situation: Situation) -> list[Suspect]:
                         (f"{clue.a.name} at line {clue.a.line} gave another item first",),
                         rank, (pins.IN_ORDER if in_turn else pins.SERIAL,))
             )  # fmt: skip
-    early = [e for e in situation.host_events if e.kind == f.FACT and e.name == IN_FLIGHT_READ and e.line]
+    early = [
+        e for e in situation.host_events_until_difference if e.kind == f.FACT and e.name == IN_FLIGHT_READ and e.line
+    ]
     for read in early[-1:]:
         why = f"{read.text} at line {read.line} reads memory to which a collective, not waited for, may still write"
         found.append(Suspect("async-order", read.file, read.line, (why,), 0.4, (pins.WAITED,)))
@@ -58,7 +60,7 @@ def find_async_order_suspects(situation: Situation) -> list[Suspect]:
             sorted(e.outputs for e in select_events(runs.traces[role], (f.BATCH,)))
             for runs in (situation.a.traces, situation.b.traces)
         ]
-        made = [e for e in situation.host_events if e.kind == f.LOADER and e.line and e.text == "made"]
+        made = [e for e in situation.host_events_until_difference if e.kind == f.LOADER and e.line and e.text == "made"]
         loaders = [e for e in made if not e.inputs] or made
         if both[0] == both[1] and loaders:
             found.append(

@@ -113,7 +113,7 @@ ALL_RECORDED = 64
 
 def find_time_suspects(situation: Situation) -> list[Suspect]:
     found = []
-    tick = estimate_clock_tick_seconds(situation.host_events)
+    tick = estimate_clock_tick_seconds(situation.host_events_until_difference)
     for clue in situation.select_clues(f.SEED, f.CREATE):
         if clue.a.unseeded:
             continue

@@ -19,7 +19,7 @@ def find_worker_count_suspects(situation: Situation) -> list[Suspect]:
     if situation.variation != "workers":
         return []
     found = []
-    for event in situation.host_events:
+    for event in situation.host_events_until_difference:
         if event.kind == f.LOADER and event.text == "iterable" and event.line:
             line = first_loop_line_in_function_or_zero(event.file, event.line) or event.line
             why = "every worker goes through all of the IterableDataset: more workers give every item more often"
@@ -45,7 +45,7 @@ WORKER_COUNT = Cause(
 
 
 # Every worker begins with a copy of the same generator, or of other memory of its parent.
-def find_worker_seed_suspects(situation: Situation) -> list[Suspect]:
+def find_inherited_worker_state_suspects(situation: Situation) -> list[Suspect]:
     if situation.variation not in ("workers", "process_start"):
         return []
     for draw in find_first_worker_draws(situation):
@@ -66,7 +66,7 @@ def find_worker_seed_suspects(situation: Situation) -> list[Suspect]:
             return [Suspect("worker-seed", made[-1].file, made[-1].line, why, 0.4, certain=True)]
     if situation.variation == "workers":
         return find_same_worker_seed_suspects(situation)
-    started = [e for e in situation.host_events if e.kind == f.FACT and e.name == "Process.start"]
+    started = [e for e in situation.host_events_until_difference if e.kind == f.FACT and e.name == "Process.start"]
     if situation.variation == "process_start" and started:
         why = (
             f"the process started at line {started[-1].line} inherits what the program has changed, or begins anew",
@@ -116,7 +116,7 @@ def seed_worker_from_loader(source: SourceAtLine) -> list[Edit]:
 
 WORKER_SEED = Cause(
     "worker-seed",
-    find_worker_seed_suspects,
+    find_inherited_worker_state_suspects,
     "seed the generator in each worker (worker_init_fn), or make it from (seed, epoch, index) for each item",
     "A generator that belongs to the dataset is copied into every DataLoader worker, state and all. All workers"
     " then draw the same numbers, again from the start in every epoch, and the data depends on how many there are.",

@@ -29,7 +29,7 @@ def find_uninitialised_memory_suspects(situation: Situation) -> list[Suspect]:
         return [
             Suspect("uninitialised-memory", event.file, event.line, (why,), 0.5, held, varied, inside_operator=True)
         ]
-    fresh = [e for e in situation.host_events if e.kind == f.FRESH and e.line]
+    fresh = [e for e in situation.host_events_until_difference if e.kind == f.FRESH and e.line]
     if not fresh:
         return []
     read_here = [e for e in fresh if e.name == event.name]

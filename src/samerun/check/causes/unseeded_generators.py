@@ -18,7 +18,7 @@ def find_unseeded_python_suspects(situation: Situation) -> list[Suspect]:
             continue
         if clue.kind == f.SEED and not clue.a.unseeded:
             continue
-        if clue.kind == f.DRAW and situation.is_seeded_before("python", clue.role, clue.a.index):
+        if clue.kind == f.DRAW and situation.has_explicit_seed_before("python", clue.role, clue.a.index):
             continue
         why = (
             f"random.{clue.a.text}() at line {clue.a.line} drew from a generator in another state"
@@ -40,7 +40,7 @@ def find_unseeded_python_suspects(situation: Situation) -> list[Suspect]:
     return found
 
 
-def seed_python_with_zero(source: SourceAtLine) -> list[Edit]:
+def make_python_seeding_edits(source: SourceAtLine) -> list[Edit]:
     """Pass 0 to a generator or a call of `seed` without one; else seed the module behind the imports."""
     empty = [call for call in source.calls_spanning_line("Random", "seed") if not call.args and not call.keywords]
     if empty:
@@ -56,7 +56,7 @@ UNSEEDED_PYTHON = Cause(
     "call random.seed(SEED) before the first draw (samerun.seed_everything(SEED) seeds every source)",
     "Python's random module starts from the operating system's entropy. A program that seeds torch and NumPy"
     " but not `random` shuffles, splits or augments differently in every run.",
-    seed_python_with_zero,
+    make_python_seeding_edits,
 )
 
 
@@ -71,7 +71,7 @@ def find_unseeded_numpy_global_suspects(situation: Situation) -> list[Suspect]:
             continue
         if clue.kind == f.SEED and not clue.a.unseeded:
             continue
-        if clue.kind == f.DRAW and situation.is_seeded_before("numpy", clue.role, clue.a.index):
+        if clue.kind == f.DRAW and situation.has_explicit_seed_before("numpy", clue.role, clue.a.index):
             continue
         why = (
             f"numpy.random.{clue.a.text}() at line {clue.a.line} drew from a generator in another state"
@@ -88,7 +88,7 @@ def find_unseeded_numpy_global_suspects(situation: Situation) -> list[Suspect]:
     return []
 
 
-def seed_numpy_global_with_zero(source: SourceAtLine) -> list[Edit]:
+def make_numpy_global_seeding_edits(source: SourceAtLine) -> list[Edit]:
     """Pass 0 to a call of `seed` without one; else seed NumPy behind the imports."""
     empty = [call for call in source.calls_spanning_line("seed") if not call.args and not call.keywords]
     if empty:
@@ -104,7 +104,7 @@ UNSEEDED_NUMPY_GLOBAL = Cause(
     "call numpy.random.seed(SEED) before the first draw (samerun.seed_everything(SEED) seeds every source)",
     "NumPy's global generator (`numpy.random.rand` and its like) starts from the operating system's entropy."
     " Seeding torch does not seed it.",
-    seed_numpy_global_with_zero,
+    make_numpy_global_seeding_edits,
 )
 
 
@@ -156,7 +156,7 @@ def find_unseeded_torch_suspects(situation: Situation) -> list[Suspect]:
     b = situation.difference.b
     if b is None or event.inputs == b.inputs:
         return []
-    if any(e.kind == f.SEED and e.name == "torch" for e in situation.host_events):
+    if any(e.kind == f.SEED and e.name == "torch" for e in situation.host_events_until_difference):
         return []
     line = f"{event.text.split('.')[1] if '.' in event.text else event.text} at line {event.line}"
     return [
@@ -166,7 +166,7 @@ def find_unseeded_torch_suspects(situation: Situation) -> list[Suspect]:
     ]  # fmt: skip
 
 
-def seed_torch_with_zero(source: SourceAtLine) -> list[Edit]:
+def make_torch_seeding_edits(source: SourceAtLine) -> list[Edit]:
     """Seed torch behind the imports."""
     name = find_imported_name_of_module(source.tree, "torch")
     return [source.make_insertion_after_imports(f"{name}.manual_seed(0)")] if name else []
@@ -178,7 +178,7 @@ UNSEEDED_TORCH = Cause(
     "call torch.manual_seed(SEED) before this line (samerun.seed_everything(SEED) seeds every source)",
     "Torch's global generator takes its first seed from the operating system. Everything drawn before"
     " torch.manual_seed differs from run to run: weights, dropout, shuffling.",
-    seed_torch_with_zero,
+    make_torch_seeding_edits,
 )
 
 

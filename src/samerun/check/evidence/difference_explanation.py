@@ -35,7 +35,7 @@ def explain_difference(
     if record_a is not None and record_b is not None:
         found = (
             explain_by_optimizer_settings(record_a, record_b)
-            or explain_draws(record_b, record_a, operators_b, operators_a)
+            or explain_by_draw_counts(record_b, record_a, operators_b, operators_a)
             or explain_clipping_before_unscaling(operators_b, operators_a, bool(ratio))
             or explain_dropped_gradients(record_b, record_a)
             or explain_second_write(operators_b, operators_a)
@@ -53,7 +53,9 @@ def explain_difference(
         _, side, these, culprit = min(culprits, key=lambda each: each[0])
         line = find_loss_scaling(these) if ratio else None
         if ratio and line is None and culprit.phase == f.BACKWARD and not culprit.name.startswith("aten."):
-            line = find_last_loss(these)  # a collective of data parallelism averages: what it averages is another sum
+            line = find_last_scalar_result_before_backward(
+                these
+            )  # a collective of data parallelism averages: what it averages is another sum
         named = line if line is not None else culprit
         what = f"{named.name} gives another result on side {side}, though what it is given corresponds"
         other = next((o for _, its_side, _, o in culprits if its_side != side), None)
@@ -97,7 +99,7 @@ def explain_by_optimizer_settings(a: NumberRecord, b: NumberRecord) -> Culprit |
     return Culprit("optimizer.step", file, int(at or 0), text)
 
 
-def explain_draws(
+def explain_by_draw_counts(
     b: NumberRecord, a: NumberRecord, operators_b: list[OperatorSummary], operators_a: list[OperatorSummary]
 ) -> Culprit | None:
     """Another number of draws, with the line that draws more often; or masks drawn a second time."""
@@ -267,7 +269,7 @@ def find_loss_scaling(operators: list[OperatorSummary]) -> OperatorSummary | Non
     return next(iter([*of_loss[-1:], *of_gradients[-1:]]), None)
 
 
-def find_last_loss(operators: list[OperatorSummary]) -> OperatorSummary | None:
+def find_last_scalar_result_before_backward(operators: list[OperatorSummary]) -> OperatorSummary | None:
     """The last operator of the forward pass that gives one number, before the backward pass."""
     first = next((at for at, o in enumerate(operators) if o.phase == f.BACKWARD), 0)
     forward = [o for o in operators[:first] if o.location.line and o.phase == f.FORWARD]

@@ -45,7 +45,7 @@ def have_same_output_lines_in_any_order(a: Run, b: Run) -> bool:
     return True
 
 
-def find_differing_printed_lines(a: Run, b: Run, with_numbers: bool = False) -> tuple[str, str] | None:
+def find_first_unmatched_printed_lines(a: Run, b: Run, with_numbers: bool = False) -> tuple[str, str] | None:
     """The first line of each run's standard output, in alphabetical order, that the other did not print; "" if none.
 
     None where both printed the same; numbers do not count if the program reads a clock, unless `with_numbers`. Beside

@@ -87,7 +87,7 @@ class Situation:
         return find_differing_host_events(self.a.traces, self.b.traces, self.difference.role, before, before_b)
 
     @cached_property
-    def host_events(self) -> list[Event]:
+    def host_events_until_difference(self) -> list[Event]:
         """All host events of the differing process up to the first difference."""
         event = self.difference.a
         return select_host_events(self.a.traces, self.difference.role, event.index if event else None)
@@ -95,7 +95,7 @@ class Situation:
     def select_clues(self, *event_kinds: int) -> list[HostEventDifference]:
         return [clue for clue in self.clues if clue.kind in event_kinds]
 
-    def is_seeded_before(self, generator: str, role: str, before_event_index: int) -> bool:
+    def has_explicit_seed_before(self, generator: str, role: str, before_event_index: int) -> bool:
         """Whether a generator was seeded with an explicit value before an event of a process."""
         return any(
             e.kind == f.SEED and e.name == generator and not e.unseeded

@@ -124,7 +124,7 @@ def select_main_thread_events(events: list[Event]) -> list[Event]:
     return [e for e in events if e.thread == 0]
 
 
-def find_row_count_suspect(situation: Situation, saved_tensors: tuple[Path, Path] | None) -> Suspect | None:
+def find_differing_row_count_suspect(situation: Situation, saved_tensors: tuple[Path, Path] | None) -> Suspect | None:
     """A suspect if the first operator that differs computes another number of rows."""
     event = situation.difference.a
     if saved_tensors is None or event is None or event.kind != f.OPERATOR:

@@ -88,14 +88,14 @@ def is_trivial(dtype: str, sums: Any) -> bool:
 def mark_corresponding(operators: list[OperatorSummary], others: list[OperatorSummary]) -> list[bool]:
     """For each operator whether all of its results correspond to values of the other run."""
     index = ValueIndex(others)
-    groups, other_groups = sum_first_results(operators), sum_first_results(others)
+    groups, other_groups = group_first_results_by_call_and_size(operators), group_first_results_by_call_and_size(others)
     marks = [all(index.contains(sums) for _, _, sums in operator.results) for operator in operators]
     marks_in_turn = mark_batch_parts(operators, others)
     for at, operator in enumerate(operators):
         counts = {int(sums[0]) for _, _, sums in operator.results[:1]}
         if not marks[at] and counts:
             key = call_key(operator)
-            marks[at] = marks_in_turn[at] or adds_up_in_another_split(
+            marks[at] = marks_in_turn[at] or sums_match_in_different_split(
                 counts.pop(), groups[key], other_groups.get(key, {})
             )
     return marks
@@ -150,7 +150,7 @@ SizedGroups = dict[int, GroupSums]
 """The calls of one operator at one line, by the number of elements of their result."""
 
 
-def sum_first_results(operators: list[OperatorSummary]) -> dict[Any, SizedGroups]:
+def group_first_results_by_call_and_size(operators: list[OperatorSummary]) -> dict[Any, SizedGroups]:
     groups: dict[Any, SizedGroups] = defaultdict(dict)
     for operator in operators:
         for _, _, sums in operator.results[:1]:
@@ -160,7 +160,7 @@ def sum_first_results(operators: list[OperatorSummary]) -> dict[Any, SizedGroups
     return groups
 
 
-def adds_up_in_another_split(count: int, groups: SizedGroups, others: SizedGroups) -> bool:
+def sums_match_in_different_split(count: int, groups: SizedGroups, others: SizedGroups) -> bool:
     """Whether calls with results of `count` elements are the parts of what the other run computes in other calls.
 
     The parts are addends (gradients of a weight: as many elements each), or rows shared out (as many in all, in equal

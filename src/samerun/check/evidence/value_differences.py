@@ -142,7 +142,7 @@ def _float_bits_to_total_order(bits: Array) -> Array:
 MOST_POINTS = 12
 
 
-def find_differing_steps_by_digest(a: Run, b: Run, steps_of_a_before_b: int = 0) -> Divergence | None:
+def compare_steps_by_digest(a: Run, b: Run, steps_of_a_before_b: int = 0) -> Divergence | None:
     """Compare two runs step by step, by their digests; None if they have no steps in common.
 
     steps_of_a_before_b: how many steps of `a` come before the first one of `b`. Steps are numbered as in `a`.

@@ -6,7 +6,7 @@ import signal
 from dataclasses import dataclass
 
 from samerun.base.errors import SamerunError
-from samerun.check.plan import NO_SETTINGS, StartSettings, parse_start_settings
+from samerun.check.plan import NO_SETTINGS, StartSettings, parse_environment_and_arguments
 
 SIGNALS = {"TERM": signal.SIGTERM, "KILL": signal.SIGKILL}
 
@@ -39,7 +39,10 @@ def parse_interruptions(
             f"{given} is given, and {lacking} is not.",
             hint='Both are needed: --interrupt "STOP_AT=3 CKPT={folder}/a.pt" --resume "RESUME={folder}/a.pt".',
         )
-    starts = parse_start_settings("--interrupt", interrupt_option), parse_start_settings("--resume", resume_option)
+    starts = (
+        parse_environment_and_arguments("--interrupt", interrupt_option),
+        parse_environment_and_arguments("--resume", resume_option),
+    )
     if kill_option is not None:
         step, _, name = kill_option.partition(":")
         if not step.isdigit() or int(step) < 1 or (name or "KILL") not in SIGNALS:

@@ -74,7 +74,7 @@ def find_successive_causes(search: Search, reason_to_continue: Callable[[FoundCa
             successive.findings.append(finding)
             return successive
         following = (
-            prepare_search_without_found_cause(search, situation, found, reason)
+            prepare_follow_up_search_with_cause_pinned(search, situation, found, reason)
             if len(successive.findings) + 1 < MAX_ROUNDS
             else None
         )
@@ -92,7 +92,7 @@ class FollowUpSearch(NamedTuple):
     how: str
 
 
-def prepare_search_without_found_cause(
+def prepare_follow_up_search_with_cause_pinned(
     search: Search, situation: Situation, attributed: AttributedCause, reason: str
 ) -> FollowUpSearch | None:
     """A search in which the source of a finding is pinned, and how; None if it cannot be pinned."""

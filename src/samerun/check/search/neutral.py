@@ -41,7 +41,7 @@ from samerun.check.search.neutral_runs import (
     align_parameter_names,
     count_uses,
     describe_unread_parameters_or_empty,
-    find_first_differing_record,
+    find_first_differing_step_or_call,
     find_step_or_call_record,
     require_common_decisive_values,
     require_ended_well,
@@ -100,7 +100,7 @@ class NeutralCheck:
             require_ended_well(b, "side B")
             if switch.needs_use and not count_uses(switch.needs_use, a, b):
                 return NeutralResult(switch.name, "skipped", f"{switch.detail}; {switch.lacking}")
-            changed = find_first_differing_record(a, b)
+            changed = find_first_differing_step_or_call(a, b)
             if changed is None:
                 what = f"{a.step_count} optimizer steps" if a.step_count else f"{len(a.numbers.calls)} calls of models"
                 return NeutralResult(switch.name, "same", f"{switch.detail}; the same bits in {what}")
@@ -121,7 +121,7 @@ class NeutralCheck:
             sides = [self.run_once(inside_portable(side.plan), f"{side.run.name}-portable") for side in (a, b)]
             for side in sides:
                 require_ended_well(side, "the program")
-            stays = find_first_differing_record(*sides)
+            stays = find_first_differing_step_or_call(*sides)
         except NotComparable as error:
             return f"inside samerun.portable() {error}"
         return f"inside samerun.portable() both sides {'differ too' if stays else 'give the same bits'}"
@@ -226,7 +226,7 @@ class SwitchJudge:
     def _require_same_on_rerun(self, side: NumberedRun) -> None:
         """Raises NotComparable if side A differs from itself: then another side says nothing."""
         again = self.check.run_once(side.plan, f"{side.run.name}-again", again=True)
-        if find_first_differing_record(side, again) is not None:
+        if find_first_differing_step_or_call(side, again) is not None:
             raise NotComparable(ALREADY_DIFFERS)
 
     # --- verdicts ------------------------------------------------------------------------------------
@@ -269,10 +269,10 @@ class SwitchJudge:
             )
         told: Culprit | None = explain_difference(records[0], records[1], a64.numbers, b64.numbers, step)
         if judgement.kind == "call" and told is not None and COPYING.match(told.operator) and step > 1:
-            told = self._explain_in_step_before_call(step - 1) or told
+            told = self._rerun_and_explain_step_before_call(step - 1) or told
         region: CompiledRegion | None = None
         if self.switch.name == "compile":
-            told, region = self._explain_compilation(told, a64, step)
+            told, region = self._rerun_to_locate_miscompiled_stage_and_node(told, a64, step)
         worst = judgement.worst
         left = "it keeps its size in float64, so that it is no rounding"
         if worst is not None and math.isfinite(worst.left) and worst.scale > 0:
@@ -281,7 +281,7 @@ class SwitchJudge:
         base = replace(base, outcome="wrong", detail=f"{self.switch.detail}; {left}", step=step, region=region)
         return base if told is None else with_culprit(base, told)
 
-    def _explain_in_step_before_call(self, step: int) -> Culprit | None:
+    def _rerun_and_explain_step_before_call(self, step: int) -> Culprit | None:
         """Where a value that is copied into a model before a call was made: in the last step (averages of weights)."""
         records = [find_step_or_call_record(side.numbers, "step", step) for side in (self.a, self.b)]
         a64, b64 = (
@@ -303,10 +303,10 @@ class SwitchJudge:
 
     def _rerun_and_explain_compiled_regions(self, base: NeutralResult, a64: NumberedRun) -> NeutralResult:
         """For a difference that shows only as the program computes: its stages are not told apart in float64."""
-        told, region = self._explain_compilation(None, a64, self.changed.step, in_float64=False)
+        told, region = self._rerun_to_locate_miscompiled_stage_and_node(None, a64, self.changed.step, in_float64=False)
         return with_culprit(replace(base, region=region), told) if region.node else base
 
-    def _explain_compilation(
+    def _rerun_to_locate_miscompiled_stage_and_node(
         self, told: Culprit | None, a64: NumberedRun, step: int, in_float64: bool = True
     ) -> tuple[Culprit, CompiledRegion]:  # fmt: skip
         """Which stage and which node of a region makes the difference; runs that fail say nothing."""

@@ -65,7 +65,7 @@ class FirstChange:
     step: int
 
 
-def find_first_differing_record(a: NumberedRun, b: NumberedRun) -> FirstChange | None:
+def find_first_differing_step_or_call(a: NumberedRun, b: NumberedRun) -> FirstChange | None:
     """None if all bits are the same: after every step, in every call without gradients, and of the models at the end.
 
     Raises NotComparable if the runs made different numbers of steps.

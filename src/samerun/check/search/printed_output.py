@@ -11,7 +11,7 @@ from typing import Protocol
 from samerun.base.records import DIFFERENT, CheckReport, Outcome, Verdict
 from samerun.check.attribution.attribution import AttributedCause
 from samerun.check.attribution.hidden_sources import ALL_SOURCES
-from samerun.check.evidence.results import find_differing_printed_lines, reads_clock
+from samerun.check.evidence.results import find_first_unmatched_printed_lines, reads_clock
 from samerun.check.evidence.situation import Situation
 from samerun.check.execution.runner import Run
 from samerun.check.plan import RunPlan, Variation
@@ -62,8 +62,8 @@ def search_printed_difference(
     The durations and dates that a program prints are no results. Where it reads a clock, the clock is held still, and
     beside operators of torch that are all the same only a cause that was found counts.
     """
-    held = may_depend_on_random_source(search.runs, control) if reads_clock(control) else False
-    if not held and not any(find_differing_printed_lines(control, other) for other in search.runs):
+    held = printed_differences_may_be_random(search.runs, control) if reads_clock(control) else False
+    if not held and not any(find_first_unmatched_printed_lines(control, other) for other in search.runs):
         return None
     before = search.plan, dict(search.outcomes), list(search.notes)
     search.compares_printed_lines, search.reruns, search.differing_reruns = True, 0, 0
@@ -114,9 +114,9 @@ def has_cause_inside_program(report: CheckReport) -> bool:
     return report.cause is not None and (report.cause.certain or report.cause.kind.startswith("unseeded-"))
 
 
-def may_depend_on_random_source(runs: Sequence[Run], control: Run) -> bool:
+def printed_differences_may_be_random(runs: Sequence[Run], control: Run) -> bool:
     """Whether runs of a program that prints what a clock says may print something random as well."""
-    if not any(find_differing_printed_lines(control, other, with_numbers=True) for other in runs):
+    if not any(find_first_unmatched_printed_lines(control, other, with_numbers=True) for other in runs):
         return False
     events = [e for trace in control.traces.traces.values() for e in select_events(trace, RANDOM_KINDS) if e.line]
     seeded = {e.name for e in events if e.kind == f.SEED and not e.unseeded}

@@ -16,8 +16,8 @@ from samerun.base.records import CheckReport, Divergence, FirstDifference, Found
 from samerun.base.source_edits import (
     Change,
     SourceFile,
-    format_path_for_patch,
     make_unified_diff,
+    make_unquoted_patch_path,
     parse_changes,
     read_python_source,
     try_apply_changes,
@@ -25,9 +25,9 @@ from samerun.base.source_edits import (
 from samerun.base.user_code import format_source_location
 from samerun.check.attribution import attribution
 from samerun.check.evidence.clock_uses import clock_may_affect_results
-from samerun.check.evidence.results import find_differing_printed_lines
+from samerun.check.evidence.results import find_first_unmatched_printed_lines
 from samerun.check.evidence.situation import Situation
-from samerun.check.evidence.value_differences import find_differing_steps_by_digest
+from samerun.check.evidence.value_differences import compare_steps_by_digest
 from samerun.check.execution.runner import Run
 from samerun.record.comparison.compare import Difference
 from samerun.record.trace import format as f
@@ -78,7 +78,7 @@ def describe_results_beside_operators(
     notes = []
     if runs and not runs[0].operators:
         notes.append(NO_OPERATOR)
-        if any(find_differing_printed_lines(runs[0], run, with_numbers=True) for run in runs[1:]):
+        if any(find_first_unmatched_printed_lines(runs[0], run, with_numbers=True) for run in runs[1:]):
             notes[0] += " Numbers that differ in them come from a clock, or names of files."
     if order_difference is not None:
         notes.append(describe_order_difference(order_difference))
@@ -110,7 +110,7 @@ def describe_timing_that_may_decide(runs: Sequence[Run]) -> list[str]:
 
 
 def describe_printed_difference(a: Run, b: Run) -> str:
-    one, other = (repr(line[:MOST_SHOWN_CHARACTERS]) for line in find_differing_printed_lines(a, b) or ("", ""))
+    one, other = (repr(line[:MOST_SHOWN_CHARACTERS]) for line in find_first_unmatched_printed_lines(a, b) or ("", ""))
     return f"one run prints {one}, another {other}"
 
 
@@ -135,10 +135,10 @@ def make_run_record(run: Run, is_saved: bool) -> RunRecord:
     )  # fmt: skip
 
 
-def measure_divergence(situation: Situation, growth_points: tuple[Growth, ...]) -> Divergence | None:
+def summarize_differing_steps(situation: Situation, growth_points: tuple[Growth, ...]) -> Divergence | None:
     """Which steps differ, and by how much after some of them; None if the program makes no step."""
     resumed = situation.resume_difference
-    found = find_differing_steps_by_digest(situation.a, situation.b, resumed.shift if resumed is not None else 0)
+    found = compare_steps_by_digest(situation.a, situation.b, resumed.shift if resumed is not None else 0)
     return replace(found, growth=growth_points) if found is not None else None
 
 
@@ -169,7 +169,7 @@ class PatchedFile:
 
     def to_patch_bytes(self) -> bytes:
         head, _, body = make_unified_diff(
-            format_path_for_patch(self.file), self.read.text_with_bom, self.after
+            make_unquoted_patch_path(self.file), self.read.text_with_bom, self.after
         ).partition("\n@@")
         return os.fsencode(head) + ("\n@@" + body).encode(self.read.encoding)
 

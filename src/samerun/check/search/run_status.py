@@ -9,7 +9,7 @@ import shutil
 from copy import copy
 
 from samerun.base.target import suggest_running_without_samerun
-from samerun.check.evidence.results import find_differing_printed_lines
+from samerun.check.evidence.results import find_first_unmatched_printed_lines
 from samerun.check.execution.runner import (
     Run,
     RunFailed,
@@ -67,7 +67,7 @@ def find_first_difference_of_runs(a: Run, b: Run, compares_printed_lines: bool =
         found = find_first_difference(a.traces, b.traces, (*scope, IGNORE_UNUSED_MEMORY))
     if found is None and a.exit_code != b.exit_code:
         found = Difference("process", "main", "main", None, None, 0, 0)
-    if found is None and compares_printed_lines and find_differing_printed_lines(a, b) is not None:
+    if found is None and compares_printed_lines and find_first_unmatched_printed_lines(a, b) is not None:
         found = Difference("printed", "main", "main", None, None, 0, 0)
     return found
 

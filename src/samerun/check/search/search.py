@@ -38,7 +38,7 @@ from samerun.check.search.report_records import (
     make_cause_path_relative,
     make_first_difference_record,
     make_run_record,
-    measure_divergence,
+    summarize_differing_steps,
 )
 from samerun.check.search.resume_experiments import ResumeExperiments
 from samerun.check.search.run_status import (
@@ -396,5 +396,5 @@ class Search:
             fix=found.fix if found is not None else None,
             notes=(*self.notes, *skipped, *filter(None, [self.runner.load.busy_note])),
             others=tuple(make_cause_path_relative(other) for other in found.others) if found is not None else (),
-            spread=measure_divergence(situation, self.growth_points) if situation is not None else None,
+            spread=summarize_differing_steps(situation, self.growth_points) if situation is not None else None,
         )

@@ -116,12 +116,12 @@ def describe_backward_operator_origin(operator: str, frames_below_user_line: lis
     ]
     if not autograd_frames:
         return []
-    wanted = _normalize_operator_name(operator.partition("_backward")[0])
+    wanted = _lowercase_without_underscores(operator.partition("_backward")[0])
     nodes = (node for frame in autograd_frames for node in _find_graph_nodes(frame, wanted))
     lines = {line for line in map(_find_location_kept_by_anomaly_mode, nodes) if line is not None}
     if lines:
         return [f"It is the backward of what {' and '.join(sorted(lines))} called."]
-    likely = list(_iterate_likely_call_locations(wanted))
+    likely = list(_iterate_user_lines_naming_operator(wanted))
     sentence = "It belongs to the backward pass"
     if likely:
         more = f" and {len(likely) - _MOST_LIKELY_LINES} more" if len(likely) > _MOST_LIKELY_LINES else ""
@@ -132,14 +132,14 @@ def describe_backward_operator_origin(operator: str, frames_below_user_line: lis
     ]
 
 
-def _normalize_operator_name(name: str) -> str:
+def _lowercase_without_underscores(name: str) -> str:
     """Return the name as operators, functions and modules share it: "grid_sampler", "GridSampler"."""
     return name.replace("_", "").lower()
 
 
 def _find_graph_nodes(autograd_frame: FrameType, normalized_operator: str) -> list[torch.autograd.graph.Node]:
     """The nodes of the graph under the tensors that `autograd_frame` differentiates whose operator this is."""
-    roots = (getattr(tensor, "grad_fn", None) for tensor in _get_differentiated_tensors(autograd_frame))
+    roots = (getattr(tensor, "grad_fn", None) for tensor in _get_autograd_root_tensors(autograd_frame))
     pending = [root for root in roots if root is not None]
     seen, found = set(pending), []
     while pending:
@@ -152,7 +152,7 @@ def _find_graph_nodes(autograd_frame: FrameType, normalized_operator: str) -> li
     return found
 
 
-def _get_differentiated_tensors(autograd_frame: FrameType) -> tuple[Any, ...]:
+def _get_autograd_root_tensors(autograd_frame: FrameType) -> tuple[Any, ...]:
     """Return the tensors whose gradients a function of `torch.autograd` is computing, read off its local variables."""
     names = autograd_frame.f_locals
     tensors = names.get("tensors", names.get("outputs", ()))
@@ -168,7 +168,7 @@ def _find_location_kept_by_anomaly_mode(node: Any) -> str | None:
     return None
 
 
-def _iterate_likely_call_locations(normalized_operator: str) -> Iterator[str]:
+def _iterate_user_lines_naming_operator(normalized_operator: str) -> Iterator[str]:
     """Yield the lines of the program's own files that name the operator's function or module."""
     names = {normalized_operator}
     for prefix, functions in _CALLED_AS.items():
@@ -177,5 +177,5 @@ def _iterate_likely_call_locations(normalized_operator: str) -> Iterator[str]:
     files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
     for file in sorted(file for file in files if isinstance(file, str) and is_user_code(file, "")):
         for number, line in enumerate(linecache.getlines(file), 1):
-            if any(_normalize_operator_name(word) in names for word in _WORD.findall(line.partition("#")[0])):
+            if any(_lowercase_without_underscores(word) in names for word in _WORD.findall(line.partition("#")[0])):
                 yield format_source_location(file, number)

@@ -211,14 +211,14 @@ def _survey_switch(switch: Switch, policy: Policy) -> SwitchFinding:
     problems = [problem for problem in (find_variable_problem(switch, v, policy) for v in switch.variables) if problem]
     if not switch.available():
         if problems:
-            return finding(problems[0].wanted, problems[0].found, *_judge_problems(problems))
+            return finding(problems[0].wanted, problems[0].found, *_judge_switch_with_wrong_variables(problems))
         why = f"{switch.module} is not imported." if switch.module else f"Nothing here uses it. {switch.why}"
         if switch.module and switch.module.partition(".")[0] == "torch" and _is_imported(switch.module):
             why = "This build of torch lacks it, or it needs a device that is not here."
         return finding(None, None, "not applicable", why)
     wanted, in_force = _get_wanted_value(switch, policy), switch.read()
     if problems:
-        return finding(wanted, in_force, *_judge_problems(problems))
+        return finding(wanted, in_force, *_judge_switch_with_wrong_variables(problems))
     for variable in switch.variables:
         now = os.environ.get(variable.name)
         if not variable.settable_inside and now != in_force:
@@ -246,7 +246,7 @@ class Judgement(NamedTuple):
     way_out: str
 
 
-def _judge_problems(problems: list[VariableProblem]) -> Judgement:
+def _judge_switch_with_wrong_variables(problems: list[VariableProblem]) -> Judgement:
     """Return the verdict on a switch whose variables are wrong, why, and the way out."""
     remedies = "; ".join(problem.shell_remedy for problem in problems)
     why = "; ".join(problem.message for problem in problems) + "."

@@ -140,12 +140,12 @@ def _make_entropy_wrapper_factory(function_name: str) -> Callable[[Any], Any]:
     return make
 
 
-def _warn_or_raise_at_os_entropy(os: ModuleType) -> None:
+def _install_os_entropy_watch(os: ModuleType) -> None:
     _wrap_while_watching(os, "urandom", _make_entropy_wrapper_factory("os.urandom"))
     _wrap_while_watching(os, "getrandom", _make_entropy_wrapper_factory("os.getrandom"))
 
 
-def _warn_or_raise_at_unseeded_random(random: ModuleType) -> None:
+def _install_unseeded_random_watch(random: ModuleType) -> None:
     """`SystemRandom`, and with it `secrets`, reads through a name of its own."""
     _wrap_while_watching(random, "_urandom", _make_entropy_wrapper_factory("random.SystemRandom"))
 
@@ -169,7 +169,7 @@ def _warn_or_raise_at_unseeded_random(random: ModuleType) -> None:
     _wrap_while_watching(random, "seed", global_seed)
 
 
-def _warn_or_raise_at_uuid4(uuid: ModuleType) -> None:
+def _install_uuid4_watch(uuid: ModuleType) -> None:
     fix = "It gives another value in every run: uuid.uuid5(NAMESPACE, NAME) makes one from a name."
 
     def make(original: Any) -> Any:
@@ -182,7 +182,7 @@ def _warn_or_raise_at_uuid4(uuid: ModuleType) -> None:
     _wrap_while_watching(uuid, "uuid4", make)
 
 
-def _warn_or_raise_at_unseeded_numpy(numpy_random: Any) -> None:
+def _install_unseeded_numpy_watch(numpy_random: Any) -> None:
     """Every NumPy generator that is made without a seed asks `bit_generator.randbits` for one."""
 
     def from_system(original: Any) -> Any:
@@ -211,7 +211,7 @@ def _warn_or_raise_at_unseeded_numpy(numpy_random: Any) -> None:
         _undo.append(replace_method_in_type(kind, "__init__", making))
 
 
-def _warn_or_raise_at_torch_seed(torch: Any) -> None:
+def _install_torch_seed_watch(torch: Any) -> None:
     def make(original: Any) -> Any:
         def seed() -> Any:
             _warn_or_raise_if_user_code(
@@ -226,11 +226,11 @@ def _warn_or_raise_at_torch_seed(torch: Any) -> None:
 
 
 _INSTALLERS: dict[str, Callable[[Any], None]] = {
-    "os": _warn_or_raise_at_os_entropy,
-    "random": _warn_or_raise_at_unseeded_random,
-    "uuid": _warn_or_raise_at_uuid4,
-    "numpy.random": _warn_or_raise_at_unseeded_numpy,
-    "torch": _warn_or_raise_at_torch_seed,
+    "os": _install_os_entropy_watch,
+    "random": _install_unseeded_random_watch,
+    "uuid": _install_uuid4_watch,
+    "numpy.random": _install_unseeded_numpy_watch,
+    "torch": _install_torch_seed_watch,
 }
 
 

@@ -49,7 +49,7 @@ def install() -> None:
         library = Library("aten", "IMPL")  # type: ignore[no-untyped-call]
         try:
             for overload, key, kernel in iterate_kernels_for_torch_build():
-                override_kernel(library, overload, key, kernel)
+                override_kernel_when_deterministic(library, overload, key, kernel)
         except BaseException:
             library._destroy()  # type: ignore[no-untyped-call]
             raise
@@ -76,7 +76,7 @@ def _dispatches_to_samerun(overload: str, dispatch_key: str) -> bool:
     return __file__ in str(get_kernel(f"aten::{overload}", dispatch_key))
 
 
-def override_kernel(library: Library, overload: str, dispatch_key: str, kernel: Kernel) -> None:
+def override_kernel_when_deterministic(library: Library, overload: str, dispatch_key: str, kernel: Kernel) -> None:
     """Register one kernel over the one that is there now."""
     dispatched = _make_kernel_with_fallback_to_torch(overload, dispatch_key, kernel)
     with warnings.catch_warnings():

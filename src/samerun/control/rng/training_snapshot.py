@@ -53,7 +53,7 @@ class TrainingSnapshot:
         Another process with such parts has the same keys: tensors, numbers and states in their order, generators.
         """
         tensors = [content for _, content in list(self._contents.values())[: self._counts[0]]]
-        numbers = [content[key] for _, key, content in self._iterate_non_tensor_keys_and_content()]
+        numbers = [content[key] for _, key, content in self._iterate_saved_non_tensor_entries()]
         states = [state for _, state in self._states]
         listed = {"tensor": tensors, "number": numbers, "state": states}
         found: dict[ValueKey, Any] = {(kind, at): value for kind in listed for at, value in enumerate(listed[kind])}
@@ -64,7 +64,7 @@ class TrainingSnapshot:
         import torch
 
         tensors = [tensor for tensor, _ in self._contents.values()]
-        numbers = list(self._iterate_non_tensor_keys_and_content())
+        numbers = list(self._iterate_saved_non_tensor_entries())
         for (kind, at), value in values.items():
             if kind == "tensor":
                 with torch.no_grad():
@@ -76,7 +76,7 @@ class TrainingSnapshot:
                 self._states[int(at)][0].load_state_dict(copy.deepcopy(value))
         set_rng_state({str(name): value for (kind, name), value in values.items() if kind == GENERATOR}, strict=False)
 
-    def _iterate_non_tensor_keys_and_content(self) -> Iterator[tuple[Any, Any, Any]]:
+    def _iterate_saved_non_tensor_entries(self) -> Iterator[tuple[Any, Any, Any]]:
         """Container, key and kept content for each value in the parts' containers that is no tensor or container."""
         import torch
 
@@ -148,7 +148,7 @@ def require_restorable(parts: Sequence[Any]) -> None:
             )
 
 
-def iterate_named_training_values(parts: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+def iterate_named_training_state(parts: Sequence[Any]) -> Iterator[tuple[str, Any]]:
     """Everything that a `TrainingSnapshot` covers, by name: tensors, and what an optimizer or scheduler counts."""
     import torch
 

@@ -103,7 +103,7 @@ MKL_CBWR = make_record_only_switch(
 # Which instructions torch's own CPU kernels use: recorded.
 
 
-def _cpu_capability_available() -> bool:
+def _can_read_cpu_capability() -> bool:
     return find_imported_module("torch", "backends", "_C") is not None
 
 
@@ -118,7 +118,7 @@ CPU_CAPABILITY = Switch(
     "before torch",
     _read_cpu_capability,
     module="torch",
-    available=_cpu_capability_available,
+    available=_can_read_cpu_capability,
     variables=(Variable("ATEN_CPU_CAPABILITY", already_read=torch_is_imported),),
 )
 

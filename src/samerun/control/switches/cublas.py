@@ -104,7 +104,7 @@ def _read_reduced_precision_flags() -> dict[str, list[bool]]:
     return found
 
 
-def _set_reduced_precision_flags(flags: dict[str, list[bool]]) -> None:
+def _set_cublas_and_cpu_reduced_precision(flags: dict[str, list[bool]]) -> None:
     for kind, allowed in flags.items():
         if kind != _ON_CPU:
             getattr(get_torch_c_module(), f"_set_cublas_allow_{kind}_reduced_precision_reduction")(*allowed)
@@ -126,7 +126,7 @@ REDUCED_PRECISION_REDUCTION = Switch(
     ' Left alone with precision="keep".',
     "any time",
     _read_reduced_precision_flags,
-    _set_reduced_precision_flags,
+    _set_cublas_and_cpu_reduced_precision,
     _wanted_reduced_precision_flags,
     "torch",
     _reduced_precision_flags_available,

@@ -77,7 +77,7 @@ def _set_ieee_precision_everywhere(ieee: Literal["ieee"]) -> None:
     for key in KEYS:
         if key not in CUDNN and _get_effective_precision(key) != ieee:
             _set_precision(key, ieee)
-    if _probe_legacy_matmul_precision() != "highest":
+    if _read_legacy_precision_via_temporary_ieee() != "highest":
         get_imported_module("torch").set_float32_matmul_precision("highest")
     if _probe_legacy_cudnn_allows_tf32():
         get_torch_c_module()._set_cudnn_allow_tf32(False)  # unsets convolutions and RNNs: they follow their parent
@@ -92,7 +92,7 @@ def _save_precisions() -> dict[str, Any]:
     cudnn = _probe_legacy_cudnn_allows_tf32()
     for key in CUDNN:  # probing may have set them
         _restore_precision(key, uninherited_precisions, effective_precisions)
-    matmul = _probe_legacy_matmul_precision()
+    matmul = _read_legacy_precision_via_temporary_ieee()
     for key in MATMUL:
         _restore_precision(key, uninherited_precisions, effective_precisions)
     return {
@@ -104,7 +104,7 @@ def _save_precisions() -> dict[str, Any]:
 
 
 def _restore_precisions(saved: dict[str, Any]) -> None:
-    if _probe_legacy_matmul_precision() != saved["matmul"]:
+    if _read_legacy_precision_via_temporary_ieee() != saved["matmul"]:
         get_imported_module("torch").set_float32_matmul_precision(saved["matmul"])
     if _probe_legacy_cudnn_allows_tf32() != saved["cudnn"]:
         get_torch_c_module()._set_cudnn_allow_tf32(saved["cudnn"])
@@ -147,7 +147,7 @@ def _probe_follows_parent(key: PrecisionKey, effective_precisions: dict[Precisio
         _set_precision(moved, effective_precisions[moved])
 
 
-def _probe_legacy_matmul_precision() -> str:
+def _read_legacy_precision_via_temporary_ieee() -> str:
     """The legacy setting, also where torch refuses to return it because it contradicts the tree."""
     try:
         return _read_legacy_matmul_precision()

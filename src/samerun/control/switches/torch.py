@@ -251,7 +251,7 @@ ENABLED_BACKENDS = Switch(
 # Faster paths that eager mode takes when it can: recorded.
 
 
-def _mha_and_einsum_settings_available() -> bool:
+def _is_torch_fully_imported() -> bool:
     return find_imported_module("torch", "backends", "_C") is not None
 
 
@@ -284,7 +284,7 @@ EAGER_CHOICES = Switch(
     "any time",
     _read_mha_and_einsum_settings,
     module="torch",
-    available=_mha_and_einsum_settings_available,
+    available=_is_torch_fully_imported,
     restore=_restore_mha_and_einsum_settings,
     default={"mha_fastpath": True},
 )

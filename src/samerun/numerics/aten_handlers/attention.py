@@ -41,16 +41,20 @@ def scaled_dot_product_attention(
     scores = torch.matmul(q * scale, k.transpose(-2, -1))
     if is_causal:
         ahead = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
-        scores = torch.where(ahead, _minus_infinity_like(scores), scores)
+        scores = torch.where(ahead, _minus_infinity_scalar_like(scores), scores)
     elif mask is not None:
-        scores = torch.where(mask, scores, _minus_infinity_like(scores)) if mask.dtype is torch.bool else scores + mask
+        scores = (
+            torch.where(mask, scores, _minus_infinity_scalar_like(scores))
+            if mask.dtype is torch.bool
+            else scores + mask
+        )
     weights = torch.softmax(scores, -1) if mask is None else torch._safe_softmax(scores, -1)
     if dropout_p > 0:
         weights = torch.dropout(weights, dropout_p, True)
     return torch.matmul(weights, v)
 
 
-def _minus_infinity_like(scores: Tensor) -> Tensor:
+def _minus_infinity_scalar_like(scores: Tensor) -> Tensor:
     """What a masked score becomes. (torch's masked_fill takes three times as long as its where.)"""
     return torch.full((), -math.inf, dtype=scores.dtype, device=scores.device)
 

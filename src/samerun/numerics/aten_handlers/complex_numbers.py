@@ -173,7 +173,7 @@ def polar(size: Tensor, turned: Tensor) -> Tensor:
     return _complex_from_parts((torch.mul(size, functions.cos(turned)), torch.mul(size, functions.sin(turned))))
 
 
-def product(a: Tensor, b: Tensor) -> Tensor:
+def complex_matmul(a: Tensor, b: Tensor) -> Tensor:
     if a.dtype is not b.dtype or a.shape[-1] != b.shape[-2] or a.dim() != b.dim():
         raise RuntimeError(f"expected matrices that can be multiplied, got {tuple(a.shape)} and {tuple(b.shape)}")
     (x, y), (u, v) = ((part.contiguous() for part in _parts(each)) for each in (a, b))
@@ -181,7 +181,7 @@ def product(a: Tensor, b: Tensor) -> Tensor:
 
 
 def complex_addmm(x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
-    found = product(a, b)
+    found = complex_matmul(a, b)
     found = found if alpha == 1 else mul(found, alpha)
     return found if beta == 0 else add(found, x if beta == 1 else mul(x, beta))
 
@@ -189,7 +189,7 @@ def complex_addmm(x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any 
 def dot(a: Tensor, b: Tensor) -> Tensor:
     if a.dim() != 1 or a.shape != b.shape:
         raise RuntimeError(f"dot: expected two 1-D tensors of one size, got {tuple(a.shape)} and {tuple(b.shape)}")
-    return product(a[None], b[:, None]).reshape(())
+    return complex_matmul(a[None], b[:, None]).reshape(())
 
 
 # --- Fourier transforms, of parts in float64 along the last dimension
@@ -313,10 +313,10 @@ MEMBERS: Members = {
     "aten::mul": mul, "aten::multiply": mul, "aten::div": div, "aten::true_divide": div, "aten::add": add,
     "aten::sub": sub, "aten::rsub": lambda a, b, alpha=1: sub(b, a, alpha=alpha), "aten::abs": absolute,
     "aten::angle": angle, "aten::exp": exp, "aten::log": log, "aten::sqrt": square_root, "aten::square": square,
-    "aten::reciprocal": reciprocal, "aten::pow": power, "aten::sgn": sign, "aten::mm": product, "aten::bmm": product,
+    "aten::reciprocal": reciprocal, "aten::pow": power, "aten::sgn": sign, "aten::mm": complex_matmul, "aten::bmm": complex_matmul,
     "aten::addmm": complex_addmm, "aten::baddbmm": complex_addmm, "aten::dot": dot,
     "aten::vdot": lambda a, b: dot(a.conj(), b),
-    "aten::mv": lambda a, x: product(a, x[:, None])[:, 0],
+    "aten::mv": lambda a, x: complex_matmul(a, x[:, None])[:, 0],
     "aten::sum": _of_each_part(sums.sum), "aten::sum.dim_IntList": _make_reduction_of_each_part(sums.sum),
     "aten::mean": _of_each_part(sums.mean), "aten::mean.dim": _make_reduction_of_each_part(sums.mean),
     "aten::cumsum": _of_each_part(sums.cumsum), "aten::_fft_c2c": fft_c2c, "aten::_fft_c2r": fft_c2r,

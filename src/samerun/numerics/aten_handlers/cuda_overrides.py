@@ -74,7 +74,7 @@ def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     return scatter(x, dim, lines, source)
 
 
-def _make_fractional_max_pool_handler(forward: Callable[..., Any]) -> Handler:
+def _make_half_refusing_fractional_pool(forward: Callable[..., Any]) -> Handler:
     def pool(x: Tensor, *settings: Any) -> Any:
         """torch places the windows in the type of x on the CPU, in float32 on CUDA."""
         if x.dtype in HALF_TYPES:
@@ -110,8 +110,8 @@ MEMBERS: Members = {
     "aten::index_copy": index_copy,
     "aten::max_pool2d_with_indices_backward": widen_half_inputs(make_max_pool_backward_handler(2)),
     "aten::max_pool3d_with_indices_backward": widen_half_inputs(make_max_pool_backward_handler(3)),
-    "aten::fractional_max_pool2d": _make_fractional_max_pool_handler(aten.fractional_max_pool2d.default),
-    "aten::fractional_max_pool3d": _make_fractional_max_pool_handler(aten.fractional_max_pool3d.default),
+    "aten::fractional_max_pool2d": _make_half_refusing_fractional_pool(aten.fractional_max_pool2d.default),
+    "aten::fractional_max_pool3d": _make_half_refusing_fractional_pool(aten.fractional_max_pool3d.default),
     "aten::fractional_max_pool2d_backward": widen_half_inputs(make_max_pool_backward_handler(2)),
     "aten::fractional_max_pool3d_backward": widen_half_inputs(make_max_pool_backward_handler(3)),
     "aten::adaptive_max_pool2d_backward": widen_half_inputs(make_max_pool_backward_handler(2)),

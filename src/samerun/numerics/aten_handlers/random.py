@@ -41,13 +41,13 @@ def rand(size: Sequence[int], *, generator: Generator = None, **kwargs: Any) -> 
     return torch.empty(tuple(size), dtype=dtype, device=u.device).copy_(u)
 
 
-def _dtype_and_device_like(x: Tensor, kwargs: dict[str, Any]) -> dict[str, Any]:
+def _kwargs_with_default_dtype_and_device(x: Tensor, kwargs: dict[str, Any]) -> dict[str, Any]:
     """What a draw like x takes: x's type and device, unless others are asked for."""
     return {**kwargs, "dtype": kwargs.get("dtype") or x.dtype, "device": kwargs.get("device") or x.device}
 
 
 def rand_like(x: Tensor, *, generator: Generator = None, **kwargs: Any) -> Tensor:
-    return rand(x.shape, generator=generator, **_dtype_and_device_like(x, kwargs))
+    return rand(x.shape, generator=generator, **_kwargs_with_default_dtype_and_device(x, kwargs))
 
 
 def normal_(x: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator = None) -> Tensor:
@@ -68,7 +68,7 @@ def randn(size: Sequence[int], *, generator: Generator = None, **kwargs: Any) ->
 
 
 def randn_like(x: Tensor, *, generator: Generator = None, **kwargs: Any) -> Tensor:
-    return randn(x.shape, generator=generator, **_dtype_and_device_like(x, kwargs))
+    return randn(x.shape, generator=generator, **_kwargs_with_default_dtype_and_device(x, kwargs))
 
 
 def normal(mean: Any, std: Any = 1.0, *, generator: Generator = None) -> Tensor:
@@ -112,7 +112,7 @@ def randint_between(low: int, high: int, size: Sequence[int], *, generator: Gene
 
 def randint_like(x: Tensor, *bounds: Any, generator: Generator = None, **kwargs: Any) -> Tensor:
     low, high = (int(bound) for bound in ((0, *bounds) if len(bounds) == 1 else bounds))
-    return randint_between(low, high, x.shape, generator=generator, **_dtype_and_device_like(x, kwargs))
+    return randint_between(low, high, x.shape, generator=generator, **_kwargs_with_default_dtype_and_device(x, kwargs))
 
 
 _LARGEST_EXACT_INTEGER = {

@@ -38,7 +38,7 @@ def install_torch_compile_hooks(get_portable_mode: Callable[[], Any], find_sourc
         def choose_no_callback_inside(callback: Any) -> Any:
             if callback is None or get_portable_mode() is None:
                 return choose_callback(callback)
-            _warn_once()
+            _warn_once_compile_is_disabled()
             if set_frame_count is not None:
                 set_frame_count(-1)  # or fullgraph=True complains that nothing was compiled
             return None  # frames run as they are; False would let compiled ones run
@@ -63,7 +63,7 @@ def install_torch_compile_hooks(get_portable_mode: Callable[[], Any], find_sourc
     _after_import.install()
 
 
-def _warn_once() -> None:
+def _warn_once_compile_is_disabled() -> None:
     global _has_warned
     if not _has_warned:
         _has_warned = True

@@ -232,7 +232,7 @@ def _cumulate_along(operator: str, is_product: bool, x: torch.Tensor, dim: int) 
     if not library.uses_native_kernels(x):
         shaped = wide.reshape(outer, n, inner)
         found: torch.Tensor = call_numpy_reference(
-            lambda given: reference.cumulative_sum_or_product(is_product, given), shaped
+            lambda given: reference.cumulative_sum_or_product_along_dim_1(is_product, given), shaped
         )
         return found.reshape(x.shape).to(x.dtype)
     out = torch.empty_like(wide)

@@ -65,7 +65,7 @@ def tree_sum_rows(
         return sum_rows(np.abs(x) if term == "abs" else x)
 
 
-def cumulative_sum_or_product(is_product: bool, x: Array) -> Array:
+def cumulative_sum_or_product_along_dim_1(is_product: bool, x: Array) -> Array:
     """[outer, n, inner], along n."""
     out = x.copy()
     with np.errstate(all="ignore"):

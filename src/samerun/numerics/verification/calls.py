@@ -195,7 +195,7 @@ def record_operator_calls(run: Callable[[], object]) -> CallRecorder:
     return recorder
 
 
-def rerun_saved_calls_and_write_outcomes(calls_path: str, results_path: str) -> None:
+def rerun_calls_with_and_without_portable(calls_path: str, results_path: str) -> None:
     """Run the calls in one file again, and write their outcomes as JSON into the other."""
     calls = decode_calls(torch.load(calls_path, weights_only=True))
     outcomes = [[rerun_and_digest_or_error(call, False), rerun_and_digest_or_error(call, True)] for call in calls]
@@ -204,4 +204,4 @@ def rerun_saved_calls_and_write_outcomes(calls_path: str, results_path: str) -> 
 
 
 if __name__ == "__main__":
-    rerun_saved_calls_and_write_outcomes(*sys.argv[1:])
+    rerun_calls_with_and_without_portable(*sys.argv[1:])

@@ -140,7 +140,7 @@ def compute_operator_results(size: int, device: str = "cpu") -> Iterator[tuple[s
         yield from _float64_function_results(a.double(), b.double())
     yield from _distribution_results(a.double().abs(), b.double().abs())
     yield from _product_results(size, x, y, any_bits)
-    yield from _factorization_results(size, x, y)
+    yield from _qr_and_triangular_solve_results(size, x, y)
     if size:
         yield from _convolution_results(size, x)
 
@@ -167,7 +167,7 @@ def _distribution_results(positive_a: torch.Tensor, positive_b: torch.Tensor) ->
     yield "beta_gradient", distributions.beta_gradient(share, positive_a, positive_a + share + 0.125)
 
 
-def _factorization_results(size: int, x: torch.Tensor, y: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+def _qr_and_triangular_solve_results(size: int, x: torch.Tensor, y: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
     """Of a matrix of n rows, and of a triangular one with n right sides."""
     packed, tau = linear_algebra.householder_qr(x[: ROWS * size].reshape(1, size, ROWS))
     yield "reflections", packed

@@ -71,7 +71,7 @@ class Equality:
         rows += [
             (one.operator.removeprefix(
                 "aten."
-            ), one.line, str(one.times), *(_format_cell(one, what) for what in CIRCUMSTANCES),
+            ), one.line, str(one.times), *(_format_plain_outcome_cell(one, what) for what in CIRCUMSTANCES),
              _worst_outcome_ignoring_untried(one.portable))
             for one in self.operators
             if CHANGES in one.plain.values() or one.known or _worst_outcome_ignoring_untried(one.portable) != SAME
@@ -86,7 +86,7 @@ class Equality:
         return "\n".join([head, "", *table, *shown, *self.notes])
 
 
-def _format_cell(operator: OperatorEquality, circumstance: str) -> str:
+def _format_plain_outcome_cell(operator: OperatorEquality, circumstance: str) -> str:
     if operator.plain[circumstance] != CHANGES and circumstance in operator.known:
         return operator.plain[circumstance] + KNOWN_ELSEWHERE
     return operator.plain[circumstance]
@@ -133,7 +133,7 @@ def examine_bit_equality(
             "capability": _compare_with_oldest_cpu_capability(recorded, notes),
         }
         run_smaller = partial(_run_model_copy_and_backward, model, _take_smaller_batch(arguments, whole, small), loss)
-        outcomes["batch"] = _compare_batch_sizes(recorded, recorder, run_smaller, small, notes)
+        outcomes["batch"] = _compare_operators_on_smaller_batch(recorded, recorder, run_smaller, small, notes)
     finally:
         torch.set_rng_state(state)
     operators = [
@@ -228,7 +228,7 @@ def _compare_with_oldest_cpu_capability(recorded: list[RecordedCall], notes: lis
     return [_compare_rerun_outcomes(*pair) for pair in zip(mine, answer_record["outcomes"], strict=True)]
 
 
-def _compare_batch_sizes(
+def _compare_operators_on_smaller_batch(
     recorded: list[RecordedCall],
     recorder: calls.CallRecorder,
     run_smaller: Callable[[], object],

@@ -153,7 +153,7 @@ class StreamComparison:
                 return self._blame_earlier_extra_draw_if_cause(self._make_value_difference_at_heads())
             extra_in, count = find_extra_before_resync(left, right)
             if not count or not _RESULTS.isdisjoint((left if extra_in == "a" else right).kinds_of_first(count)):
-                extra_in, count = find_extra_ignoring_values(left.events, right.events)
+                extra_in, count = find_extra_before_resync_ignoring_values(left.events, right.events)
                 return self._make_operator_difference(self._make_position_at_heads(extra_in, count))
             self._skip_unmatched_events(extra_in, count)
         return self.from_unwritten_memory
@@ -292,7 +292,7 @@ def _count_events_until_head_recurs(head_stream: ValueStream, searched_stream: V
     return (at - begin) // SIZE if at >= 0 else 0
 
 
-def find_extra_ignoring_values(a: Array, b: Array) -> ExtraEvents:
+def find_extra_before_resync_ignoring_values(a: Array, b: Array) -> ExtraEvents:
     """Like `find_extra_before_resync`, but comparing only names and source locations: values may differ."""
     if not len(a) or not len(b):
         return ExtraEvents("b", len(b)) if not len(a) else ExtraEvents("a", len(a))

@@ -65,11 +65,11 @@ def select_processes_differing_first(
     difference_index_by_role: Mapping[str, int], exchanges: Mapping[str, CollectivesAndMessages]
 ) -> list[str]:
     """The processes whose first difference (index of its event) can come from no other's; the order is that given."""
-    reached = _propagate_differences_over_ranks(difference_index_by_role, exchanges)
+    reached = _find_index_reached_from_other_ranks(difference_index_by_role, exchanges)
     return [role for role, index in difference_index_by_role.items() if index <= reached.get(role, math.inf)]
 
 
-def _propagate_differences_over_ranks(
+def _find_index_reached_from_other_ranks(
     difference_index_by_role: Mapping[str, int], exchanges: Mapping[str, CollectivesAndMessages]
 ) -> dict[str, float]:
     """Of each process the index behind which it may have what another one computed behind its difference."""
@@ -96,7 +96,7 @@ def _propagate_differences_over_ranks(
     return reached
 
 
-def is_rank(role: str, exchanges: CollectivesAndMessages) -> bool:
+def is_rank_or_communicating_process(role: str, exchanges: CollectivesAndMessages) -> bool:
     """Whether a process is one of several that exchange what they compute."""
     return bool(re.fullmatch(r"rank\d+", role)) or bool(exchanges.sent or exchanges.received)
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from samerun.record.comparison.alignment import Difference, StreamComparison, classify_value_difference, read_event
 from samerun.record.comparison.causal_order import (
-    is_rank,
+    is_rank_or_communicating_process,
     read_collectives_and_messages,
     select_processes_differing_first,
     sort_key_of_role,
@@ -77,7 +77,11 @@ def choose_earliest_difference(a: RunTraces, difference_by_role: dict[str, Diffe
     """Of the first differences of processes, by role, the earliest. Ranks come before the processes beside them, which
     they start, or which wait for them."""
     exchanges = {role: read_collectives_and_messages(trace) for role, trace in a.traces.items()}
-    ranks = {role: each for role, each in difference_by_role.items() if is_rank(role, exchanges[role])}
+    ranks = {
+        role: each
+        for role, each in difference_by_role.items()
+        if is_rank_or_communicating_process(role, exchanges[role])
+    }
     if not ranks:
         return next(iter(difference_by_role.values()))
     indices = {role: _index_in_a_or_event_count(each, a) for role, each in ranks.items()}

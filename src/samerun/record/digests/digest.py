@@ -91,7 +91,7 @@ def overrides_torch_dispatch(tensor: Any) -> bool:
     return kind is not torch.Tensor and kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
 
 
-def digest_list_as_one(values: list[Any], digest_non_tensor: Callable[[Any], bytes]) -> bytes:
+def digest_of_element_digests(values: list[Any], digest_non_tensor: Callable[[Any], bytes]) -> bytes:
     """The digest of a list: of the digests of its values; `digest_non_tensor` gives that of what is not a tensor."""
     import torch
 

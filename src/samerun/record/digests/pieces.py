@@ -96,7 +96,7 @@ def try_load_piece_digest_function() -> Any:
     try:
         if library is None or not library.samerun_digest_init_if_little_endian():
             return None
-        function: Any = library.samerun_digest_pieces
+        function: Any = library.samerun_digest_each_piece
         function.numbered = library.samerun_digest_set_omp_get_thread_num
     except AttributeError:  # built by another version
         return None

@@ -73,11 +73,11 @@ def build_process_section(trace: Trace, first_event: int = 0, end_event: int | N
     by_kind = {kind: [event for event in events if event.kind == kind] for kind in RECORDED_KINDS}
     record: dict[str, Any] = {
         "seeds": _limit_entries(_seed_entries([*by_kind[f.SEED], *by_kind[f.CREATE]])),
-        "files": _limit_entries(_make_entry_per_file(by_kind[f.FILE])),
+        "files": _limit_entries(_make_file_entries_from_first_events(by_kind[f.FILE])),
         "loaded": _limit_entries(_make_name_and_digest_entry(e) for e in by_kind[f.LOAD]),
         "environment": {e.name: keyed_digest(e.outputs) for e in by_kind[f.ENVIRONMENT][:MAX_ENTRIES]},
         "saved": _limit_entries(_make_name_and_digest_entry(e) for e in by_kind[f.SAVE]),
-        "outputs": _limit_entries(_make_entry_per_file(by_kind[f.OUTPUT][::-1])),
+        "outputs": _limit_entries(_make_file_entries_from_first_events(by_kind[f.OUTPUT][::-1])),
         "final": _limit_entries(
             {"model": e.name, "tensors": e.inputs, "digest": _hex_digest(e)} for e in by_kind[f.FINAL]
         ),
@@ -125,7 +125,7 @@ def _reinterpret_uint64_as_int64(value: int) -> int:
     return struct.unpack("<q", struct.pack("<Q", value))[0] if value >> 63 else value
 
 
-def _make_entry_per_file(events: list[Event]) -> Iterator[dict[str, Any]]:
+def _make_file_entries_from_first_events(events: list[Event]) -> Iterator[dict[str, Any]]:
     """One entry for each file, from its first event."""
     seen: dict[str, dict[str, Any]] = {}
     for event in events:

@@ -158,7 +158,7 @@ class CommitRow:
         except GitError:
             return []
 
-    def make_line_map(self, commit_index: int, checkout: Path) -> Callable[[str, int], int]:
+    def make_line_map_from_previous_commit(self, commit_index: int, checkout: Path) -> Callable[[str, int], int]:
         """What `find_first_differing_operator_event` needs, between a commit and the one before it."""
         known: dict[str, dict[int, int]] = {}
 

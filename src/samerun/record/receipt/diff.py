@@ -20,7 +20,7 @@ from samerun.record.receipt.environment_diff import (
     find_environment_differences,
     iter_initial_state_differences,
 )  # fmt: skip
-from samerun.record.receipt.receipt_file import read_and_verify, traces_path
+from samerun.record.receipt.receipt_file import read_and_verify_digest, traces_path
 from samerun.record.receipt.step_table import (
     StepTable,
     StepTablesOfReceipt,
@@ -165,7 +165,7 @@ def load_run(path: Path, name: str = "") -> ComparedRun:
         if not any(path.glob("*.trace")):
             raise SamerunError(f"{path} is a folder without traces.", hint="Name a receipt, or a folder of one run.")
         return ComparedRun(name, None, {}, path)
-    receipt = read_and_verify(path)
+    receipt = read_and_verify_digest(path)
     traces = traces_path(path, receipt["digest"])
     return ComparedRun(name, receipt, read_step_tables(path, receipt), traces if traces.is_dir() else None)
 

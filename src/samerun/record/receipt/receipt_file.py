@@ -57,7 +57,7 @@ def traces_path(receipt_path: Path, digest: str) -> Path:
     return receipt_path.with_name(f"{receipt_path.name}.{digest[:16]}.traces")
 
 
-def read_and_verify(path: Path) -> dict[str, Any]:
+def read_and_verify_digest(path: Path) -> dict[str, Any]:
     """Read a receipt and verify its schema and digest.
 
     Raises SamerunError for anything else: missing, too large, nested too deeply, not a receipt, another schema, or

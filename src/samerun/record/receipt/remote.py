@@ -150,7 +150,7 @@ def _download_receipt_and_files(address: str, local_path: Path) -> None:
         if size > receipt_json.MAX_BYTES:
             raise SamerunError(f"{address} has {size} bytes; a receipt has at most {receipt_json.MAX_BYTES}.")
         system.get_file(remote_path, str(local_path))
-    receipt = receipt_file.read_and_verify(local_path)
+    receipt = receipt_file.read_and_verify_digest(local_path)
     # safe names: the receipt's digest has been verified
     steps, traces = (
         step_table.steps_file_path(local_path, receipt["digest"]),

@@ -112,7 +112,7 @@ class Trace:
         _register_held_and_release_oldest(self, len(data) if small else 0)
         return data
 
-    def _content_reread_if_released(self) -> Any:
+    def _file_bytes_reread_if_released(self) -> Any:
         """The bytes of the file, read again if they were released. Raises TraceError if it is another file by now."""
         if self._data is None:
             with self._open() as file:
@@ -177,7 +177,7 @@ class Trace:
 
     def iter_event_chunks(self) -> Iterator[np.ndarray[Any, Any]]:
         """Yield the events in order, as structured arrays of about `CHUNK_EVENTS` events."""
-        with memoryview(self._content_reread_if_released()) as data:
+        with memoryview(self._file_bytes_reread_if_released()) as data:
             parts: list[memoryview] = []
             total = 0
             for at, count in self._blocks:
@@ -202,7 +202,7 @@ class Trace:
         if not 0 <= event_index < self.count:
             raise IndexError(event_index)
         at = self._blocks[block][0] + (event_index - int(self._block_starts[block])) * f.EVENT_BYTES
-        return np.frombuffer(self._content_reread_if_released()[at : at + f.EVENT_BYTES], EVENT_DTYPE)[0]
+        return np.frombuffer(self._file_bytes_reread_if_released()[at : at + f.EVENT_BYTES], EVENT_DTYPE)[0]
 
     def count_steps_before(self, event_index: int) -> int:
         """Number of optimizer steps that ended before the event at `event_index`."""

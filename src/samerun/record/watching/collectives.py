@@ -26,7 +26,7 @@ def record_if_read_before_wait(recorder: Recorder, storages: StorageDigests, ten
         recorder.emit_host_event(f.FACT, IN_FLIGHT_READ, aux=name, thin_repeats=True)
 
 
-def note_started_by_program(
+def note_pending_collective_from_python(
     recorder: Recorder, storages: StorageDigests, out: Any, written: list[WrittenByCollective], name: str
 ) -> None:
     """Remember the handle that a collective gave, if Python code has started it: then Python code waits for it.

@@ -29,7 +29,7 @@ class Interceptor:
     install: Callable[[Recorder, Any], None]
 
 
-def pins_submission_order(recorder: Recorder) -> bool:
+def pins_results_to_submission_order(recorder: Recorder) -> bool:
     """True if a pin asks that results are taken in the order in which the tasks were submitted."""
     return not {pins.SERIAL, pins.IN_ORDER}.isdisjoint(recorder.config.pins)
 

@@ -35,7 +35,7 @@ class EnvironmentLoops:
         self.names: dict[int, set[str]] = {}
         """Code -> names of environment variables that its variables have held."""
 
-    def find_environment_loop_variables(self, code: CodeType, values: dict[str, Any]) -> set[str]:
+    def find_locals_of_os_environ_loop(self, code: CodeType, values: dict[str, Any]) -> set[str]:
         """The names of those of a frame's variables that now hold some value of the environment in such a loop."""
         texts = {name: value for name, value in values.items() if type(value) is str}
         pairs = {name: value for name, value in values.items() if type(value) is tuple and len(value) == 2}
@@ -51,7 +51,7 @@ class EnvironmentLoops:
         }
 
 
-def _locate_values(frame: FrameType, line: int) -> tuple[tuple[str, int], str]:
+def _locate_assignment_or_call_site(frame: FrameType, line: int) -> tuple[tuple[str, int], str]:
     """Where the values of a frame's variables come from after a line, and the function whose parameters they are.
 
     What a function is called with gets its value where it is called. "" for the function on every other line.
@@ -115,7 +115,7 @@ class LineFollower:
             values = {**frame.f_locals, **held}
             if held:  # `f_locals` is not read again: before Python 3.13 that would take the values back
                 frame.f_locals.update(held)
-            of_environment = self.environment_loops.find_environment_loop_variables(frame.f_code, values)
+            of_environment = self.environment_loops.find_locals_of_os_environ_loop(frame.f_code, values)
             for name, value in values.items():
                 if name.startswith("__") or type(value).__name__ in ("module", "function", "type"):
                     continue
@@ -134,7 +134,7 @@ class LineFollower:
         if drew:
             location_id = writer.intern_location(frame.f_code.co_filename, line, "")
             recorder.emit(f.LINE, name=NATIVE_DRAW, location_id=location_id, phase=f.HOST)
-        (file, number), function = _locate_values(frame, line)
+        (file, number), function = _locate_assignment_or_call_site(frame, line)
         location_id = writer.intern_location(file, number, "")
         for name, found in changed:
             recorder.emit(
@@ -144,7 +144,7 @@ class LineFollower:
 
     def save_or_hold_variables(self, frame: FrameType, line: int, holder: VariableHolder) -> dict[str, Any]:
         """The values that variables of the frame have to get after a line; empty where they are only saved."""
-        (file, number), function = _locate_values(frame, line)
+        (file, number), function = _locate_assignment_or_call_site(frame, line)
         location = to_original_path(file, self.recorder.config.copied_folder), number
         if location not in holder.names:
             return {}
@@ -165,7 +165,7 @@ class LineFollower:
             return
         recorder.thread.inside_samerun += 1
         try:
-            looped = self.environment_loops.find_environment_loop_variables(frame.f_code, {"": value})
+            looped = self.environment_loops.find_locals_of_os_environ_loop(frame.f_code, {"": value})
             found = ENVIRONMENT if looped else digest_variable(value)
         except Exception:
             return

@@ -36,7 +36,7 @@ def make_preload_environment(
 
     `stream_file`: the file that is opened in place of the random devices.
     `pin_variant`: the pin value; another one gives other bytes.
-    `counter_file`: where the process and the programs that it starts count together; see `write_counter_file`.
+    `counter_file`: where the process and the programs that it starts count together; see `create_zeroed_counter_file`.
     """
     others = environment.get(PRELOAD, os.environ.get(PRELOAD, ""))
     variables = {PRELOAD: f"{library}:{others}" if others else str(library)}
@@ -48,7 +48,7 @@ def make_preload_environment(
     return variables
 
 
-def write_counter_file(path: Path) -> None:
+def create_zeroed_counter_file(path: Path) -> None:
     path.write_bytes(bytes(8))
 
 

@@ -109,7 +109,7 @@ class OperatorDigests(torch_internals.KeepsProgramsCompiledMixin, TorchDispatchM
         if any(kind.__torch_dispatch__ is not _Tensor.__torch_dispatch__ for kind in types):
             return NotImplemented  # a subclass (DTensor) calls operators on the tensors it is made of: those are seen
         if args and isinstance(args[0], (int, float, complex)):
-            args = torch_internals.restore_number_tensors(func, args)
+            args = torch_internals.wrap_numbers_as_tensor_arguments(func, args)
         operator = _operators_by_id.get(id(func))
         if operator is None:
             operator = _operators_by_id[id(func)] = WatchedOperator(func, _random_tag, _plain_call)

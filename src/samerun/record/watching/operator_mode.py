@@ -98,7 +98,7 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         recorder, state = self.recorder, self.state
         if args and isinstance(args[0], (int, float, complex)):
-            args = torch_internals.restore_number_tensors(func, args)
+            args = torch_internals.wrap_numbers_as_tensor_arguments(func, args)
         if state.inside_samerun or recorder.stopped:
             return func(*args, **kwargs) if kwargs else func(*args)
         if any(map(torch_guards.is_made_of_other_tensors, types)):
@@ -138,7 +138,7 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
         try:
             with no_torch_function():
                 if self.replayer is not None and operator.writes_nothing:
-                    out = self.replayer.save_or_replay_output(operator.name, before[1], out)
+                    out = self.replayer.save_or_replay_output_of_source(operator.name, before[1], out)
                 self._record_results(operator, args, kwargs, out, state, before)
         except Exception as error:
             self._count_failed_operator(operator, error)
@@ -320,7 +320,7 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
             outs: list[Any] = []
             flatten_into((out,), _Tensor, outs, [])
             rows.add_operator_results_if_inference(location_id, operator.name, outs)
-        moved = bool(flags & f.UNINITIALISED) and (operator.only_moves or torch_internals.is_capturing_operators())
+        moved = bool(flags & f.UNINITIALISED) and (operator.only_moves or torch_internals.is_fx_proxy_tracing())
         if operator.writes_nothing and type(out) is _Tensor and is_plain_cpu_tensor(out) and not moved:
             self._append_operator_event(
                 writer, operator, state, event_inputs, storages.digest_output(out, thread), (out,)
@@ -360,7 +360,7 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
                     storages.mark_written_by_collective(tensor, returns_early)
             collectives.record_collective(self.recorder, operator, args, kwargs, location_id)
             if returns_early:
-                collectives.note_started_by_program(self.recorder, storages, out, sent, operator.name)
+                collectives.note_pending_collective_from_python(self.recorder, storages, out, sent, operator.name)
             outs, values = [], []
         for at, tensor in enumerate(outs):
             if id(tensor) in done:

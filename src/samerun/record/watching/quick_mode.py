@@ -44,9 +44,9 @@ def choose_digest_function() -> Callable[[Any], bytes]:
 
 
 def choose_digest_list_function() -> Callable[[list[Any], Callable[[Any], bytes]], bytes]:
-    """`digest.digest_list_as_one`, or what gives the same faster where the library is there."""
+    """`digest.digest_of_element_digests`, or what gives the same faster where the library is there."""
     faster: Callable[[list[Any], Callable[[Any], bytes]], bytes]
-    faster = d.digest_list_as_one if load_quick_mode_class() is None else _watch.digest_list_as_one
+    faster = d.digest_of_element_digests if load_quick_mode_class() is None else _watch.digest_of_element_digests
     return faster
 
 

@@ -64,7 +64,7 @@ class Recorder:
         self.doubling: Any = None
         """Doubling, if operators are executed twice."""
         self.numbers: Any = None
-        """StepNumbers, if what is computed is written down as numbers."""
+        """StepValueRecorder, if what is computed is written down as numbers."""
         self.skipped_operators: dict[str, list[Any]] = {}
         """Operators that could not be digested: how often, and why at the first time."""
         self.last_batch = NOTHING
@@ -111,7 +111,7 @@ class Recorder:
         if self.writer is None:
             self.role = role
 
-    def flush_before_fork(self) -> None:
+    def flush_and_count_fork(self) -> None:
         with self._lock:
             if self.writer is not None:
                 self.writer.flush()

@@ -32,7 +32,7 @@ class Replayer:
         self.location_ids: dict[int, bool] = {}
         self.loaded_step: tuple[int, list[Any]] = -1, []
         self.save, self.load = torch.save, torch.load
-        recorder.step_callbacks.append(self.write_buffered_step_and_reset)
+        recorder.step_callbacks.append(self.save_buffered_tensors_and_reset)
 
     @property
     def steps_since_interruption(self) -> int:
@@ -49,7 +49,7 @@ class Replayer:
             return batch
         return replace_batch_tensors(batch, self.save_or_replay_tensors(collect_batch_tensors(batch)))
 
-    def save_or_replay_output(self, operator: str, location_id: int, out: Any) -> Any:
+    def save_or_replay_output_of_source(self, operator: str, location_id: int, out: Any) -> Any:
         """What an operator gave. Only single tensors that are not written in place are replaced."""
         source = self.config.source
         if source is None or operator != source[2] or type(out) is not torch.Tensor:
@@ -103,7 +103,7 @@ class Replayer:
         streams = {part: s for part, s in self.objects.read_states().items() if part in (TORCH, NUMPY, PYTHON)}
         self.kept_in_step.append({"tensors": [t.detach().cpu().clone() for t in tensors], "streams": streams})
 
-    def write_buffered_step_and_reset(self) -> None:
+    def save_buffered_tensors_and_reset(self) -> None:
         if self.config.keep and self.steps_since_interruption > 0:
             self.recorder.thread.inside_samerun += 1
             try:

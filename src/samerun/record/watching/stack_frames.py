@@ -127,7 +127,7 @@ def is_called_by_torch() -> bool:
     return frame is not None and str(frame.f_globals.get("__name__")).startswith("torch.")
 
 
-def find_unseeded_owner_line() -> UserLine | None:
+def find_line_using_unseeded_object() -> UserLine | None:
     """The line that uses an object whose method makes a generator without having been given a seed.
 
     An object that makes its generator in a method (`seed`, `reset`), from a parameter that was left None, can be
@@ -212,7 +212,7 @@ def without_recorder_frames(traceback: TracebackType | None) -> TracebackType | 
     while at is not None:
         frames.append(at)
         at = at.tb_next
-    if not frames or (_is_recorder_frame(frames[-1]) and not _is_forwarding_wrapper_frame(frames[-1])):
+    if not frames or (_is_recorder_frame(frames[-1]) and not _is_recorder_wrapper_or_dispatch_frame(frames[-1])):
         return traceback
     made: TracebackType | None = None
     for one in reversed(frames):
@@ -225,6 +225,6 @@ def _is_recorder_frame(traceback: TracebackType) -> bool:
     return traceback.tb_frame.f_code.co_filename.startswith(RECORD_FOLDER)
 
 
-def _is_forwarding_wrapper_frame(traceback: TracebackType) -> bool:
+def _is_recorder_wrapper_or_dispatch_frame(traceback: TracebackType) -> bool:
     code = traceback.tb_frame.f_code
     return code.co_filename.endswith(HIDDEN_SUFFIX) or code.co_name == "__torch_dispatch__"

@@ -30,28 +30,28 @@ class StepDigester:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.digest = choose_digest_function()
-        self.digest_list_as_one = choose_digest_list_function()
+        self.digest_of_element_digests = choose_digest_list_function()
         self.scalar_digests: dict[tuple[type, Any], bytes] = {}
         self.python_state: tuple[Any, Callable[[], bytes]] = None, bytes
         self.numpy_state: tuple[Any, Callable[[], bytes]] = None, bytes
 
     def digest_step_leaves(self, optimizer: Any) -> list[Leaf]:
         """(name, digest) of every leaf of a step, in a fixed order."""
-        digest_list_as_one = self.digest_list_as_one
+        digest_of_element_digests = self.digest_of_element_digests
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         states = [value for p in parameters for value in (optimizer.state.get(p) or {}).values()]
         settings = [value for group in optimizer.param_groups for key, value in group.items() if key != "params"]
         return [
-            ("params", digest_list_as_one(parameters, self.digest)),
-            ("grads", digest_list_as_one([p.grad for p in parameters], self.digest_gradient)),
-            ("buffers", digest_list_as_one(self.collect_live_model_buffers(), self.digest)),
-            ("optimizer", digest_list_as_one(states + settings, self.digest_optimizer_value)),
+            ("params", digest_of_element_digests(parameters, self.digest)),
+            ("grads", digest_of_element_digests([p.grad for p in parameters], self.digest_gradient)),
+            ("buffers", digest_of_element_digests(self.collect_live_model_buffers_of_thread(), self.digest)),
+            ("optimizer", digest_of_element_digests(states + settings, self.digest_optimizer_value)),
             ("loss", self.recorder.thread.last_loss),
             ("batch", self.recorder.last_batch),
             *self.digest_rng_states(),
         ]
 
-    def collect_live_model_buffers(self) -> list[Any]:
+    def collect_live_model_buffers_of_thread(self) -> list[Any]:
         """The buffers of every model that this thread was the first to call, and that is still alive.
 
         Those of other threads change beside this one.

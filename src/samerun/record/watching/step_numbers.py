@@ -71,7 +71,7 @@ class Item(NamedTuple):
     taken: TakenNumbers
 
 
-class StepNumbers:
+class StepValueRecorder:
     """Writes the numbers of one process, and makes it compute as it is asked to."""
 
     def __init__(self, recorder: Recorder, request: NumbersRequest) -> None:
@@ -110,7 +110,7 @@ class StepNumbers:
         self.recorder.end_callbacks.append(self.write_end)
 
     # --- the mode ------------------------------------------------------------------------------------
-    def enter_mode(self) -> None:
+    def enter_float64_or_summary_mode(self) -> None:
         """In this thread: compute in float64, or summarise operators; nothing where neither is asked for."""
         if self.request.float64 or self.request.operator_steps[1] >= 1:
             mode = Float64Mode(self.request.float64, self._operators, self.narrow_operators)

@@ -79,7 +79,7 @@ def creates_meta_or_fake_tensor(kwargs: Any) -> bool:
     return (device is not None and torch.device(device).type == "meta") or is_on_fake_tensors()
 
 
-def is_capturing_operators() -> bool:
+def is_fx_proxy_tracing() -> bool:
     """Whether operators are called to write down a graph, as by make_fx: what they make of placeholders is no value.
 
     torch.func.linearize hands memory that nobody wrote as tangents to the function whose graph it wants.
@@ -112,7 +112,7 @@ def find_operator_generator(kwargs: Any, tensors: list[Any]) -> Any:
     return torch.default_generator
 
 
-def restore_number_tensors(operator: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def wrap_numbers_as_tensor_arguments(operator: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments with the tensors that the operator was called with.
 
     torch hands a mode the number where a tensor stands for a number (the `2` of a traced `x * 2`), but most operators

@@ -78,7 +78,7 @@ def find_operators_behind_difference(
     apart = measure_sample_difference(results_a, results_held)
     is_explained = apart is None
     if apart is not None:
-        comparer.add_unmatched_origins_of_results(results_held, apart)
+        comparer.add_unmatched_operators_as_dependent(results_held, apart)
         is_explained = bool(comparer.dependent) and comparer.dependent[-1].index_b < 0
     groups: dict[Any, list[DependentCall]] = {}
     for one in comparer.dependent:

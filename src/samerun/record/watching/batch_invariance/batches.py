@@ -76,14 +76,14 @@ class BatchInputs:
             self.mask_name, self.mask_at = None, -1
 
     @property
-    def _marks_padding(self) -> bool:
+    def _mask_is_true_at_padding(self) -> bool:
         return self.mask_name is not None and "padding" in self.mask_name
 
     def pads_left(self) -> bool:
         """Whether the inputs have their padding on the left, as generation has."""
         if self.mask_at < 0:
             return False
-        kept = self.leaves[self.mask_at].bool() ^ self._marks_padding
+        kept = self.leaves[self.mask_at].bool() ^ self._mask_is_true_at_padding
         return bool((~kept[:, 0]).any()) and not bool((~kept[:, -1]).any())
 
     def make(self, composition: Composition) -> Arguments:
@@ -111,7 +111,7 @@ class BatchInputs:
     def _add_padding_places(self, rows: Tensor, padding: Padding, is_mask: bool) -> Tensor:
         side = rows.new_zeros((rows.shape[0], padding.length, *rows.shape[2:]))
         if is_mask:
-            side.fill_(self._marks_padding)
+            side.fill_(self._mask_is_true_at_padding)
         elif padding.fill == "large" and rows.dtype is not torch.bool:
             side.copy_(rows[:, :1].expand_as(side) if not rows.is_floating_point() else torch.full_like(side, 999.0))
         return torch.cat([side, rows] if self.pads_left() else [rows, side], 1)

@@ -62,7 +62,7 @@ class BatchExaminer:
 
     def prepare(self) -> None:
         """Find out where results have rows. Raises SamerunError if the model cannot be examined."""
-        alone = self.smallest = self._find_smallest_batch()
+        alone = self.smallest = self._find_smallest_accepted_batch()
         larger = compose_cycled(alone.size + 1, 0, self.inputs.row_count)
         self.result_rows = ResultRowDimensions(self._run(alone), self._run(larger), (alone.size, larger.size))
         self.reference = self._rows(alone)
@@ -80,7 +80,7 @@ class BatchExaminer:
         self._require_repeatable_result("called again after other batches, with the batch of before")
         return BatchInvarianceReport(tuple(self.experiments), tuple(self._found.values()), tuple(self.notes))
 
-    def _find_smallest_batch(self) -> Composition:
+    def _find_smallest_accepted_batch(self) -> Composition:
         """The smallest of the sizes that the model takes. (A batch norm in training takes no single row.)"""
         smallest = compose_cycled(self.sizes[0], 0, self.inputs.row_count)
         if len(self.sizes) > 1:

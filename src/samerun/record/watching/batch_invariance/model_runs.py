@@ -148,14 +148,16 @@ def measure_difference_or_none_if_equal(
     """
     apart: float | None = None
     for ours, theirs in zip(a, b, strict=True):
-        pairs = [_cut_to_common_shape(x, y, is_padded_on_left) for x in ours for y in theirs]
+        pairs = [_cut_padding_to_common_shape(x, y, is_padded_on_left) for x in ours for y in theirs]
         if not any(x is not None and y is not None and have_same_bits_or_both_nan(x, y) for x, y in pairs):
             differences = [largest_difference(x, y) for x, y in pairs if x is not None and y is not None]
             apart = max(apart or 0.0, min(differences, default=float("inf")))
     return apart
 
 
-def _cut_to_common_shape(x: Tensor, y: Tensor, is_padded_on_left: bool | None) -> tuple[Tensor | None, Tensor | None]:
+def _cut_padding_to_common_shape(
+    x: Tensor, y: Tensor, is_padded_on_left: bool | None
+) -> tuple[Tensor | None, Tensor | None]:
     if x.shape == y.shape:
         return x, y
     if is_padded_on_left is not None:

@@ -111,10 +111,12 @@ class OperatorRecorder(TorchDispatchMode):
         results = list_results(func, args, kwargs, out)
         call.shapes = [tuple(each.shape) for each in results]
         with _disable_current_modes(), torch.no_grad():
-            self.observe(index, call, (args, kwargs), results)
+            self.observe_or_overwrite_results(index, call, (args, kwargs), results)
         return out
 
-    def observe(self, index: int, call: OperatorCall, arguments: Any, results: list[Tensor]) -> None:
+    def observe_or_overwrite_results(
+        self, index: int, call: OperatorCall, arguments: Any, results: list[Tensor]
+    ) -> None:
         """Look at a call that has returned."""
 
     @contextmanager
@@ -167,7 +169,9 @@ class PartRecorder(OperatorRecorder):  # type: ignore[no-untyped-call]
         super().__init__(names, captured)
         self._window, self._dims, self._fixed = window, dims, fixed
 
-    def observe(self, index: int, call: OperatorCall, arguments: Any, results: list[Tensor]) -> None:
+    def observe_or_overwrite_results(
+        self, index: int, call: OperatorCall, arguments: Any, results: list[Tensor]
+    ) -> None:
         if call.is_view or index >= len(self._dims):
             return
         for dims, result in zip(self._dims[index], results, strict=False):
@@ -196,7 +200,9 @@ class PartComparer(OperatorRecorder):  # type: ignore[no-untyped-call]
         self._differing: set[int] = set()
         """Storages where the sample's part is another one, because an operator was left alone."""
 
-    def observe(self, index: int, call: OperatorCall, arguments: Any, results: list[Tensor]) -> None:
+    def observe_or_overwrite_results(
+        self, index: int, call: OperatorCall, arguments: Any, results: list[Tensor]
+    ) -> None:
         if call.is_view:
             return
         index_a = self._counterparts.get(index, -1)
@@ -238,7 +244,7 @@ class PartComparer(OperatorRecorder):  # type: ignore[no-untyped-call]
             result, dims, counterpart.shapes[result_position], True
         )
 
-    def add_unmatched_origins_of_results(self, results: list[Tensor], apart: float) -> None:
+    def add_unmatched_operators_as_dependent(self, results: list[Tensor], apart: float) -> None:
         """Where the model's results come from operators without a counterpart, those are what makes them differ."""
         for result in results:
             origin = self._unknown.get(result.untyped_storage().data_ptr())

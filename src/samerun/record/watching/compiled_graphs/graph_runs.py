@@ -92,19 +92,19 @@ def flatten_copies(values: Sequence[Any]) -> list[Any]:
 
 
 # --- float64 -----------------------------------------------------------------------------------------------------
-def copy_graph(graph_module: GraphModule) -> GraphModule:
+def copy_graph_sharing_tensors(graph_module: GraphModule) -> GraphModule:
     """A copy whose nodes are its own, as a backend may change them; it shares tensors, but no graphs inside."""
     made = GraphModule(graph_module, copy.deepcopy(graph_module.graph))
     for name, child in list(made.named_children()):
         if isinstance(child, GraphModule):
-            setattr(made, name, copy_graph(child))
+            setattr(made, name, copy_graph_sharing_tensors(child))
     made.meta = dict(graph_module.meta)
     return made
 
 
 def copy_graph_in_float64(graph_module: GraphModule) -> GraphModule:
     """A copy that computes in float64: casts and constants of a narrower dtype are of that too, autocast is off."""
-    made = copy_graph(graph_module)
+    made = copy_graph_sharing_tensors(graph_module)
     for name, child in list(made.named_children()):
         if isinstance(child, GraphModule):
             setattr(made, name, copy_graph_in_float64(child))
@@ -267,7 +267,7 @@ def compile_graph(backend: Run, graph_module: GraphModule, inputs: Sequence[Any]
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-    made = copy_graph(graph_module)
+    made = copy_graph_sharing_tensors(graph_module)
     fake_mode: Any = FakeTensorMode(shape_env=ShapeEnv(), static_shapes=True, allow_non_fake_inputs=True)
     fakes = []
     for each in flatten_copies(copy_inputs(inputs)):

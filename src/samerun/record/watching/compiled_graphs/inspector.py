@@ -22,7 +22,7 @@ from samerun.record.region_finding import CompileStage, RegionFinding, region_fi
 from samerun.record.watching.compiled_graphs.graph_runs import (
     NotInspectable,
     Run,
-    copy_graph,
+    copy_graph_sharing_tensors,
     copy_inputs,
     get_cpu_and_cuda_random_states,
 )
@@ -81,7 +81,7 @@ class RegionInspector:
                 differences = self.judge.judge_program(subject, region.backend, region.compiled)
             if differences:
                 self.is_done = True
-                self._write(self._explain(region, subject, differences))
+                self._write(self._locate_wrong_part_and_stage(region, subject, differences))
         except OutOfTime:
             self.is_done = True
         except Exception:
@@ -94,7 +94,9 @@ class RegionInspector:
         self.recorder.open_writer()
         finding.write(region_finding_path(self.recorder.config.folder, role))
 
-    def _explain(self, region: Region, subject: GraphOnInputs, differences: list[WrongValue]) -> RegionFinding:
+    def _locate_wrong_part_and_stage(
+        self, region: Region, subject: GraphOnInputs, differences: list[WrongValue]
+    ) -> RegionFinding:
         assert self.judge is not None
         count = sum(node.op.startswith("call") for node in region.graph.graph.nodes)
         told = RegionFinding(file=region.file, line=region.line, value=describe(differences[0]), node_count=count)
@@ -160,7 +162,7 @@ class InspectedBackend:
         self.compiler_name = getattr(backend, "compiler_name", name)
 
     def __call__(self, graph_module: GraphModule, example_inputs: list[Any]) -> Any:
-        region = Region(self.inspector, self._compile_again, self.name, copy_graph(graph_module))
+        region = Region(self.inspector, self._compile_again, self.name, copy_graph_sharing_tensors(graph_module))
         if self.name == "inductor":
             importlib.import_module("torch._inductor.graph")  # so that it hands over the first kernel too
         self.inspector.kernels.install()

@@ -132,7 +132,7 @@ class RegionJudge:
             b64 = None
         found = [] if b64 is None else list(self._find_differences_in_float64(subject, wide, a, b, a64, b64))
         if not found and b is not None:
-            found = list(self._find_lost_bits(subject, a, b, a64))
+            found = list(self._iterate_values_with_lost_bits(subject, a, b, a64))
         return found or (list(self._find_changed_sharing_or_grad_flags(a, b)) if b is not None else [])
 
     def _find_differences_in_float64(
@@ -175,7 +175,7 @@ class RegionJudge:
             if not any(explains(each, key, exact, left, GUARD) for each in noise):
                 yield WrongValue(key, "float64", left / scale if scale else np.inf)
 
-    def _find_lost_bits(self, subject: GraphOnInputs, a: Values, b: Values, a64: Values) -> Any:
+    def _iterate_values_with_lost_bits(self, subject: GraphOnInputs, a: Values, b: Values, a64: Values) -> Any:
         """Values of which the compiled graph loses half of the bits, where the graph itself does not."""
         noise: list[Values] | None = None
         for key, one in a.items():

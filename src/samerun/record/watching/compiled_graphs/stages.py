@@ -67,17 +67,17 @@ class StageSearch:
             for name, stage in STAGE_BACKENDS[1:]:
                 backend = self.backend if name == backend_name else lookup_backend(name)
                 if name == backend_name or self._is_wrong(backend):
-                    return stage, self._find_subsystem(backend) if stage == "decomposition" else ""
+                    return stage, self._find_wrong_subsystem_application(backend) if stage == "decomposition" else ""
             if backend_name != "inductor":
                 return "backend", ""
-            return "lowering", self._find_subsystem(self.backend)
+            return "lowering", self._find_wrong_subsystem_application(self.backend)
         except OutOfTime:
             return None, ""
 
     def _is_wrong(self, backend: Run) -> bool:
         return bool(self.judge.judge_backend(self.subject, backend, self.evidence))
 
-    def _find_subsystem(self, backend: Run) -> str:
+    def _find_wrong_subsystem_application(self, backend: Run) -> str:
         """The first application of a subsystem that makes the difference; "" if none does, or torch cannot be asked."""
 
         def is_wrong_with(subsystem: str, count: int) -> tuple[bool, SubsystemLimit]:

@@ -51,7 +51,7 @@ class GraphParts:
     # --- parts ---------------------------------------------------------------------------------------
     def make_part(self, nodes: Iterable[Node], ends: Iterable[Node] | None = None) -> GraphOnInputs:
         """These nodes as a graph. ends: what it gives back; None for what the rest of the graph uses, and the last."""
-        chosen = self._close({*nodes, *self.context})
+        chosen = self._add_sources_that_cannot_be_inputs({*nodes, *self.context})
         ordered = [n for n in self.nodes if n in chosen]
         last = next((n for n in reversed(ordered) if n not in self.context), ordered[-1])
         if ends is None:
@@ -79,7 +79,7 @@ class GraphParts:
             wide_inputs = None
         return GraphOnInputs(GraphModule(self.graph, graph), inputs, wide_inputs, self.subject.random_states)
 
-    def _close(self, chosen: set[Node]) -> set[Node]:
+    def _add_sources_that_cannot_be_inputs(self, chosen: set[Node]) -> set[Node]:
         """With all nodes from which they take what can be no input of a graph."""
         waiting = list(chosen)
         while waiting:

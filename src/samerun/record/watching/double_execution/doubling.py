@@ -16,7 +16,7 @@ from samerun.record.watching.double_execution import double_findings as found
 from samerun.record.watching.double_execution import execution
 from samerun.record.watching.double_execution.double_findings import UNSEEN, DoubleFinding, DoubleFindingLog
 from samerun.record.watching.double_execution.execution import (
-    copy_tensors_by_id,
+    copy_tensors_by_id_preserving_aliasing,
     install_warning_filter,
     schema_exclusion_reason,
     substitute_tensors,
@@ -210,9 +210,9 @@ class DoubledCall:
         plain = [tensor for tensor in self.tensors if id(tensor) not in shadowed]
         if execution.writes_only_as_declared(self.func):
             changing = {storage_key(tensor) for tensor in self.written}
-            self.copies_before = copy_tensors_by_id(t for t in plain if storage_key(t) in changing)
+            self.copies_before = copy_tensors_by_id_preserving_aliasing(t for t in plain if storage_key(t) in changing)
         else:
-            self.copies_before = copy_tensors_by_id(plain)
+            self.copies_before = copy_tensors_by_id_preserving_aliasing(plain)
         if shadowed and not self.operator.overwrites and not self.only_moves_elements:
             self.held_before = {id(t): t.clone() for t in self.written if id(t) in shadowed}
         return ""
@@ -224,7 +224,7 @@ class DoubledCall:
 
     def make_replacement_tensors_by_id(self, read_from_shadows: bool) -> dict[int, Any]:
         """Tensors for one more execution, by the `id` of those they stand for."""
-        again = copy_tensors_by_id(self.copies_before.values())
+        again = copy_tensors_by_id_preserving_aliasing(self.copies_before.values())
         others = {key: again[id(copy)] for key, copy in self.copies_before.items()}
         if read_from_shadows:
             others.update({id(tensor): view_in_shadow(tensor, shadow) for tensor, shadow in self.with_shadow})
@@ -285,7 +285,7 @@ class DoubledRegion:
         elif not doubling.is_only_thread_using_operators():
             doubling.count_not_executed("compiled regions while other threads run")
         else:
-            self.copies = copy_tensors_by_id(self.tensors)
+            self.copies = copy_tensors_by_id_preserving_aliasing(self.tensors)
         for tensor in filter(d.is_readable, self.tensors):  # it writes where no operator is seen
             doubling.shadows.drop(tensor.untyped_storage())
 

@@ -183,7 +183,7 @@ def view_bytes(storage: Any, byte_offset: int, byte_count: int) -> Any:
     return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage, byte_offset, (byte_count,), (1,))
 
 
-def copy_tensors_by_id(tensors: Iterable[Any]) -> dict[int, Any]:
+def copy_tensors_by_id_preserving_aliasing(tensors: Iterable[Any]) -> dict[int, Any]:
     """A copy of each tensor, by its `id`. Tensors that share memory share it in their copies too."""
     copies: dict[int, Any] = {}
     groups: dict[int, list[Any]] = {}

@@ -55,7 +55,7 @@ class ResultJudge:
         ):
             return
         if call.with_shadow:
-            self._judge_uninitialized_memory(second_results, differing_results)
+            self._report_or_propagate_uninitialized_memory(second_results, differing_results)
         elif differing_results:
             self._judge_kernel_difference(second_results, second_values, differing_results[0])
         else:
@@ -101,7 +101,9 @@ class ResultJudge:
         return False
 
     # --- memory that nothing wrote -------------------------------------------------------------------
-    def _judge_uninitialized_memory(self, second_results: list[Any], differing_results: list[int]) -> None:
+    def _report_or_propagate_uninitialized_memory(
+        self, second_results: list[Any], differing_results: list[int]
+    ) -> None:
         call, shadows = self.call, self.doubling.shadows
         written = {id(tensor) for tensor in call.written}
         inputs = [(tensor, shadow) for tensor, shadow in call.with_shadow if id(tensor) not in written]

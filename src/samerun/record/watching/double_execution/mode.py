@@ -16,7 +16,7 @@ from samerun.record.watching.double_execution.execution import view_bytes
 from samerun.record.watching.double_execution.judge import ResultJudge, make_uninitialized_finding
 from samerun.record.watching.double_execution.memory import view_in_shadow
 from samerun.record.watching.operator_mode import OperatorMode, OperatorTable
-from samerun.record.watching.torch_internals import restore_number_tensors
+from samerun.record.watching.torch_internals import wrap_numbers_as_tensor_arguments
 from samerun.record.watching.watched_operator import WatchedOperator
 
 PAUSE_SECONDS = 0.002
@@ -33,7 +33,7 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         recorder, state = self.recorder, self.state
         if args and isinstance(args[0], (int, float, complex)):
-            args = restore_number_tensors(func, args)
+            args = wrap_numbers_as_tensor_arguments(func, args)
         operator = self.table.operators.get(func) or self.table.add_operator_unless_higher_order(func)
         watching = recorder.recording and not recorder.stopped and not state.inside_samerun
         if not watching or operator is None or self.doubling.in_compiled_region():

@@ -19,7 +19,7 @@ from samerun.record import pins
 from samerun.record.digests.state_digests import digest_tree
 from samerun.record.trace import format as f
 from samerun.record.watching import stack_frames
-from samerun.record.watching.interceptor import Interceptor, pins_submission_order, wrap_attribute
+from samerun.record.watching.interceptor import Interceptor, pins_results_to_submission_order, wrap_attribute
 from samerun.record.watching.recorder import Recorder
 from samerun.record.watching.serial_waits import SERIAL_SECONDS, wait_while_working
 
@@ -59,7 +59,7 @@ def record_done_tasks(recorder: Recorder, event_name: str, task_numbers: Iterabl
     )
 
 
-def record_completed_item(recorder: Recorder, event_name: str, item: Any) -> None:
+def record_completed_item_digest(recorder: Recorder, event_name: str, item: Any) -> None:
     """Record a result that was taken, by its value."""
     recorder.thread.inside_samerun += 1
     try:
@@ -76,7 +76,7 @@ class NoTensor:
     """Stands for `torch.Tensor` while torch is not loaded."""
 
 
-def intercept_thread_queue_get(recorder: Recorder, queue: Any) -> None:
+def pin_and_intercept_thread_queue_get(recorder: Recorder, queue: Any) -> None:
     """`queue.Queue.get` called by the program itself."""
     wrap_attribute(queue.Queue, "get", lambda original: wrap_get_to_record_item(recorder, original, "queue.get"))
     if pins.SERIAL in recorder.config.pins:
@@ -131,7 +131,7 @@ def wrap_get_to_record_item(recorder: Recorder, original: Any, event_name: str) 
     def get(self: Any, *args: Any, **kwargs: Any) -> Any:
         item = original(self, *args, **kwargs)
         if not recorder.thread.inside_samerun and not recorder.stopped:
-            record_completed_item(recorder, event_name, item)
+            record_completed_item_digest(recorder, event_name, item)
         return item
 
     return get
@@ -139,7 +139,7 @@ def wrap_get_to_record_item(recorder: Recorder, original: Any, event_name: str) 
 
 def intercept_future_completion(recorder: Recorder, futures: Any) -> None:
     """`concurrent.futures.as_completed`: the positions, in the order of completion. `wait`: which futures are done."""
-    in_order = pins_submission_order(recorder)
+    in_order = pins_results_to_submission_order(recorder)
     numbers = ObjectNumbers()
 
     def wrap_future_init(original: Any) -> Any:
@@ -214,9 +214,9 @@ def intercept_imap_unordered(recorder: Recorder, pool: Any) -> None:
 
     def wrap_imap_unordered(original: Any) -> Any:
         def imap_unordered(self: Any, *args: Any, **kwargs: Any) -> Any:
-            take = self.imap if pins_submission_order(recorder) else original.__get__(self)
+            take = self.imap if pins_results_to_submission_order(recorder) else original.__get__(self)
             for item in take(*args, **kwargs):
-                record_completed_item(recorder, "imap_unordered", item)
+                record_completed_item_digest(recorder, "imap_unordered", item)
                 yield item
 
         return imap_unordered
@@ -235,7 +235,7 @@ def intercept_imap_unordered(recorder: Recorder, pool: Any) -> None:
 
 POLL_SECONDS = 0.002
 
-THREAD_QUEUE = Interceptor("completion-queue", "queue", intercept_thread_queue_get)
+THREAD_QUEUE = Interceptor("completion-queue", "queue", pin_and_intercept_thread_queue_get)
 PROCESS_QUEUES = Interceptor("completion-process-queue", "multiprocessing.queues", intercept_process_queue_get)
 FUTURES = Interceptor("completion-futures", "concurrent.futures", intercept_future_completion)
 EXECUTOR = Interceptor("completion-executor", "concurrent.futures.thread", wait_for_each_submit_if_serial)
@@ -243,7 +243,7 @@ POOL = Interceptor("completion-pool", "multiprocessing.pool", intercept_imap_uno
 
 
 def intercept_asyncio_completion(recorder: Recorder, asyncio: Any) -> None:
-    in_order = pins_submission_order(recorder)
+    in_order = pins_results_to_submission_order(recorder)
     numbers = ObjectNumbers()
 
     def wrap_as_completed(original: Any) -> Any:
@@ -317,7 +317,7 @@ class RecordedCompletions:
         import asyncio
 
         item = await (asyncio.wait_for(awaitable, self.timeout) if self.timeout is not None else awaitable)
-        record_completed_item(self.recorder, "asyncio.as_completed", item)
+        record_completed_item_digest(self.recorder, "asyncio.as_completed", item)
         return item
 
     def __aiter__(self) -> Any:
@@ -333,7 +333,7 @@ class RecordedCompletions:
             if task is None:
                 raise StopAsyncIteration
             await asyncio.tasks.wait([task], timeout=self.timeout)
-        record_completed_item(self.recorder, "asyncio.as_completed", task.exception() or task.result())
+        record_completed_item_digest(self.recorder, "asyncio.as_completed", task.exception() or task.result())
         return task
 
 

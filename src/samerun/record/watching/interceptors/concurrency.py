@@ -44,7 +44,7 @@ def intercept_thread_start(recorder: Recorder, threading: Any) -> None:
                 if recorder.enter_operators is not None and recorder.recording:
                     recorder.enter_operators()
                 if recorder.numbers is not None:
-                    recorder.numbers.enter_mode()
+                    recorder.numbers.enter_float64_or_summary_mode()
             except Exception as error:
                 recorder.stop(f"samerun's recorder failed in a new thread: {error!r}")
         try:
@@ -171,7 +171,9 @@ def intercept_exits_and_forks(recorder: Recorder, os: Any) -> None:
 
     wrap_attribute(os, "_exit", wrap_exit)
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(before=recorder.flush_before_fork, after_in_child=recorder.begin_new_trace_in_forked_child)
+        os.register_at_fork(
+            before=recorder.flush_and_count_fork, after_in_child=recorder.begin_new_trace_in_forked_child
+        )
 
     def wrap_exec(original: Any) -> Any:
         def execute(*args: Any, **kwargs: Any) -> Any:

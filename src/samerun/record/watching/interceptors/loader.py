@@ -13,7 +13,7 @@ from typing import Any
 from samerun.record.digests.state_digests import digest_tree
 from samerun.record.trace import format as f
 from samerun.record.watching import stack_frames
-from samerun.record.watching.interceptor import Interceptor, pins_submission_order, wrap_attribute
+from samerun.record.watching.interceptor import Interceptor, pins_results_to_submission_order, wrap_attribute
 from samerun.record.watching.recorder import Recorder
 
 LOADER_VARIABLE = "SAMERUN_LOADER"
@@ -95,7 +95,7 @@ def wrap_init_to_record_and_vary_loader(recorder: Recorder, original: Any) -> An
             count = int(given.arguments.get("num_workers") or 0)
             given.arguments["num_workers"] = count + 1 if count else 2
             args, kwargs = given.args[1:], given.kwargs
-        if "in_order" in kwargs and pins_submission_order(recorder):
+        if "in_order" in kwargs and pins_results_to_submission_order(recorder):
             kwargs["in_order"] = True
         original(self, *args, **kwargs)
         record_user_iterable_dataset(recorder, getattr(self, "dataset", None))

@@ -23,17 +23,19 @@ def start_numbers_if_requested(recorder: Recorder, torch: Any) -> None:
     request = recorder.config.numbers
     if request is None:
         return
-    from samerun.record.watching.step_numbers import StepNumbers
+    from samerun.record.watching.step_numbers import StepValueRecorder
 
-    numbers = recorder.numbers = StepNumbers(recorder, request)
-    numbers.enter_mode()
+    numbers = recorder.numbers = StepValueRecorder(recorder, request)
+    numbers.enter_float64_or_summary_mode()
     backend = numbers.switches.get("attention")
     if backend is not None:
         for name in SDPA_FLAGS:
             getattr(torch.backends.cuda, f"enable_{name}_sdp")(name in (SDPA_BACKENDS[backend], "math"))
         torch.backends.mha.set_fastpath_enabled(backend != "math")
     if request.float64:
-        wrap_attribute(torch, "from_numpy", lambda original: lambda array: widen(torch, original(array)))
+        wrap_attribute(
+            torch, "from_numpy", lambda original: lambda array: cast_half_and_float_to_float64(torch, original(array))
+        )
     compile_backend = numbers.switches.get("compile")
     if compile_backend is not None and compile_backend != "off":
         replace_compile_backend(recorder, torch, compile_backend)
@@ -70,7 +72,7 @@ def replace_compile_backend(recorder: Recorder, torch: Any, setting: str) -> Non
     wrap_attribute(torch, "compile", wrap_compile)
 
 
-def widen(torch: Any, tensor: Any) -> Any:
+def cast_half_and_float_to_float64(torch: Any, tensor: Any) -> Any:
     return tensor.to(torch.float64) if tensor.dtype in (torch.float32, torch.float16) else tensor
 
 
@@ -227,7 +229,7 @@ def use_eager_random_numbers_if_requested(recorder: Recorder, config_module: Any
 COMPILED_DRAWS = Interceptor("numbers-compiled-draws", "torch._inductor.config", use_eager_random_numbers_if_requested)
 
 
-def keep_dtypes_of_generated_code_if_requested(recorder: Recorder, output_code: Any) -> None:
+def exempt_generated_code_if_float64_mode(recorder: Recorder, output_code: Any) -> None:
     if recorder.config.numbers is None or not recorder.config.numbers.float64:
         return
 
@@ -244,5 +246,5 @@ def keep_dtypes_of_generated_code_if_requested(recorder: Recorder, output_code: 
 
 
 GENERATED_CODE = Interceptor(
-    "numbers-generated-code", "torch._inductor.output_code", keep_dtypes_of_generated_code_if_requested
+    "numbers-generated-code", "torch._inductor.output_code", exempt_generated_code_if_float64_mode
 )

@@ -138,7 +138,7 @@ def pin_and_intercept_unseeded_creation(recorder: Recorder) -> None:
             recorder.emit_host_event(
                 f.CREATE, "numpy.Generator", flags=f.UNSEEDED, user_line=user_line, only_at_user_code=True
             )
-            owner = stack_frames.find_unseeded_owner_line()
+            owner = stack_frames.find_line_using_unseeded_object()
             if owner is not None:
                 recorder.emit_host_event(f.CREATE, "numpy.Generator", aux="owner", flags=f.UNSEEDED, user_line=owner)
             if recorder.is_pinned_here(pins.NUMPY_GENERATOR, user_line):

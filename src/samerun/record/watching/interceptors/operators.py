@@ -108,7 +108,7 @@ def set_up_operator_mode(recorder: Recorder, torch: Any) -> None:
         recorder.thread.inside_samerun += 1
         try:
             with HiddenFromProgram():
-                contents = table.storages.count_live_storages_by_digest()
+                contents = table.storages.count_trusted_cpu_storages_by_digest()
         finally:
             recorder.thread.inside_samerun -= 1
         if len(contents) > MOST_CONTENTS:
@@ -263,7 +263,7 @@ def intercept_memory_sharing_if_doubling(recorder: Recorder, torch: Any) -> None
 SHARING = Interceptor("sharing", "torch", intercept_memory_sharing_if_doubling)
 
 
-def disable_or_intercept_torch_compile(recorder: Recorder, torch: Any) -> None:
+def record_torch_compile_and_skip_if_pinned_eager(recorder: Recorder, torch: Any) -> None:
     eager = pins.EAGER in recorder.config.pins
 
     def wrap_compile(original: Any) -> Any:
@@ -279,7 +279,7 @@ def disable_or_intercept_torch_compile(recorder: Recorder, torch: Any) -> None:
     wrap_attribute(torch, "compile", wrap_compile)
 
 
-COMPILE_CALLS = Interceptor("compile-calls", "torch", disable_or_intercept_torch_compile)
+COMPILE_CALLS = Interceptor("compile-calls", "torch", record_torch_compile_and_skip_if_pinned_eager)
 
 
 def intercept_compiled_graph_calls(recorder: Recorder, output_code: Any) -> None:

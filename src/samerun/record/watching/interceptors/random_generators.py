@@ -162,10 +162,10 @@ def pin_and_intercept_torch_seeding(recorder: Recorder, torch: Any) -> None:
         wrap_attribute(owner, "manual_seed", wrap_manual_seed)
         wrap_attribute(owner, "seed", wrap_system_seed)
         wrap_attribute(owner, "set_rng_state", wrap_set_rng_state)
-    _intercept_torch_generator_type(recorder, torch)
+    _intercept_torch_generator_init_and_seeding(recorder, torch)
 
 
-def _intercept_torch_generator_type(recorder: Recorder, torch: Any) -> None:
+def _intercept_torch_generator_init_and_seeding(recorder: Recorder, torch: Any) -> None:
     """Watch `torch.Generator` in the type itself, but for torch's own generators of each device."""
 
     def is_default_generator(generator: Any) -> bool:
