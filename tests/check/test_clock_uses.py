@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from check_command import check
 
-from samerun.check.evidence.clock_uses import clock_may_affect_results
+from samerun.check.evidence.clock_uses import clock_may_affect_results, is_end_of_duration
 
 BEGIN = "import time, logging\nfrom time import perf_counter as clock\n"
 SHOWN = {
@@ -139,3 +139,19 @@ def test_what_time_may_decide_is_told_of_runs_that_are_the_same(tmp_path: Path) 
     assert note.startswith(
         "Time may decide what is computed, at train.py:2, train.py:11, train.py:13: these 4 runs are"
     )
+
+
+def test_the_end_of_a_duration_decides_nothing_alone(tmp_path: Path) -> None:
+    lines = (
+        "t0 = time.perf_counter()",
+        "tuner.observe(n, time.perf_counter() - t0)",
+        "spent = time.time() - self.began",
+        "late = time.time() - t0 > 5",
+        "seed = int(time.time() - t0 + time.time())",
+        "while time.time() - t0 < 5: pass",
+        "age = time.time() - os.path.getmtime(path)",
+    )
+    file = tmp_path / "train.py"
+    file.write_text("\n".join(lines) + "\n")
+    ends = [number for number in range(1, len(lines) + 1) if is_end_of_duration(str(file), number)]
+    assert ends == [2, 3]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -119,15 +120,15 @@ def test_a_race_that_is_lost_later_is_the_same_race() -> None:
 class ReadingProgram(Program):
     """Runs of a program whose results depend on what some lines read from the clock."""
 
-    def __init__(self, lines: tuple[int, ...]) -> None:
+    def __init__(self, lines: tuple[int, ...], file: str = "train.py") -> None:
         super().__init__("")
-        self.lines = lines
+        self.lines, self.file = lines, file
 
     def run_and_record(self, plan: RunPlan, name: str, labels: tuple[str, ...] = ()) -> Any:
         self.made += 1
         names = plan.watch.pins
         values = [
-            f"held at {plan.watch.pin_variant}" if {"clock", f"clock@train.py:{line}"} & set(names) else next(NUMBER)
+            f"held at {plan.watch.pin_variant}" if {"clock", f"clock@{self.file}:{line}"} & set(names) else next(NUMBER)
             for line in self.lines
         ]
         return SimpleNamespace(exit_code=0, result=values, traces=SimpleNamespace(traces={}))
@@ -155,6 +156,19 @@ def test_the_line_of_a_reading_is_certain_only_if_it_was_tested(
     plan = RunPlan(("x",), ("x",), WatchConfig(folder=""))
     found = confirmation.find_decisive_or_likeliest_reading(program, situation, plan, readings)
     assert (found and (found.line, found.certain, "together" in "".join(found.evidence))) == expected
+
+
+def test_both_ends_of_a_duration_take_few_runs(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text("begin = time.time()\nobserve(time.time() - begin)\n")
+    program: Any = ReadingProgram((1, 2), str(file))
+    plan = RunPlan(("x",), ("x",), WatchConfig(folder=""))
+    run = program.run_and_record(plan, "")
+    situation: Any = SimpleNamespace(a=run, b=run, difference=PARTED)
+    readings = [Suspect("time", str(file), line, (), 5.5, ("clock",)) for line in (2, 1)]
+    found = confirmation.find_decisive_or_likeliest_reading(program, situation, plan, readings)
+    assert found is not None and found.certain and "goes if this line and train.py:1" in found.evidence[-1]
+    assert program.made == 15  # all readings, the first line alone, both lines
 
 
 @pytest.mark.parametrize(

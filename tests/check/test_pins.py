@@ -70,6 +70,14 @@ PROGRAMS = {
         "thread = threading.Thread(target=prepare)\nthread.start()\nfor _ in range(40):\n    x = x + torch.rand(64)\n"
         "thread.join()\n" + END, 7,
     ),
+    "thread-race of draws beside models that are trained in threads": (
+        "import threading, numpy as np\n" + BEGIN + "np.random.seed(0)\ndef train(model):\n    for _ in range(30):\n"
+        "        rows = torch.from_numpy(np.random.randint(0, 64, 64))\n"
+        "        with torch.no_grad():\n            model.mul_(0.9).add_(x[rows] * rows)\n"
+        "models = [torch.zeros(64) for _ in range(4)]\n"
+        "threads = [threading.Thread(target=train, args=(model,)) for model in models]\n"
+        "[t.start() for t in threads], [t.join() for t in threads]\nprint(sum(models).relu().shape)\n", 7,
+    ),
     "time deadline": (
         "import time\n" + BEGIN + "until = time.time() + 0.2\nwhile time.time() < until:\n    x = x * 1.01\n" + END, 5,
     ),

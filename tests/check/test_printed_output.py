@@ -88,3 +88,27 @@ def test_a_printed_score_is_compared_where_the_model_is_the_same(
         return
     line = line_of("set" if by_set else "unseeded", program)
     assert (code, report["cause"]["kind"], report["cause"]["line"], report["cause"]["certain"]) == (1, kind, line, True)
+
+
+def test_a_generator_that_a_dataclass_makes_is_named_at_its_field(tmp_path: Path) -> None:
+    program = """\
+from dataclasses import dataclass, field
+import random
+
+@dataclass
+class Jitter:
+    scale: float = 0.1
+    rng: random.Random = field(default_factory=random.Random)  # unseeded
+
+@dataclass
+class Flip:
+    rng: random.Random = field(default_factory=lambda: random.Random(3))
+
+parts = [Flip(), Jitter(0.5)]
+print("mean", sum(part.rng.random() for part in parts) / 2)
+"""
+    code, report = run_check(program, tmp_path)
+    cause = report["cause"]
+    assert (code, cause["kind"], cause["line"], cause["certain"]) == (
+        1, "unseeded-python", line_of("unseeded", program), True,
+    )  # fmt: skip

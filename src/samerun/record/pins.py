@@ -23,12 +23,14 @@ ENTROPY = "entropy"
 NATIVE_ENTROPY = "native-entropy"
 """Native code gets the same random bytes from the system in every run."""
 CLOCK = "clock"
+MACHINE = "machine"
+"""What the machine is doing is the same in every run: free memory, load, space on disks."""
 THREADS = "threads"
 DETERMINISTIC = "deterministic"
 SERIAL = "serial"
 """Threads and tasks run to completion when they are started, and results are taken in order."""
 THREAD_STREAMS = "thread-streams"
-"""Each thread but the main one draws from a torch generator state of its own."""
+"""Each thread but the main one draws from generators of its own, in place of the global ones."""
 WAITED = "waited"
 """Each asynchronous collective is waited for where it is started."""
 IN_ORDER = "in-order"
@@ -51,7 +53,7 @@ generator goes on as it would, so that draws at other lines stay as they are."""
 STAT = "stat"
 """File timestamps are constant."""
 
-SEPARABLE = (NUMPY_GENERATOR, PYTHON_GENERATOR, TORCH_GENERATOR, ENTROPY, CLOCK)
+SEPARABLE = (NUMPY_GENERATOR, PYTHON_GENERATOR, TORCH_GENERATOR, ENTROPY, CLOCK, MACHINE)
 """Pins that can be restricted to one line: `name@file:line`."""
 
 PINNED_CLOCK_START = 1_700_000_000.0

@@ -13,12 +13,14 @@ from samerun.check.attribution.confirmation import (
     confirm_by_experiment,
     find_decisive_or_likeliest_reading,
     is_mere_clock_or_entropy_reading,
+    is_race_elsewhere_held_by_same_pin,
     limit_pins_to_line,
     pin_lines_together_and_find_likeliest,
     with_suspect_sources_pinned,
 )
 from samerun.check.attribution.draw_experiments import rerun_and_move_to_decisive_draw
 from samerun.check.attribution.hidden_sources import ALL_SOURCES, find_hidden_source
+from samerun.check.attribution.task_experiments import rerun_and_find_task_order_suspect
 from samerun.check.attribution.value_measurement import (
     AttributionSearch,
     compare_kept_values_and_record_growth,
@@ -130,7 +132,8 @@ def attribute_rerun_difference_by_experiments(
             continue
         tried += 1
         if confirm_by_experiment(search, situation, plan, suspect, f"pinned-{tried}", names):
-            decisive = rerun_and_move_to_decisive_draw(search, situation, plan, replace(suspect, certain=True))
+            certain = not any(is_race_elsewhere_held_by_same_pin(suspect, other) for other in listed)
+            decisive = rerun_and_move_to_decisive_draw(search, situation, plan, replace(suspect, certain=certain))
             elements = rerun_and_measure_difference(search, situation, plan, plan)
             return make_attributed_cause(decisive, elements, others)
         refuted.append(suspect)
@@ -178,6 +181,9 @@ def attribute_by_line_trace(
     drawn = native_entropy.find_last_native_draw_suspect(runs[1], line, situation.difference.role)
     if drawn is not None and confirm_by_experiment(search, situation, plan, drawn, "pinned-native", drawn.pins):
         return make_attributed_cause(replace(drawn, certain=True), element_difference)
+    in_turn = rerun_and_find_task_order_suspect(search, situation, line, runs[1].traces)
+    if in_turn is not None:
+        return make_attributed_cause(in_turn, element_difference)
     best = next((s for s in listed if not s.pins), listed[0])
     if line is not None and best.rank >= 8:
         more = (*best.evidence, line.evidence)

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from samerun.check.attribution import native_entropy
+from samerun.check.evidence.clock_uses import is_end_of_duration
 from samerun.check.evidence.situation import Situation, Suspect
 from samerun.check.evidence.trace_signs import has_no_sign_of_race
 from samerun.check.execution.runner import Run
@@ -44,10 +45,10 @@ OTHER_PIN_VALUES = 4
 """How many other values are tried: a result that depends on one comparison has few outcomes."""
 PINS_WITH_VALUES = (
     pins.PYTHON, pins.PYTHON_GENERATOR, pins.NUMPY_GLOBAL, pins.NUMPY_GENERATOR, pins.TORCH, pins.TORCH_GENERATOR,
-    pins.ENTROPY, pins.NATIVE_ENTROPY, pins.CLOCK,
+    pins.ENTROPY, pins.NATIVE_ENTROPY, pins.CLOCK, pins.MACHINE,
 )  # fmt: skip
 """Pins that can hold a source at different values."""
-READINGS: dict[tuple[str, ...], float] = {(pins.CLOCK,): 5.0, (pins.ENTROPY,): 2.8}
+READINGS: dict[tuple[str, ...], float] = {(pins.CLOCK,): 5.0, (pins.ENTROPY,): 2.8, (pins.MACHINE,): 2.8}
 """Sources that a program may read at many lines, and the rank from which a suspect is a mere reading."""
 
 
@@ -96,11 +97,11 @@ class Experiment:
     def run_and_confirm(self) -> bool:
         """Whether the difference disappears when pinned, returns without, and follows the values of the pins."""
         # In this order: the first test costs least and refutes most suspects; the other two only guard against chance.
-        return (
-            self.rerun_pinned_and_check_it_disappears()
-            and self.rerun_unpinned_and_check_it_returns()
-            and self.rerun_and_check_results_follow_pins()
-        )
+        return self.rerun_pinned_and_check_it_disappears() and self.confirm_what_disappears()
+
+    def confirm_what_disappears(self) -> bool:
+        """Whether a difference that is gone with the source pinned returns without, and follows the pins' values."""
+        return self.rerun_unpinned_and_check_it_returns() and self.rerun_and_check_results_follow_pins()
 
     def run(self, plan: RunPlan, name_suffix: str) -> Run:
         return self.search.run_and_record(plan, f"{self.name}{name_suffix}", self.label)
@@ -243,6 +244,12 @@ def runs_may_agree_by_chance(suspect: Suspect) -> bool:
     )
 
 
+def is_race_elsewhere_held_by_same_pin(suspect: Suspect, other: Suspect) -> bool:
+    """Whether both are races of threads at different lines: run one after the other, neither shows (decision 58)."""
+    race = suspect.kind == other.kind == "thread-race" and suspect.pins == other.pins == (pins.SERIAL,)
+    return race and (suspect.file, suspect.line) != (other.file, other.line)
+
+
 def is_mere_clock_or_entropy_reading(suspect: Suspect) -> bool:
     """Whether the only evidence is that a clock or the system's entropy was read, not that the value was used."""
     return suspect.rank >= READINGS.get(suspect.pins, math.inf)
@@ -272,6 +279,8 @@ def find_decisive_or_likeliest_reading(
         return None
     for number, suspect in enumerate(lines, 1):
         name = f"pinned-{source}-{number}"
+        if len(lines) > 1 and is_end_of_duration(suspect.file, suspect.line):
+            continue  # alone it decides nothing: what it is compared with is a reading, too
         if confirm_by_experiment(search, situation, plan, suspect, name, limit_pins_to_line(suspect)):
             return replace(suspect, certain=True)
     if len(lines) == 1:
@@ -294,16 +303,18 @@ def pin_lines_together_and_find_likeliest(
         names = tuple(dict.fromkeys(pin for suspect in some for pin in limit_pins_to_line(suspect)))
         return Experiment(search, situation, plan, suspects[0], name, names)
 
-    if len(needed) < 2 or not make_experiment(needed).rerun_pinned_and_check_it_disappears():
+    sufficient = make_experiment(needed)
+    if len(needed) < 2 or not sufficient.rerun_pinned_and_check_it_disappears():
         return None
     for suspect in needed[::-1]:
         rest = [each for each in needed if each is not suspect]
-        if len(rest) > 1 and make_experiment(rest).rerun_pinned_and_check_it_disappears():
-            needed = rest
-    if not make_experiment(needed).run_and_confirm():
+        if len(rest) > 1 and (fewer := make_experiment(rest)).rerun_pinned_and_check_it_disappears():
+            needed, sufficient = rest, fewer
+    if not sufficient.confirm_what_disappears():
         return None
     lines = ", ".join(f"{os.path.basename(each.file)}:{each.line}" for each in needed[1:])
-    why = f"the difference goes only if this line and {lines} are held still together"
+    only = "" if any(is_end_of_duration(each.file, each.line) for each in needed) else "only "
+    why = f"the difference goes {only}if this line and {lines} are held still together"
     return replace(needed[0], evidence=(*needed[0].evidence, why), certain=True)
 
 

@@ -10,7 +10,9 @@ from dataclasses import replace
 
 from samerun.check.attribution.confirmation import ExperimentRunner, with_suspect_sources_pinned
 from samerun.check.attribution.variable_experiments import differs_no_later_than_situation
+from samerun.check.evidence.default_factories import move_to_default_factory_if_any
 from samerun.check.evidence.situation import Situation, Suspect
+from samerun.check.evidence.trace_signs import list_user_files
 from samerun.check.plan import RunPlan
 from samerun.record import pins
 from samerun.record.trace import format as f
@@ -31,6 +33,8 @@ def rerun_and_move_to_decisive_draw(
     It stays where it is, and is certain no longer, if no line alone changes the results.
     """
     draws = list_unseeded_draws(situation, suspect)
+    if suspect.pins and suspect.pins[0] in (pins.NUMPY_GENERATOR, pins.PYTHON_GENERATOR):
+        return move_to_default_factory_if_any(suspect, list_user_files(situation.a.traces))
     if len(draws) < 2:
         return suspect
     pinned = with_suspect_sources_pinned(plan, suspect, suspect.pins)

@@ -144,10 +144,10 @@ def find_shared_generator_suspects(situation: Situation) -> list[Suspect]:
             f" and line {other.line} in another",
             "the order in which threads come is not fixed",
         )
-        # The pin for separate streams comes before the pin that runs threads one after the other: a thread that waits
-        # for another cannot run before it, and running in turn would hide races of any kind, not this one alone.
-        apart = [(1.4, pins.THREAD_STREAMS)] if name == "torch" else []
-        for rank, pin in (*apart, (1.45, pins.SERIAL)):
+        # With streams of their own nothing changes but these draws, so that this comes before all that runs threads one
+        # after the other: that hides races of any kind, and a thread that waits for another cannot run before it. A
+        # model that one thread made and another trains looks like a tensor that both write to.
+        for rank, pin in ((0.7, pins.THREAD_STREAMS), (1.45, pins.SERIAL)):
             found.append(Suspect("thread-race", beside[0].file, beside[0].line, why, rank, (pin,)))
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import statistics
 import struct
 from collections import defaultdict
@@ -17,8 +18,17 @@ from samerun.check.evidence.situation import (
     relative_event_distance,
 )
 from samerun.record import pins
+from samerun.record.machine_files import (
+    MACHINE_FACTS,
+    MACHINE_FILE,
+    STARTED_PROGRAM,
+    STATE_PROGRAMS,
+    TIME_PROGRAMS,
+)
 from samerun.record.trace import format as f
 from samerun.record.trace.run import Event
+
+WORD = re.compile(r"[\w-]+")
 
 
 # Randomness read from the operating system on purpose or by accident.
@@ -46,14 +56,42 @@ def find_os_entropy_suspects(situation: Situation) -> list[Suspect]:
                         (f"{clue.a.name}() at line {clue.a.line} is another number in every run",),
                         2.8 + relative_event_distance(situation, clue), (pins.ENTROPY,))
             )  # fmt: skip
+        # A program may print how much memory is free: that is no result.
+        if clue.a.name in MACHINE_FACTS and clue.b is not None and situation.difference.what != "printed":
+            what = clue.a.text if clue.a.name == MACHINE_FILE else f"{clue.a.name}()"
+            found.append(
+                Suspect("os-entropy", clue.a.file, clue.a.line,
+                        (f"{what}, read at line {clue.a.line}, says what the machine is doing: it is another in every"
+                         " run",),
+                        2.9 + relative_event_distance(situation, clue), (pins.MACHINE,))
+            )  # fmt: skip
+    found += find_suspects_started_by_program(situation, "os-entropy", STATE_PROGRAMS)
     for clue in situation.select_clues(f.ENTROPY):
         if clue.a.direct:
             found.append(
                 Suspect("os-entropy", clue.a.file, clue.a.line,
-                        (f"{clue.a.name}() at line {clue.a.line} gave another value",),
+                        (f"{describe_entropy(clue.a.name)} at line {clue.a.line} gave another value",),
                         3 + relative_event_distance(situation, clue), (pins.ENTROPY,))
             )  # fmt: skip
     return found
+
+
+def find_suspects_started_by_program(situation: Situation, kind: str, programs: tuple[str, ...]) -> list[Suspect]:
+    """Lines that read what one of these programs prints; printing it again is no result."""
+    if situation.difference.what == "printed":
+        return []
+    return [
+        Suspect(kind, clue.a.file, clue.a.line,
+                (f"{name}, started at line {clue.a.line}, printed something else",),
+                2.9 + relative_event_distance(situation, clue), (pins.MACHINE,))
+        for clue in situation.select_clues(f.FACT) if clue.a.name == STARTED_PROGRAM and clue.b is not None
+        for name in [word for word in WORD.findall(clue.a.text) if word in programs][:1]
+    ]  # fmt: skip
+
+
+def describe_entropy(name: str) -> str:
+    """A file or a function that gives random bytes."""
+    return name if name.startswith("/") else f"{name}()"
 
 
 OS_ENTROPY = Cause(
@@ -61,8 +99,8 @@ OS_ENTROPY = Cause(
     find_os_entropy_suspects,
     "derive the value from the run's seed instead of the operating system's entropy",
     "os.urandom, uuid4, secrets, random.SystemRandom and torch.seed() cannot be seeded; process numbers and"
-    " temporary names are other ones in every run. A value that reaches"
-    " the training from there differs in every run. Native code that asks the system past Python (a tokenizer's"
+    " temporary names are other ones in every run, and so are free memory, load and space on disks. A value that"
+    " reaches the training from there differs in every run. Native code that asks the system past Python (a tokenizer's"
     " dropout, say) is found on Linux: a preloaded library counts and holds what it draws.",
     make_fixed_seed_edits,
 )
@@ -88,6 +126,7 @@ def find_time_suspects(situation: Situation) -> list[Suspect]:
                         1.3, (pins.CLOCK,), tick=tick)
             )  # fmt: skip
             break
+    found += find_suspects_started_by_program(situation, "time", TIME_PROGRAMS)
     seen = set()
     for clue in reversed(situation.select_clues(f.CLOCK)):
         if clue.a.direct and clue.source_location not in seen:

@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Any, Final, Literal
 
 from samerun.base.source_edits import last_identifier
-from samerun.check.evidence.line_search import parse_source_or_empty
+from samerun.check.evidence.line_search import parse_source_or_empty, read_statement_source_or_empty
 
 CLOCK_FUNCTIONS = {
     "time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "process_time",
@@ -338,3 +338,19 @@ def contains_calls(*nodes: ast.AST) -> bool:
 
 def list_parameters(scope: Scope) -> list[ast.arg]:
     return [] if isinstance(scope, ast.Module) else [each for each in ast.walk(scope.args) if isinstance(each, ast.arg)]
+
+
+def is_end_of_duration(file: str, line: int) -> bool:
+    """Whether a line reads a clock only to subtract an earlier reading from it, and compares nothing."""
+    try:
+        tree = ast.parse(read_statement_source_or_empty(file, line).strip())
+    except SyntaxError:  # the head of a loop or a condition
+        return False
+    nodes = list(ast.walk(tree))
+    read = [node for node in nodes if isinstance(node, ast.Call) and last_identifier(node.func) in CLOCK_FUNCTIONS]
+    ends = [
+        node.left for node in nodes
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub)
+        and isinstance(node.right, (ast.Name, ast.Attribute))
+    ]  # fmt: skip
+    return len(read) == 1 and read[0] in ends and not any(isinstance(node, ast.Compare) for node in nodes)

@@ -59,6 +59,38 @@ def draw_from_run_specific_seed(recorder: Recorder, generator: Any, draw: Callab
     return drawn
 
 
+class GeneratorsOfThreads:
+    """With the pin `thread-streams`: each thread but the main one draws from a generator of its own.
+
+    `make`: makes one of a seed. Its methods have the names of the functions that draw from the global generator.
+    """
+
+    def __init__(self, recorder: Recorder, make: Callable[[int], Any]) -> None:
+        self.recorder, self.make = recorder, make
+        self.is_pinned = pins.THREAD_STREAMS in recorder.config.pins
+        self.made: dict[str, Any] = {}
+
+    def get_or_make_for_this_thread(self) -> Any:
+        """None for the main thread, and without the pin."""
+        thread = self.recorder.thread
+        if not self.is_pinned or thread.number <= 0:
+            return None
+        if thread.role not in self.made:
+            thread.inside_samerun += 1
+            try:
+                self.made[thread.role] = self.make(pins.pinned_seed(f"thread {thread.role}"))
+            finally:
+                thread.inside_samerun -= 1
+        return self.made[thread.role]
+
+    def draw(self, generator: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+        self.recorder.thread.inside_samerun += 1
+        try:
+            return getattr(generator, name)(*args, **kwargs)
+        finally:
+            self.recorder.thread.inside_samerun -= 1
+
+
 def wrap_attribute(owner: Any, name: str, make_wrapper: Callable[[Any], Any]) -> None:
     """Replace `owner.name` by `make(original)`, as an object of the original's type. Does nothing if it is absent.
 

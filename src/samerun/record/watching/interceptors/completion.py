@@ -21,6 +21,7 @@ from samerun.record.trace import format as f
 from samerun.record.watching import stack_frames
 from samerun.record.watching.interceptor import Interceptor, pins_results_to_submission_order, wrap_attribute
 from samerun.record.watching.recorder import Recorder
+from samerun.record.watching.serial_waits import SERIAL_SECONDS, wait_while_working
 
 
 class ObjectNumbers:
@@ -185,6 +186,13 @@ def intercept_future_completion(recorder: Recorder, futures: Any) -> None:
     wrap_attribute(futures._base.Future, "__init__", wrap_future_init)
 
 
+def wait_for_future(future: Any, seconds: float) -> None:
+    try:
+        future.exception(seconds)
+    except Exception:  # it waits for something else or was cancelled, which is the program's business
+        pass
+
+
 def wait_for_each_submit_if_serial(recorder: Recorder, thread: Any) -> None:
     """`ThreadPoolExecutor.submit`: only changed by the pin, which waits for each task."""
     if pins.SERIAL not in recorder.config.pins:
@@ -193,10 +201,7 @@ def wait_for_each_submit_if_serial(recorder: Recorder, thread: Any) -> None:
     def wrap_submit(original: Any) -> Any:
         def submit(self: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
             future = original(self, function, *args, **kwargs)
-            try:
-                future.exception(SERIAL_SECONDS)
-            except Exception:  # it waits for something else or was cancelled, which is the program's business
-                pass
+            wait_while_working(lambda seconds: wait_for_future(future, seconds), future.done)
             return future
 
         return submit
@@ -205,7 +210,7 @@ def wait_for_each_submit_if_serial(recorder: Recorder, thread: Any) -> None:
 
 
 def intercept_imap_unordered(recorder: Recorder, pool: Any) -> None:
-    """`Pool.imap_unordered`, of processes and of threads."""
+    """`Pool.imap_unordered`, and how many workers there are, of processes and of threads."""
 
     def wrap_imap_unordered(original: Any) -> Any:
         def imap_unordered(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -216,10 +221,19 @@ def intercept_imap_unordered(recorder: Recorder, pool: Any) -> None:
 
         return imap_unordered
 
+    def wrap_init(original: Any) -> Any:
+        def __init__(self: Any, processes: Any = None, *args: Any, **kwargs: Any) -> None:
+            by_user = stack_frames.is_called_by_user(("multiprocessing",))
+            original(self, 1 if by_user else processes, *args, **kwargs)
+
+        return __init__
+
     wrap_attribute(pool.Pool, "imap_unordered", wrap_imap_unordered)
+    if pins.SERIAL in recorder.config.pins:  # one worker takes the tasks as they were given
+        wrap_attribute(pool.Pool, "__init__", wrap_init)
 
 
-SERIAL_SECONDS, POLL_SECONDS = 3.0, 0.002
+POLL_SECONDS = 0.002
 
 THREAD_QUEUE = Interceptor("completion-queue", "queue", pin_and_intercept_thread_queue_get)
 PROCESS_QUEUES = Interceptor("completion-process-queue", "multiprocessing.queues", intercept_process_queue_get)

@@ -21,10 +21,7 @@ from samerun.record.trace import format as f
 from samerun.record.watching import stack_frames, thread_state
 from samerun.record.watching.interceptor import Interceptor, wrap_attribute
 from samerun.record.watching.recorder import Recorder
-
-SERIAL_SECONDS = 3.0
-"""With the pin `serial`, starting a thread or a process waits at most so long for it to end: one that waits for others
-must be allowed to run beside them."""
+from samerun.record.watching.serial_waits import read_cpu_seconds_of_process, wait_while_working
 
 
 def intercept_thread_start(recorder: Recorder, threading: Any) -> None:
@@ -37,7 +34,7 @@ def intercept_thread_start(recorder: Recorder, threading: Any) -> None:
         self._samerun_role = recorder.count_child_and_make_thread_role(stable_thread_name(self))
         start(self)
         if serial and stack_frames.is_called_by_user():
-            self.join(SERIAL_SECONDS)  # a thread that waits for others then runs beside them
+            wait_while_working(self.join, lambda: not self.is_alive())
 
     def run_with_role(self: Any) -> None:
         role = getattr(self, "_samerun_role", "")
@@ -238,7 +235,13 @@ def intercept_process_start(recorder: Recorder, process: Any) -> None:
                 recorder.emit_host_event(f.FACT, "Process.start", only_at_user_code=True, thin_repeats=True)
             original(self)
             if serial and by_user:
-                self.join(SERIAL_SECONDS)
+                recorder.thread.inside_samerun += 1
+                try:
+                    wait_while_working(
+                        self.join, lambda: self.exitcode is not None, lambda: read_cpu_seconds_of_process(self.pid)
+                    )
+                finally:
+                    recorder.thread.inside_samerun -= 1
 
         return start
 

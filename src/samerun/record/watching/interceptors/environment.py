@@ -67,7 +67,7 @@ VARIABLES = Interceptor("environment", "os", hold_and_intercept_environment_read
 
 
 PROCESS_NUMBERS = ("getpid", "getppid")
-PROCESSORS = ("cpu_count", "process_cpu_count", "sched_getaffinity", "getloadavg")
+PROCESSORS = ("cpu_count", "process_cpu_count", "sched_getaffinity")
 
 
 def pin_and_intercept_process_identity(recorder: Recorder, os: Any) -> None:

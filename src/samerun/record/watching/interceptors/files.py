@@ -17,6 +17,7 @@ from xxhash import xxh3_64_intdigest, xxh3_128
 from samerun.base.wrapping import make_wrapper_of_same_type
 from samerun.record import pins
 from samerun.record.config import to_original_path
+from samerun.record.machine_files import MACHINE_FILE, RANDOM_DEVICES, RANDOM_FILES, is_machine_state_file
 from samerun.record.trace import format as f
 from samerun.record.watching import stack_frames
 from samerun.record.watching.interceptor import Interceptor, wrap_attribute
@@ -96,7 +97,9 @@ LISTING = Interceptor("listing", "os", sort_and_intercept_directory_listings)
 CONTENT_BYTES = 1 << 20
 """Of larger files the first and the last half of so much are digested."""
 _CODE_SUFFIXES = (".py", ".pyc", ".so", ".pyi", ".pth", ".dll", ".dylib")
-_VIRTUAL_FOLDERS = ("/proc/", "/sys/", "/dev/")
+VIRTUAL_FOLDERS = ("/proc/", "/sys/", "/dev/")
+SHARED_MEMORY_FOLDER = "/dev/shm/"
+"""What lies there are files like others, which outlive the program."""
 WRITTEN = "file.written"
 """A fact that is recorded only where lines are followed: a file was opened for writing."""
 MOST_OUTPUTS = 1000
@@ -135,9 +138,13 @@ def record_or_remember_opened_file(recorder: Recorder, path: Any, mode: Any, fla
     name = os.fsdecode(path)
     writer = recorder.writer
     own_trace = writer is not None and name == writer.path
-    if own_trace or name.endswith(_CODE_SUFFIXES) or name.startswith(_VIRTUAL_FOLDERS):
+    if own_trace or name.endswith(_CODE_SUFFIXES):
         return
     writes = mode[:1] not in ("r", "") if mode is not None else isinstance(flags, int) and flags & 3 != os.O_RDONLY
+    if name.startswith(VIRTUAL_FOLDERS) and not name.startswith(SHARED_MEMORY_FOLDER):
+        if not writes:
+            record_read_of_virtual_file(recorder, name)
+        return
     if writes or (mode is not None and "+" in mode):
         if len(recorder.output_files) < MOST_OUTPUTS and (user_line := stack_frames.find_user_line()).line:
             recorder.output_files[os.path.abspath(name)] = None
@@ -156,6 +163,32 @@ def record_or_remember_opened_file(recorder: Recorder, path: Any, mode: Any, fla
     finally:
         recorder.thread.inside_samerun -= 1
     recorder.emit_host_event(f.FILE, "open", aux=name, inputs=size, outputs=value, user_line=user_line)
+
+
+def record_read_of_virtual_file(recorder: Recorder, name: str) -> None:
+    """What the system makes up when it is asked: the state of the machine, or random bytes."""
+    user_line = stack_frames.find_user_line()
+    if not user_line.line or not recorder.count_and_should_record(("file", name, user_line.line)):
+        return
+    is_random = name in RANDOM_DEVICES or name.startswith(RANDOM_FILES)
+    if is_random:  # reading some of it here would be another draw
+        value = recorder.config.folder.encode()
+    elif is_machine_state_file(name):
+        recorder.thread.inside_samerun += 1
+        try:
+            fd = _open(name, _READABLE | getattr(os, "O_NONBLOCK", 0))
+            try:
+                value = _read(fd, CONTENT_BYTES)
+            finally:
+                _close(fd)
+        except OSError:
+            return
+        finally:
+            recorder.thread.inside_samerun -= 1
+    else:
+        return
+    kind, shown = (f.ENTROPY, name) if is_random else (f.FACT, MACHINE_FILE)
+    recorder.emit_host_event(kind, shown, aux=name, value=value, user_line=user_line)
 
 
 class FileContent(NamedTuple):

@@ -17,6 +17,7 @@ from samerun.record.digests.state_digests import digest_numpy_random_state, find
 from samerun.record.trace import format as f
 from samerun.record.watching import stack_frames
 from samerun.record.watching.interceptor import (
+    GeneratorsOfThreads,
     Interceptor,
     draw_from_run_specific_seed,
     pin_seed_if_asked,
@@ -69,12 +70,20 @@ def intercept_global_draws(recorder: Recorder, numpy_random: Any) -> None:
         return digest_numpy_random_state(get_state(legacy=False))
 
     freed = recorder.has_pin_anywhere(pins.FREE)
+    of_threads = GeneratorsOfThreads(recorder, numpy_random.RandomState)
 
     def wrap_draw(original: Any) -> Any:
         name = original.__name__
+        method = {"ranf": "random_sample", "sample": "random_sample"}.get(name, name)
 
         def drawing(*args: Any, **kwargs: Any) -> Any:
             if not recorder.thread.inside_samerun and not recorder.stopped:
+                own = of_threads.get_or_make_for_this_thread()
+                if own is not None:
+                    recorder.record_draw_at_user_line(
+                        "numpy", name, lambda: digest_numpy_random_state(own.get_state(legacy=False))
+                    )
+                    return of_threads.draw(own, method, *args, **kwargs)
                 recorder.record_draw_at_user_line("numpy", name, global_state)
                 if freed and recorder.is_pinned_here(pins.FREE):
                     return draw_from_run_specific_seed(recorder, original.__self__, lambda: original(*args, **kwargs))

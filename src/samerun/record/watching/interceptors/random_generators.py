@@ -15,6 +15,7 @@ from samerun.record.digests.state_digests import digest_python_random_state
 from samerun.record.trace import format as f
 from samerun.record.watching import stack_frames
 from samerun.record.watching.interceptor import (
+    GeneratorsOfThreads,
     Interceptor,
     draw_from_run_specific_seed,
     pin_seed_if_asked,
@@ -44,12 +45,19 @@ def pin_and_intercept_python_random(recorder: Recorder, random: Any) -> None:
         return digest_python_random_state(get_state())
 
     freed = recorder.has_pin_anywhere(pins.FREE)
+    of_threads = GeneratorsOfThreads(recorder, random.Random)
 
     def wrap_draw(original: Any) -> Any:
         name = original.__name__
 
         def drawing(*args: Any, **kwargs: Any) -> Any:
             if not recorder.thread.inside_samerun and not recorder.stopped:
+                own = of_threads.get_or_make_for_this_thread()
+                if own is not None:
+                    recorder.record_draw_at_user_line(
+                        "python", name, lambda: digest_python_random_state(own.getstate())
+                    )
+                    return of_threads.draw(own, name, *args, **kwargs)
                 recorder.record_draw_at_user_line("python", name, global_state)
                 if freed and recorder.is_pinned_here(pins.FREE):
                     return draw_from_run_specific_seed(recorder, original.__self__, lambda: original(*args, **kwargs))

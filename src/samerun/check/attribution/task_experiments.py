@@ -1,0 +1,74 @@
+"""An order of threads or processes that nothing recorded: each hands its results to the others by itself.
+
+A list that tasks append to, a dictionary of a manager, a counter in shared memory take what comes first. Where the
+difference goes once they run one after the other, that order is why; the line is read off the source, and is that of a
+suspect therefore.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+
+from samerun.base.source_edits import last_identifier
+from samerun.check.attribution.confirmation import confirm_by_experiment
+from samerun.check.attribution.value_measurement import AttributionSearch
+from samerun.check.evidence.line_search import DifferingVariable, parse_source_or_empty
+from samerun.check.evidence.situation import Situation, Suspect
+from samerun.check.evidence.task_writes import list_task_writes, sort_task_writes_by_use
+from samerun.check.evidence.trace_signs import list_user_files
+from samerun.record import pins
+from samerun.record.trace import format as f
+from samerun.record.trace.run import RunTraces, count_events
+
+MOST_LINES = 3
+TIMERS = ("Timer", "setitimer", "alarm", "call_later")
+
+
+def rerun_and_find_task_order_suspect(
+    search: AttributionSearch, situation: Situation, variable: DifferingVariable | None, followed_traces: RunTraces
+) -> Suspect | None:
+    """The line at which threads or processes come in another order, or that sets a timer; None if that is not why.
+
+    `variable`: the first one that differs where lines were followed. `followed_traces`: of a run that was followed.
+    """
+    plan, event = situation.a.plan, situation.difference.event
+    if situation.variation != "rerun" or pins.SERIAL in plan.watch.pins:
+        return None
+    files = list_user_files(situation.a.traces) | list_user_files(followed_traces)
+    timer = find_timer_suspect(files) if situation.difference.what in ("operator", "process") else None
+    if timer is not None:
+        return timer
+    if not starts_threads_or_processes(situation.a.traces):
+        return None
+    shown = (variable.file, variable.line) if variable is not None else (event.file, event.line) if event else ("", 0)
+    why = "the difference goes if threads and processes run one after the other"
+    suspect = Suspect("thread-race", *shown, (why,), 0, (pins.SERIAL,))
+    if not confirm_by_experiment(search, situation, plan, suspect, "pinned-serial", suspect.pins):
+        return None
+    lines = {shown[1]} | ({event.line} if event is not None and event.file == shown[0] else set())
+    writes = sort_task_writes_by_use(list_task_writes(files), shown[0], sorted(lines))[:MOST_LINES]
+    if not writes:
+        return suspect
+    evidence = [f"`{writes[0].container}` at line {writes[0].line} takes what comes first", why]
+    evidence += [f"so does `{w.container}` at {os.path.basename(w.file)}:{w.line}" for w in writes[1:]]
+    if variable is not None:
+        evidence.append(variable.evidence)
+    return Suspect("thread-race", writes[0].file, writes[0].line, tuple(evidence), 0, suspect.pins)
+
+
+def starts_threads_or_processes(traces: RunTraces) -> bool:
+    """Whether anything runs beside the main thread, workers of a DataLoader left out."""
+    return any("/" in role and "/loader" not in role for role in traces.traces) or any(
+        count_events(trace, f.THREAD) for trace in traces.traces.values()
+    )
+
+
+def find_timer_suspect(files: set[str]) -> Suspect | None:
+    """The line that makes a timer: what it does comes after more steps or fewer."""
+    for file in sorted(files):
+        for node in ast.walk(parse_source_or_empty(file)):
+            if isinstance(node, ast.Call) and last_identifier(node.func) in TIMERS:
+                why = f"a timer is set at line {node.lineno}, and the runs go separate ways"
+                return Suspect("time", file, node.lineno, (why,), 0)
+    return None

@@ -1,0 +1,159 @@
+"""Threads and processes that hand their results over by themselves: what they write to is read off the source."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from check_command import check
+from watched_program import run
+
+from samerun.check.evidence.task_writes import list_task_writes, sort_task_writes_by_use
+from samerun.record.watching import serial_waits
+
+BEGIN = """\
+import hashlib, threading
+from concurrent.futures import ThreadPoolExecutor
+
+class Server:
+    def __init__(self):
+        self.rows, self.log = [], {}
+
+    def work(self, n):
+        own = []
+        own.append(hashlib.sha256(bytes(3_000_000 - 1000 * n)).digest())
+        self.keep(n)
+        return own
+
+    def keep(self, n):
+        self.rows.append(n)
+
+    def show(self):
+        self.log["shown"] = True
+        print("score", sum(place * n for place, n in enumerate(self.rows)) / 7)
+
+server = Server()
+"""
+PROGRAMS = {
+    "a pool": BEGIN + """\
+with ThreadPoolExecutor(8) as pool:
+    [task.result() for task in [pool.submit(server.work, n) for n in range(24)]]
+server.show()
+""",
+    "threads": BEGIN + """\
+threads = [threading.Thread(target=lambda n=n: server.work(n)) for n in range(24)]
+[thread.start() for thread in threads], [thread.join() for thread in threads]
+server.show()
+""",
+    "a class of threads": BEGIN + """\
+class Task(threading.Thread):
+    def run(self):
+        self.done = server.work(int(self.name))
+
+threads = [Task(name=str(n)) for n in range(24)]
+[thread.start() for thread in threads], [thread.join() for thread in threads]
+server.show()
+""",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_writes_of_tasks_to_what_others_see_are_read_off_the_source(name: str, tmp_path: Path) -> None:
+    file = str(tmp_path / "program.py")
+    Path(file).write_text(PROGRAMS[name])
+    kept = (file, 15, "rows")
+    writes = list_task_writes([file])
+    assert kept in writes and {write.container for write in writes} <= {"rows", "self"}
+    assert sort_task_writes_by_use(writes, file, [19]) == [kept]
+
+
+def test_what_no_task_does_is_no_such_write(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(BEGIN + "print(list(map(server.work, range(3))))\n")
+    assert list_task_writes([str(tmp_path / "program.py")]) == []
+
+
+@pytest.mark.slow
+def test_the_order_in_which_a_pool_fills_a_list_is_a_race(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAMS["a pool"])
+    code, report = check(["--vary", "rerun", "--repeat", "6", "program.py"], tmp_path)
+    cause = report["cause"]
+    assert (code, cause["kind"], cause["line"], cause["certain"]) == (1, "thread-race", 15, False), cause
+
+
+def test_one_that_is_at_work_is_waited_for_longer_than_one_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serial_waits, "SERIAL_SECONDS", 0.1)
+    monkeypatch.setattr(serial_waits, "SLICE_SECONDS", 0.02)
+    monkeypatch.setattr(serial_waits, "_most_seconds", 1.5)
+    for cpu_share, least, most in ((0.0, 0.1, 1.5), (1.0, 1.5, 60.0), (1.0, 0.1, 1.5)):
+        begin = time.monotonic()
+        serial_waits.wait_while_working(time.sleep, lambda: False, lambda share=cpu_share: share * time.monotonic())
+        assert least <= time.monotonic() - begin < most, cpu_share
+
+
+@pytest.mark.slow
+def test_a_timer_that_ends_a_loop_is_named(tmp_path: Path) -> None:
+    program = """\
+import threading
+
+import torch
+
+stop = threading.Event()
+x = torch.ones(4)
+timer = threading.Timer(0.1, stop.set)
+timer.start()
+while not stop.is_set():
+    x = x * 1.01
+print(x.relu().shape)
+"""
+    (tmp_path / "program.py").write_text(program)
+    code, report = check(["--vary", "rerun", "program.py"], tmp_path)
+    cause = report["cause"]
+    assert (code, cause["kind"], cause["line"], cause["certain"]) == (1, "time", 7, False), cause
+
+
+def test_one_worker_of_a_pool_takes_all_tasks_in_turn(tmp_path: Path) -> None:
+    program = """\
+import threading, time
+from multiprocessing import get_context
+from multiprocessing.pool import Pool, ThreadPool
+
+def late(n):
+    time.sleep(0.02 * (4 - n))
+    return threading.current_thread().name
+
+if __name__ == "__main__":
+    found = []
+    with ThreadPool(4) as threads, Pool(3) as one, get_context("fork").Pool(processes=2) as other:
+        threads.starmap(lambda n: late(n) and found.append(n), [(n,) for n in range(4)], 1)
+        print(found, len(set(threads.map(late, range(4)))), len(one._pool), len(other._pool))
+"""
+    assert run(program, tmp_path, pins=("serial",)).stdout.decode() == "[0, 1, 2, 3] 1 1 1\n"
+
+
+def test_each_thread_draws_from_generators_of_its_own(tmp_path: Path) -> None:
+    program = """\
+import random, threading
+import numpy as np
+
+np.random.seed(0)
+random.seed(0)
+barrier, drawn = threading.Barrier(3), {}
+
+def draw(n):
+    barrier.wait()
+    drawn[n] = [np.random.randint(100), np.random.sample(), random.random(), np.random.permutation(4).tolist()]
+
+threads = [threading.Thread(target=draw, args=(n,), name=f"draw-{n}") for n in range(3)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(sorted(drawn.items()))
+print(np.random.rand(), random.random())
+"""
+    pinned, again = (run(program, tmp_path / n, pins=("thread-streams",)).stdout for n in ("one", "other"))
+    assert pinned == again
+    lines = program.splitlines()
+    untouched = run("\n".join([*lines[:5], lines[-1]]), tmp_path / "plain").stdout
+    assert pinned.splitlines()[-1] == untouched.strip()
