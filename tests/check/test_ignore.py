@@ -96,7 +96,7 @@ def test_bad_options_are_trouble(arguments: list[str], words: str, tmp_path: Pat
     assert words in done.stderr and "Traceback" not in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_what_stands_behind_an_ignored_line_shows(tmp_path: Path) -> None:
     program = write(tmp_path, TWO_GENERATORS)
     rule = "unseeded-numpy-generator:program.py:4"

@@ -201,7 +201,7 @@ def test_an_experiment_has_a_limit(
     assert runner.time_limit == asked
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_memory_that_only_an_operator_reads_is_named(tmp_path: Path) -> None:
     """`lstsq` takes its pivots from memory that nothing wrote; what others left there is another thing in each run."""
     program = (

@@ -70,7 +70,7 @@ print(float(filled)) if "printed" in sys.argv else None
     ("use", "verdict"),
     [
         ("", "same"),
-        pytest.param("used", "different", marks=pytest.mark.slow),
+        pytest.param("used", "different", marks=pytest.mark.exhaustive),
         pytest.param("printed", "different", marks=pytest.mark.exhaustive),
     ],
 )

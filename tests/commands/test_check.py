@@ -55,10 +55,7 @@ def test_a_clean_program_is_same(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks={"memory": pytest.mark.slow, "hash_seed": ()}.get(name, pytest.mark.exhaustive))
-        for name in sorted(LEAKS)
-    ],
+    [pytest.param(name, marks=() if name == "hash_seed" else pytest.mark.exhaustive) for name in sorted(LEAKS)],
 )
 def test_a_variation_catches_what_leaks_only_it(name: str, tmp_path: Path) -> None:
     leak, kind = LEAKS[name]
@@ -202,7 +199,11 @@ def test_a_program_that_computes_nothing_is_told_so(text: str, tmp_path: Path) -
 
 @pytest.mark.parametrize(
     ("text", "kind"),
-    [("random.random()", "unseeded-python"), ("random.Random(0).random()", None), ("time.time()", None)],
+    [
+        pytest.param("random.random()", "unseeded-python", marks=pytest.mark.exhaustive),
+        ("random.Random(0).random()", None),
+        ("time.time()", None),
+    ],
 )
 def test_a_program_without_operators_is_compared_by_what_it_prints(text: str, kind: str | None, tmp_path: Path) -> None:
     program = f"import random, time, torch\nx = torch.tensor(0)\nprint('total', {text})\n"

@@ -390,7 +390,7 @@ def test_what_all_ranks_had_alike_goes_on_on_more(tmp_path: Path, monkeypatch: p
     assert draw_as_rank(2, tmp_path / "c.pt", monkeypatch) == draw_as_rank(0, tmp_path / "c.pt", monkeypatch)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_ranks_of_gloo_that_are_more_than_were_saved(tmp_path: Path) -> None:
     def run(ranks: int, *words: str) -> list[str]:
         program = [str(PROGRAMS / "sharded" / "plain_resume.py"), str(ranks), str(tmp_path / "c.pt"), *words]

@@ -59,7 +59,7 @@ def test_an_example_runs(example: str, tmp_path: Path) -> None:
     run(["-c", example], tmp_path)
 
 
-IN_NOTEBOOKS = {"README.md": (), "docs/deterministic.md": pytest.mark.slow, "docs/receipts.md": pytest.mark.slow}
+IN_NOTEBOOKS = {"README.md": (), "docs/receipts.md": pytest.mark.slow}
 
 
 @pytest.mark.parametrize(
