@@ -112,14 +112,13 @@ class Session:
         """Each part that measures no time in a call of its own, all at once; takes over their results."""
         records, calls = {}, {}
         for part in PARTS:
-            patterns = self.wanted_patterns(part)
-            if part.measures_time or not patterns or part.name in self.options.skip:
+            if part.measures_time or not self.wanted_patterns(part) or part.name in self.options.skip:
                 continue
             own = records[part.name] = RunRecord(self.work / f"{part.name}.json", self.options.device)
             own.parts = {name: entry for name, entry in self.record.parts.items() if name == part.name}
             own.machine = self.record.machine
             own.write(self.words)
-            calls[part.name] = self.start_call(part, patterns, own.path)
+            calls[part.name] = self.start_call(part, own.path)
             say(f"{part.name}: begun beside the others")
         while self.seconds_left() > -30 and any(call.poll() is None for call in calls.values()):
             try:
@@ -138,10 +137,11 @@ class Session:
                     say(line)
         self.record.write(self.words)
 
-    def start_call(self, part: PartEntry, patterns: list[str], json_path: Path) -> subprocess.Popen[bytes]:
+    def start_call(self, part: PartEntry, json_path: Path) -> subprocess.Popen[bytes]:
         options = self.options
-        skipped = [each for each in options.skip if each.partition(":")[0] == part.name]
-        words = ["--only", ",".join(f"{part.name}:{each}" for each in patterns), "--skip", ",".join(skipped)]
+        words = []
+        for option, patterns in ("--only", self.wanted_patterns(part)), ("--skip", patterns_of(part, options.skip)):
+            words += [option, ",".join(f"{part.name}:{each}" for each in patterns)]
         words += ["--device", options.device, "--json", str(json_path), "--patience", str(options.patience)]
         words += ["--minutes", str(self.seconds_left() / 60)] if options.minutes is not None else []
         words += ["--wheels", str(options.wheels)] if options.wheels is not None else []

@@ -53,6 +53,13 @@ print(open(f"/proc/self/fd/{reading}").read())
     assert run(program, tmp_path, pins=("machine",)).stdout == b"all of it\n"
 
 
+def check_cause(program: str, folder: Path) -> tuple[int, str, int, bool]:
+    (folder / "program.py").write_text(program)
+    code, report = check(["--vary", "rerun", "program.py"], folder)
+    cause = report["cause"]
+    return code, cause["kind"], cause["line"], cause["certain"]
+
+
 @pytest.mark.slow
 def test_the_state_of_the_machine_is_printed_and_no_difference(tmp_path: Path) -> None:
     program = READS.rsplit("\n", 2)[0] + "\nimport torch\nprint(torch.ones(9).sum() / 7)\n"
@@ -63,10 +70,7 @@ def test_the_state_of_the_machine_is_printed_and_no_difference(tmp_path: Path) -
 
 def test_a_random_device_is_named_where_it_is_opened(tmp_path: Path) -> None:
     program = "with open('/dev/urandom', 'rb') as device:\n    raw = device.read(2)\nprint('score', raw[0] / 7)\n"
-    (tmp_path / "program.py").write_text(program)
-    code, report = check(["--vary", "rerun", "program.py"], tmp_path)
-    cause = report["cause"]
-    assert (code, cause["kind"], cause["line"], cause["certain"]) == (1, "os-entropy", 1, True), cause
+    assert check_cause(program, tmp_path) == (1, "os-entropy", 1, True)
 
 
 @pytest.mark.exhaustive
@@ -80,10 +84,7 @@ def free():
 x = torch.ones(8) * (free() % 1009)
 print(os.getloadavg(), x.relu().shape)
 """
-    (tmp_path / "program.py").write_text(program)
-    code, report = check(["--vary", "rerun", "program.py"], tmp_path)
-    cause = report["cause"]
-    assert (code, cause["kind"], cause["line"], cause["certain"]) == (1, "os-entropy", 4, True), cause
+    assert check_cause(program, tmp_path) == (1, "os-entropy", 4, True)
 
 
 @pytest.mark.exhaustive
@@ -96,7 +97,4 @@ print("begun", shell("date"))
 torch.manual_seed(int(shell("date", "+%s%N")) % 1009)
 print(torch.rand(3).shape)
 """
-    (tmp_path / "program.py").write_text(program)
-    code, report = check(["--vary", "rerun", "program.py"], tmp_path)
-    cause = report["cause"]
-    assert (code, cause["kind"], cause["line"], cause["certain"]) == (1, "time", 3, True), cause
+    assert check_cause(program, tmp_path) == (1, "time", 3, True)

@@ -19,6 +19,11 @@ STATE_PROGRAMS = ("free", "df", "du", "ps", "top", "vmstat", "nvidia-smi", "who"
 _LINKS = re.compile(r"/(fd|root|cwd|exe|map_files|task)(/|$)")
 
 
+def gives_random_bytes(path: str) -> bool:
+    """Whether a path is a device or a file of the system that gives other bytes each time."""
+    return path in RANDOM_DEVICES or path.startswith(RANDOM_FILES)
+
+
 def is_machine_state_file(path: str) -> bool:
     """Whether the system makes up what a file holds, and reading it twice does no harm: `/proc/self/fd/0` is a pipe."""
     return path.startswith(MACHINE_STATE_FOLDERS) and not _LINKS.search(path)

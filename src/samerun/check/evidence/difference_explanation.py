@@ -11,7 +11,7 @@ import numpy as np
 
 from samerun.base.user_code import format_source_location
 from samerun.check.evidence.recomputation_differences import explain_recomputation
-from samerun.check.evidence.run_numbers import NumberRecord, OperatorSummary, RunNumbers
+from samerun.check.evidence.run_numbers import NumberRecord, OperatorSummary, RunNumbers, parse_source_line
 from samerun.check.evidence.setting_differences import explain_by_optimizer_settings
 from samerun.check.evidence.split_differences import explain_split_batch, explain_uneven_steps, find_varying_factor
 from samerun.check.evidence.value_correspondence import (
@@ -112,10 +112,9 @@ def explain_by_draw_counts(
         times_a, times_b = ("once" if n == 1 else f"{n} times" for n in (drawn_a[key], drawn_b[key]))
         text = f"{name} draws {times_a} in this step on side A and {times_b} on B"
         if again and drawn_b[key] > drawn_a[key]:
-            file, _, at = next(iter(again)).rpartition(":")
+            file, line = parse_source_line(next(iter(again)))
             drawn_at = format_source_location(key[1], key[2])
             text += f": the recomputation of {drawn_at} does not restore the random states (preserve_rng_state=False)"
-            line = int(at)
         elif drawn_b[key] > drawn_a[key] > 0 and any(o.phase == f.BACKWARD and o.is_random for o in operators_b):
             text += ": numbers are drawn again in the backward pass"
         return Culprit(name, file, line, text)
@@ -206,11 +205,8 @@ def find_norm_and_scaling_after(operators: list[OperatorSummary]) -> GradientNor
 def explain_dropped_gradients(b: NumberRecord, a: NumberRecord) -> Culprit | None:
     """Gradients that are set to zero between the backward pass and the step, on one side only."""
     for side, one, other in (("B", b, a), ("A", a, b)):
-        lines, others = (record.head.get("lines", {}).get(GRADIENTS_DROPPED, {}) for record in (one, other))
-        for where in lines:
-            if where not in others:
-                file, _, line = where.rpartition(":")
-                return Culprit("zero_grad", file, int(line), f"on side {side} {GRADIENTS_DROPPED}")
+        if (where := one.find_line_counted_here_only(other, GRADIENTS_DROPPED)) is not None:
+            return Culprit("zero_grad", *where, f"on side {side} {GRADIENTS_DROPPED}")
     return None
 
 

@@ -30,14 +30,12 @@ def explain_recomputation(
 
 def explain_cut_off(side: str, record: NumberRecord, other: NumberRecord) -> Culprit | None:
     """Parameters without gradients, because the reentrant kind of checkpoint was given nothing that requires them."""
-    lines, others = (each.head.get("lines", {}).get(CUT_OFF, {}) for each in (record, other))
     lacking = [key[1] for key in other.values if key[0] == "gradient" and key not in record.values]
-    for where in lines if lacking else ():
-        if where not in others:
-            file, _, line = where.rpartition(":")
-            text = f"on side {side} no input of checkpoint requires gradients, so that {lacking[0]} gets none"
-            return Culprit("checkpoint", file, int(line), f"{text} (use_reentrant=True)")
-    return None
+    where = record.find_line_counted_here_only(other, CUT_OFF) if lacking else None
+    if where is None:
+        return None
+    text = f"on side {side} no input of checkpoint requires gradients, so that {lacking[0]} gets none"
+    return Culprit("checkpoint", *where, f"{text} (use_reentrant=True)")
 
 
 def explain_changed_values(side: str, operators: list[OperatorSummary]) -> Culprit | None:

@@ -33,6 +33,17 @@ class NumberRecord:
     def number(self) -> int:
         return int(self.head["number"])
 
+    def find_line_counted_here_only(self, other: NumberRecord, counted: str) -> tuple[str, int] | None:
+        """The first line at which this side did what is counted under a name, and the other side did not."""
+        lines, others = (record.head.get("lines", {}).get(counted, {}) for record in (self, other))
+        return next((parse_source_line(where) for where in lines if where not in others), None)
+
+
+def parse_source_line(text: str) -> tuple[str, int]:
+    """File and line of `file:line`, as records hold it; line 0 where none is known."""
+    file, _, line = text.rpartition(":")
+    return file, int(line or 0)
+
 
 @dataclass(frozen=True)
 class OperatorSummary:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
-from samerun.check.evidence.run_numbers import NumberRecord, OperatorSummary
+from samerun.check.evidence.line_search import parse_source_or_empty
+from samerun.check.evidence.run_numbers import NumberRecord, OperatorSummary, parse_source_line
 from samerun.check.evidence.value_correspondence import Culprit
 
 
@@ -29,39 +30,31 @@ def explain_by_optimizer_settings(
             text += (
                 f": the scheduler was stepped {steps_a.get(line, 0)} times on side A and {steps_b.get(line, 0)} on B"
             )
-            file, _, at = line.rpartition(":")
-            return Culprit("lr_scheduler.step", file, int(at), text)
+            return Culprit("lr_scheduler.step", *parse_source_line(line), text)
     made_a, made_b = (r.head.get("schedulers", {}) for r in (a, b))
     for line, settings in made_b.items():
         for key, value in settings.items():
             on_a = made_a.get(line, {}).get(key)
             if on_a is not None and on_a != value:
-                file, _, at = line.rpartition(":")
                 text += f": {settings['class']} is made with {key}={on_a} on side A and {value} on B"
-                return Culprit(settings["class"], file, int(at), text)
+                return Culprit(settings["class"], *parse_source_line(line), text)
     before_a, before_b = (r.head.get("made", {}).get("settings", {}).get(name) for r in (a, b))
     if before_b is not None and before_a is not None and before_a != before_b:
-        file, _, at = b.head["made"]["line"].rpartition(":")
-        return Culprit(b.head["optimizer"], file, int(at), f"{text}, as it was made")
-    file, _, at = b.head.get("line", "").rpartition(":")
+        return Culprit(b.head["optimizer"], *parse_source_line(b.head["made"]["line"]), f"{text}, as it was made")
+    file, line_number = parse_source_line(b.head.get("line", ""))
     if before_b != other_setting:
         files = dict.fromkeys((file, *(o.location.file for o in operators_b)))
         set_at = list_setting_assignments(files, name.partition(" of group ")[0].partition("[")[0])
         if len(set_at) == 1:
             return Culprit("optimizer.param_groups", *set_at[0], f"{text}: the program sets it itself")
-    return Culprit("optimizer.step", file, int(at or 0), text)
+    return Culprit("optimizer.step", file, line_number, text)
 
 
 def list_setting_assignments(files: Iterable[str], setting: str) -> list[tuple[str, int]]:
     """File and line of every statement in these files that writes `...["setting"]`."""
     found = []
     for file in files:
-        try:
-            with open(file, encoding="utf-8") as source:
-                tree = ast.parse(source.read())
-        except (OSError, ValueError, SyntaxError):
-            continue
-        for node in ast.walk(tree):
+        for node in ast.walk(parse_source_or_empty(file)):
             if not isinstance(node, ast.Assign | ast.AugAssign):
                 continue
             for target in node.targets if isinstance(node, ast.Assign) else [node.target]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from samerun.check.evidence.run_numbers import NumberRecord, OperatorSummary
+from samerun.check.evidence.run_numbers import NumberRecord, OperatorSummary, parse_source_line
 from samerun.check.evidence.value_correspondence import Culprit
 from samerun.record.config import RESCALED
 from samerun.record.trace import format as f
@@ -16,12 +16,9 @@ VARIES = 1e-9
 def explain_split_batch(b: NumberRecord, a: NumberRecord) -> Culprit | None:
     """A scale that changes between the parts of a batch, or a step that is made before its parts are there."""
     for side, one, other in (("B", b, a), ("A", a, b)):
-        lines, others = (record.head.get("lines", {}).get(RESCALED, {}) for record in (one, other))
-        for where in lines:
-            if where not in others:
-                file, _, line = where.rpartition(":")
-                text = f"on side {side} the scale of losses changes between the parts of a batch"
-                return Culprit("GradScaler.update", file, int(line), text)
+        if (where := one.find_line_counted_here_only(other, RESCALED)) is not None:
+            text = f"on side {side} the scale of losses changes between the parts of a batch"
+            return Culprit("GradScaler.update", *where, text)
     return None
 
 
@@ -34,11 +31,10 @@ def explain_uneven_steps(steps_b: dict[int, NumberRecord], steps_a: dict[int, Nu
         if len(counts) < 3 or len(other_counts) < 3 or len(set(other_counts)) > 1:
             continue
         if 0 < counts[0] < counts[1] == counts[2]:
-            file, _, line = str(steps[1].head.get("line", "")).rpartition(":")
             text = (
                 f"on side {side} the first step is made after {counts[0]} backward passes, the next after {counts[1]}"
             )
-            return Culprit("optimizer.step", file, int(line or 0), text)
+            return Culprit("optimizer.step", *parse_source_line(steps[1].head.get("line", "")), text)
     return None
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from types import CodeType, FrameType, TracebackType
 from typing import Any, NamedTuple
 
@@ -131,14 +132,12 @@ def find_user_line_that_passes(names: set[str]) -> UserLine:
 
     A function that makes a scheduler of what it is given (`warmup_steps`) is as right as what it is given.
     """
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
+
+    def is_given_none_of_them(frame: FrameType) -> bool:
         code = frame.f_code
-        parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-        if classify_code(code) == USER and not names.intersection(parameters):
-            return UserLine(code.co_filename, frame.f_lineno, True)
-        frame = frame.f_back
-    return UserLine("", 0, False)
+        return names.isdisjoint(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+
+    return _find_nearest_user_line(is_given_none_of_them)
 
 
 def is_called_from_module(*prefixes: str) -> bool:
@@ -151,11 +150,17 @@ def is_called_from_module(*prefixes: str) -> bool:
 
 def find_user_line_outside_of(owner: Any) -> UserLine:
     """The nearest user line that is not in a method of this object: the one that makes it."""
-    frame: FrameType | None = sys._getframe(1)
+
+    def is_no_method_of_owner(frame: FrameType) -> bool:
+        return frame.f_code.co_varnames[:1] != ("self",) or frame.f_locals.get("self") is not owner
+
+    return _find_nearest_user_line(is_no_method_of_owner)
+
+
+def _find_nearest_user_line(is_accepted: Callable[[FrameType], bool]) -> UserLine:
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None:
-        names = frame.f_code.co_varnames
-        is_own = bool(names) and names[0] == "self" and frame.f_locals.get("self") is owner
-        if classify_code(frame.f_code) == USER and not is_own:
+        if classify_code(frame.f_code) == USER and is_accepted(frame):
             return UserLine(frame.f_code.co_filename, frame.f_lineno, True)
         frame = frame.f_back
     return UserLine("", 0, False)

@@ -17,7 +17,7 @@ from xxhash import xxh3_64_intdigest, xxh3_128
 from samerun.base.wrapping import make_wrapper_of_same_type
 from samerun.record import pins
 from samerun.record.config import to_original_path
-from samerun.record.machine_files import MACHINE_FILE, RANDOM_DEVICES, RANDOM_FILES, is_machine_state_file
+from samerun.record.machine_files import MACHINE_FILE, gives_random_bytes, is_machine_state_file
 from samerun.record.trace import format as f
 from samerun.record.watching import stack_frames
 from samerun.record.watching.interceptor import Interceptor, wrap_attribute
@@ -170,7 +170,7 @@ def record_read_of_virtual_file(recorder: Recorder, name: str) -> None:
     user_line = stack_frames.find_user_line()
     if not user_line.line or not recorder.count_and_should_record(("file", name, user_line.line)):
         return
-    is_random = name in RANDOM_DEVICES or name.startswith(RANDOM_FILES)
+    is_random = gives_random_bytes(name)
     if is_random:  # reading some of it here would be another draw
         value = recorder.config.folder.encode()
     elif is_machine_state_file(name):

@@ -13,7 +13,13 @@ import re
 from typing import Any
 
 from samerun.record import pins
-from samerun.record.machine_files import RANDOM_DEVICES, RANDOM_FILES, STARTED_PROGRAM, is_machine_state_file
+from samerun.record.machine_files import (
+    RANDOM_DEVICES,
+    RANDOM_FILES,
+    STARTED_PROGRAM,
+    gives_random_bytes,
+    is_machine_state_file,
+)
 from samerun.record.trace import format as f
 from samerun.record.watching import stack_frames
 from samerun.record.watching.interceptor import Interceptor, wrap_attribute
@@ -71,7 +77,7 @@ def pin_files_of_machine(recorder: Recorder, io_module: Any) -> None:
     def wrap(original: Any) -> Any:
         def open(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
             name = os.fsdecode(file) if isinstance(file, (str, bytes, os.PathLike)) else ""
-            is_random = name in RANDOM_DEVICES or name.startswith(RANDOM_FILES)
+            is_random = gives_random_bytes(name)
             found = original(file, mode, *args, **kwargs)
             if not (is_random or is_machine_state_file(name)) or mode.strip("rbt"):
                 return found
