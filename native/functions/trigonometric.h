@@ -7,15 +7,15 @@
 /* Up to here an angle is reduced in double; beyond, with the bits of 2/pi that matter. */
 #define FAR_ANGLE 0x1p17
 
-/* x = quadrant * pi/2 + r, |r| <= pi/4. Only the low two bits of *quadrant count. */
-PORTABLE double reduce_small_angle(double x, uint64_t *quadrant) {
+/* x = quadrant * pi/2 + r, |r| <= pi/4. Only the low two bits of *quadrant_in_low_2_bits count. */
+PORTABLE double reduce_small_angle(double x, uint64_t *quadrant_in_low_2_bits) {
     const double rounded = fma64(x, TWO_OVER_PI_0, ROUNDER), k = rounded - ROUNDER;
-    *quadrant = bits_of_double(rounded);
+    *quadrant_in_low_2_bits = bits_of_double(rounded);
     return fma64(-k, HALF_PI_1, fma64(-k, HALF_PI_0, x)); /* the inner one is exact */
 }
 
 /* The same for finite |x| >= FAR_ANGLE: 128 bits of x * 2/pi, the first of weight 2. */
-PORTABLE double reduce_large_angle(double x, uint64_t *quadrant) {
+PORTABLE double reduce_large_angle(double x, uint64_t *quadrant_in_low_2_bits) {
     static const uint32_t words[] = TWO_OVER_PI_WORDS;
     const uint64_t bits = bits_of_double(x);
     const int exponent = (int)(bits >> 52 & 0x7FF) - 1023 - 23; /* |x| = whole * 2^exponent, -6 <= exponent */
@@ -40,7 +40,7 @@ PORTABLE double reduce_large_angle(double x, uint64_t *quadrant) {
     double r = fma64(f, HALF_PI_0, fma64(f, HALF_PI_1, f_low * HALF_PI_0));
     if (above) r = -r;
     if (bits >> 63) r = -r, turns = -turns;
-    *quadrant = turns;
+    *quadrant_in_low_2_bits = turns;
     return r;
 }
 

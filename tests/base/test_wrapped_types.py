@@ -80,8 +80,8 @@ def test_seeds_of_generators_are_noted_in_the_types_themselves(tmp_path: Path) -
     )
     assert done.traces.failures == []
     seeds = done.events(f.SEED, name="torch.Generator")
-    assert [(e.line, e.unseeded) for e in seeds] == [(done.line("torch"), True)]
-    made = [e.line for e in done.events(f.CREATE, name="numpy.Generator") if e.unseeded]
+    assert [(e.line, e.is_seeded_by_system) for e in seeds] == [(done.line("torch"), True)]
+    made = [e.line for e in done.events(f.CREATE, name="numpy.Generator") if e.is_seeded_by_system]
     assert made == [done.line("numpy")]
     assert done.line("draw") in [e.line for e in done.events(f.DRAW, name="numpy.Generator")]
 

@@ -152,11 +152,11 @@ def test_draws_show_the_state_before_them(training: Outcome) -> None:
 
 def test_torch_seeds(training: Outcome) -> None:
     seed = only(training, "seeding", f.SEED)
-    assert (seed.name, seed.inputs, seed.unseeded) == ("torch", 3, False)
-    assert at(training, "seeded by the system", f.SEED)[0].unseeded
+    assert (seed.name, seed.inputs, seed.is_seeded_by_system) == ("torch", 3, False)
+    assert at(training, "seeded by the system", f.SEED)[0].is_seeded_by_system
     assert only(training, "generator", f.CREATE).name == "torch.Generator"
     assert only(training, "generator seeded", f.SEED).inputs == 5
-    assert only(training, "generator seeded by the system", f.SEED).unseeded
+    assert only(training, "generator seeded by the system", f.SEED).is_seeded_by_system
     assert only(training, "restored", f.SEED).inputs != 0
 
 
@@ -287,7 +287,7 @@ def surroundings(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 )  # fmt: skip
 def test_seeds_and_creations(surroundings: Outcome, mark: str, kind: int, name: str, unseeded: bool) -> None:
     event = only(surroundings, mark, f.SEED, f.CREATE)
-    assert (event.kind, event.name, event.unseeded) == (kind, name, unseeded)
+    assert (event.kind, event.name, event.is_seeded_by_system) == (kind, name, unseeded)
     assert unseeded or event.inputs != 0
 
 
@@ -300,7 +300,7 @@ def test_seeds_and_creations(surroundings: Outcome, mark: str, kind: int, name: 
     ],
 )
 def test_other_creations_never_count_as_unseeded(surroundings: Outcome, mark: str) -> None:
-    assert not any(e.unseeded for e in at(surroundings, mark, f.SEED, f.CREATE))
+    assert not any(e.is_seeded_by_system for e in at(surroundings, mark, f.SEED, f.CREATE))
 
 
 @pytest.mark.parametrize(("generator", "mark"), [("python", "python"), ("numpy", "numpy"), ("numpy.Generator", "rng")])

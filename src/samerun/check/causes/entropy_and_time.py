@@ -35,13 +35,13 @@ WORD = re.compile(r"[\w-]+")
 def find_os_entropy_suspects(situation: Situation) -> list[Suspect]:
     found = []
     for clue in situation.select_clues(f.SEED):
-        if clue.a.name == "torch" and clue.a.unseeded:
+        if clue.a.name == "torch" and clue.a.is_seeded_by_system:
             found.append(
                 Suspect("os-entropy", clue.a.file, clue.a.line,
                         (f"torch.seed() at line {clue.a.line} takes a seed from the operating system",),
                         1.1 + relative_event_distance(situation, clue), (pins.TORCH,))
             )  # fmt: skip
-        elif not clue.a.unseeded:
+        elif not clue.a.is_seeded_by_system:
             source = find_seed_source_clue(situation, clue, (f.ENTROPY,))
             if source is not None and source.a.line == clue.a.line:
                 found.append(
@@ -65,7 +65,7 @@ def find_os_entropy_suspects(situation: Situation) -> list[Suspect]:
                          " run",),
                         2.9 + relative_event_distance(situation, clue), (pins.MACHINE,))
             )  # fmt: skip
-    found += find_suspects_started_by_program(situation, "os-entropy", STATE_PROGRAMS)
+    found += find_program_starts_whose_output_differs(situation, "os-entropy", STATE_PROGRAMS)
     for clue in situation.select_clues(f.ENTROPY):
         if clue.a.direct:
             found.append(
@@ -76,7 +76,9 @@ def find_os_entropy_suspects(situation: Situation) -> list[Suspect]:
     return found
 
 
-def find_suspects_started_by_program(situation: Situation, kind: str, programs: tuple[str, ...]) -> list[Suspect]:
+def find_program_starts_whose_output_differs(
+    situation: Situation, kind: str, programs: tuple[str, ...]
+) -> list[Suspect]:
     """Lines that read what one of these programs prints; printing it again is no result."""
     if situation.difference.what == "printed":
         return []
@@ -115,7 +117,7 @@ def find_time_suspects(situation: Situation) -> list[Suspect]:
     found = []
     tick = estimate_clock_tick_seconds(situation.host_events_until_difference)
     for clue in situation.select_clues(f.SEED, f.CREATE):
-        if clue.a.unseeded:
+        if clue.a.is_seeded_by_system:
             continue
         source = find_seed_source_clue(situation, clue, (f.CLOCK,))
         if source is not None:
@@ -126,7 +128,7 @@ def find_time_suspects(situation: Situation) -> list[Suspect]:
                         1.3, (pins.CLOCK,), tick=tick)
             )  # fmt: skip
             break
-    found += find_suspects_started_by_program(situation, "time", TIME_PROGRAMS)
+    found += find_program_starts_whose_output_differs(situation, "time", TIME_PROGRAMS)
     seen = set()
     for clue in reversed(situation.select_clues(f.CLOCK)):
         if clue.a.direct and clue.source_location not in seen:

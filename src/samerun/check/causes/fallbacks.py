@@ -44,7 +44,7 @@ def find_unknown_suspects(situation: Situation) -> list[Suspect]:
 def find_differing_seed_suspects(situation: Situation) -> list[Suspect]:
     """A seed that is another number in each run, whatever it was made of."""
     for clue in situation.select_clues(f.SEED, f.CREATE):
-        if not clue.a.unseeded and clue.a.line and clue.b is not None:
+        if not clue.a.is_seeded_by_system and clue.a.line and clue.b is not None:
             why = f"{clue.a.name} is seeded at line {clue.a.line} with another value in each run"
             return [Suspect("unknown", clue.a.file, clue.a.line, (why,), 7.0)]
     return []

@@ -33,7 +33,7 @@ def find_explicit_seed_suspects(situation: Situation, kind: str, seed_descriptio
     found: dict[tuple[str, int], Suspect] = {}
     for clue in situation.select_clues(f.SEED, f.CREATE):
         event = clue.a
-        if not event.unseeded and event.line:
+        if not event.is_seeded_by_system and event.line:
             why = f"{event.name} is seeded at line {event.line} {seed_description}"
             pin = f"{pins.SEED}@{event.file}:{event.line}"
             found.setdefault((event.file, event.line), Suspect(kind, event.file, event.line, (why,), 0, (pin,)))

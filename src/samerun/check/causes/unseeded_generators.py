@@ -16,7 +16,7 @@ def find_unseeded_python_suspects(situation: Situation) -> list[Suspect]:
     for clue in situation.select_clues(f.DRAW, f.SEED):
         if clue.a.name != "python" or not clue.a.direct:
             continue
-        if clue.kind == f.SEED and not clue.a.unseeded:
+        if clue.kind == f.SEED and not clue.a.is_seeded_by_system:
             continue
         if clue.kind == f.DRAW and situation.has_explicit_seed_before("python", clue.role, clue.a.index):
             continue
@@ -31,7 +31,7 @@ def find_unseeded_python_suspects(situation: Situation) -> list[Suspect]:
         )  # fmt: skip
         break
     for clue in situation.select_clues(f.CREATE):
-        if clue.a.name == "python.Random" and clue.a.unseeded and clue.a.direct:
+        if clue.a.name == "python.Random" and clue.a.is_seeded_by_system and clue.a.direct:
             found.append(
                 Suspect("unseeded-python", clue.a.file, clue.a.line,
                         (f"random.Random() at line {clue.a.line} was made without a seed",),
@@ -69,7 +69,7 @@ def find_unseeded_numpy_global_suspects(situation: Situation) -> list[Suspect]:
     for clue in situation.select_clues(f.DRAW, f.SEED):
         if clue.a.name != "numpy" or not clue.a.line:
             continue
-        if clue.kind == f.SEED and not clue.a.unseeded:
+        if clue.kind == f.SEED and not clue.a.is_seeded_by_system:
             continue
         if clue.kind == f.DRAW and situation.has_explicit_seed_before("numpy", clue.role, clue.a.index):
             continue
@@ -117,7 +117,7 @@ def find_unseeded_numpy_generator_suspects(situation: Situation) -> list[Suspect
         if clue.a.text == "owner":
             continue
         later = 1 if (clue.role, clue.a.index) in owned else 0  # its owner's caller is the likelier place
-        if clue.a.name == "numpy.Generator" and clue.a.unseeded and clue.a.direct:
+        if clue.a.name == "numpy.Generator" and clue.a.is_seeded_by_system and clue.a.direct:
             found.append(
                 Suspect("unseeded-numpy-generator", clue.a.file, clue.a.line,
                         (f"a NumPy generator was made without a seed at line {clue.a.line}",
@@ -188,7 +188,7 @@ def find_torch_generator_os_seed_suspects(situation: Situation) -> list[Suspect]
         Suspect("unseeded-torch-generator", clue.a.file, clue.a.line,
                 (f"Generator.seed() at line {clue.a.line} took a seed from the operating system",),
                 1.2 + relative_event_distance(situation, clue), (pins.TORCH_GENERATOR,))
-        for clue in situation.select_clues(f.SEED) if clue.a.name == "torch.Generator" and clue.a.unseeded
+        for clue in situation.select_clues(f.SEED) if clue.a.name == "torch.Generator" and clue.a.is_seeded_by_system
     ]  # fmt: skip
 
 
@@ -213,7 +213,7 @@ UNSEEDED_TORCH_GENERATOR = Cause(
 def find_unseeded_library_generator_suspects(situation: Situation) -> list[Suspect]:
     found = []
     for clue in situation.select_clues(f.CREATE):
-        if clue.a.unseeded and clue.a.text == "owner":
+        if clue.a.is_seeded_by_system and clue.a.text == "owner":
             here = (c.source_location for c in situation.clues if (c.role, c.a.index) == (clue.role, clue.a.index - 1))
             file, line = next(here, clue.source_location)
             found.append(
@@ -222,7 +222,7 @@ def find_unseeded_library_generator_suspects(situation: Situation) -> list[Suspe
                          "it takes a seed, and was not given one"),
                         1.2 + relative_event_distance(situation, clue), (f"{pins.NUMPY_GENERATOR}@{file}:{line}",))
             )  # fmt: skip
-        elif clue.a.unseeded and not clue.a.direct and clue.a.line:
+        elif clue.a.is_seeded_by_system and not clue.a.direct and clue.a.line:
             pin = pins.PYTHON_GENERATOR if clue.a.name.startswith("python") else pins.NUMPY_GENERATOR
             found.append(
                 Suspect("external-library-rng", clue.a.file, clue.a.line,

@@ -39,7 +39,7 @@ def have_same_output_lines_in_any_order(a: Run, b: Run) -> bool:
     without_numbers = reads_clock(a, b)
     streams: tuple[Literal["stdout", "stderr"], ...] = ("stdout", "stderr")
     for stream in streams:
-        one, other = (_read_sorted_lines(run, stream, without_numbers) for run in (a, b))
+        one, other = (_read_sorted_normalized_lines(run, stream, without_numbers) for run in (a, b))
         if one is None or one != other:
             return False
     return True
@@ -52,7 +52,7 @@ def find_first_unmatched_printed_lines(a: Run, b: Run, with_numbers: bool = Fals
     operators of torch, only other fractions in the same words are a difference: a run may have another name or port.
     """
     without_numbers = not with_numbers and reads_clock(a, b)
-    one, other = (_read_sorted_lines(run, "stdout", without_numbers) for run in (a, b))
+    one, other = (_read_sorted_normalized_lines(run, "stdout", without_numbers) for run in (a, b))
     if one is None or other is None or one == other:
         return None
     only_a, only_b = (
@@ -80,7 +80,9 @@ def reads_clock(*runs: Run) -> bool:
     )  # fmt: skip
 
 
-def _read_sorted_lines(run: Run, stream: Literal["stdout", "stderr"], without_numbers: bool) -> list[bytes] | None:
+def _read_sorted_normalized_lines(
+    run: Run, stream: Literal["stdout", "stderr"], without_numbers: bool
+) -> list[bytes] | None:
     """The lines of what a run printed, sorted, without names; None if that is too much."""
     path = run.folder / stream
     if path.stat().st_size > MOST_TEXT_BYTES:

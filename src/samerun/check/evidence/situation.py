@@ -98,7 +98,7 @@ class Situation:
     def has_explicit_seed_before(self, generator: str, role: str, before_event_index: int) -> bool:
         """Whether a generator was seeded with an explicit value before an event of a process."""
         return any(
-            e.kind == f.SEED and e.name == generator and not e.unseeded
+            e.kind == f.SEED and e.name == generator and not e.is_seeded_by_system
             for e in select_host_events(self.a.traces, role, before_event_index)
         )
 

@@ -54,7 +54,7 @@ class PrintedSearch(Protocol):
     ) -> CheckReport: ...
 
 
-def search_printed_difference(
+def report_explained_printed_difference(
     search: PrintedSearch, control: Run, pinned: Sequence[Variation], varying: Sequence[Variation]
 ) -> CheckReport | None:
     """The report on runs that print other lines though all that torch computes is the same; None if there is none.
@@ -119,7 +119,7 @@ def printed_differences_may_be_random(runs: Sequence[Run], control: Run) -> bool
     if not any(find_first_unmatched_printed_lines(control, other, with_numbers=True) for other in runs):
         return False
     events = [e for trace in control.traces.traces.values() for e in select_events(trace, RANDOM_KINDS) if e.line]
-    seeded = {e.name for e in events if e.kind == f.SEED and not e.unseeded}
+    seeded = {e.name for e in events if e.kind == f.SEED and not e.is_seeded_by_system}
     return not control.operators or any(
-        e.kind == f.ENTROPY or e.unseeded or (e.kind == f.DRAW and e.name not in seeded) for e in events
+        e.kind == f.ENTROPY or e.is_seeded_by_system or (e.kind == f.DRAW and e.name not in seeded) for e in events
     )

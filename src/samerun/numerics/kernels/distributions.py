@@ -136,21 +136,23 @@ def _sample_by_inversion_or_rejection(
     return out
 
 
-def sample_poisson(rate: Tensor, draw: RandomDraw) -> Tensor:
-    """Poisson numbers of these rates, which are 0 or more."""
+def sample_poisson(flat_rate: Tensor, draw: RandomDraw) -> Tensor:
+    """Poisson numbers of these rates, float64 of shape (n,), which are 0 or more."""
 
     def sample_by_inversion(value_indices: Tensor) -> Tensor:
-        mean = rate[value_indices]
+        mean = flat_rate[value_indices]
         start = f64.exp(torch.neg(mean))
         return draw.draw_by_cdf_inversion(value_indices, start, lambda p, k: _divide_by_integer(torch.mul(p, mean), k))
 
     def sample_by_rejection(value_indices: Tensor) -> Tensor:
         return _poisson_by_rejection(
-            torch.where(rate[value_indices] == _INF, 1e9, rate[value_indices]), value_indices, draw
+            torch.where(flat_rate[value_indices] == _INF, 1e9, flat_rate[value_indices]), value_indices, draw
         )
 
-    found = _sample_by_inversion_or_rejection(rate < reference.REJECTION_FROM, sample_by_inversion, sample_by_rejection)
-    return torch.where(rate == _INF, rate, found)
+    found = _sample_by_inversion_or_rejection(
+        flat_rate < reference.REJECTION_FROM, sample_by_inversion, sample_by_rejection
+    )
+    return torch.where(flat_rate == _INF, flat_rate, found)
 
 
 def _divide_by_integer(x: Tensor, k: int) -> Tensor:

@@ -303,7 +303,7 @@ def find_differing_host_events(
             others = groups_b.get(key, [])
             for number, event in enumerate(events):
                 pair = others[number] if number < len(others) else None
-                if pair is None or event.unseeded or differ_as_evidence(event, pair):
+                if pair is None or event.is_seeded_by_system or differ_as_evidence(event, pair):
                     clues_of_process.append(HostEventDifference(each, event, pair))
                     break
         for key, events in groups_b.items():

@@ -38,7 +38,7 @@ def encode_canonical(value: Any) -> str:
 _ENCODER = json.JSONEncoder(sort_keys=True, indent=1, ensure_ascii=True, allow_nan=False)
 
 
-def digest_canonical_json(value: Any) -> str:
+def blake2b_hexdigest_canonical_json(value: Any) -> str:
     """64 hex digits: BLAKE2b-256 of the canonical text, which is encoded and hashed in pieces."""
     hasher, part, size = blake2b(digest_size=32), list[str](), 0
     for piece in _ENCODER.iterencode(value):

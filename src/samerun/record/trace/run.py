@@ -43,7 +43,7 @@ class Event:
         return bool(self.flags & f.DIRECT)
 
     @property
-    def unseeded(self) -> bool:
+    def is_seeded_by_system(self) -> bool:
         return bool(self.flags & f.UNSEEDED)
 
 
