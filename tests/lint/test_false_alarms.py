@@ -926,3 +926,22 @@ def test_a_seed_from_the_system_counts_where_the_program_sets_another_that_is_lo
     text = "import os\nimport numpy as np\ndef start(worker):\n    np.random.seed(os.urandom(4)[0])\nload(start)\n"
     found = lint_text(text, "data.py", CHECKED, project=FileInProject(is_seeded=seeded)).findings
     assert [one.code for one in found] == ["SR112"] * seeded
+
+
+@pytest.mark.parametrize(
+    ("comment", "count"),
+    [("  # use if you want new results", 0), ("  # Different results each time", 0), ("  # fix seed", 1), ("", 1)],
+)
+@pytest.mark.parametrize(
+    ("made", "code"), [("random.randint(1, 10000)", "SR115"), ("int(time.time())", "SR111")]
+)  # fmt: skip
+def test_a_new_seed_counts_where_no_comment_says_that_new_results_are_wanted(
+    made: str, code: str, comment: str, count: int
+) -> None:
+    text = (
+        f"import random\nimport time\nimport torch\nif __name__ == '__main__':\n    seed = {made}{comment}\n"
+        "    random.seed(seed)\n    torch.manual_seed(seed)\n    train(torch.rand(3))\n"
+    )
+    for end in ("\n", "\r\n"):
+        found = lint_text(text.replace("\n", end), "train.py", CHECKED).findings
+        assert [one.code for one in found] == [code] * count
