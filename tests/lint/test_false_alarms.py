@@ -945,3 +945,22 @@ def test_a_new_seed_counts_where_no_comment_says_that_new_results_are_wanted(
     for end in ("\n", "\r\n"):
         found = lint_text(text.replace("\n", end), "train.py", CHECKED).findings
         assert [one.code for one in found] == [code] * count
+
+
+@pytest.mark.parametrize(
+    ("asked", "default", "reset", "count"),
+    [("kind='umap'", "'tsne'", "", 0), ("", "'umap'", "", 0), ("kind='tsne'", "'umap'", "", 1),
+     ("", "'tsne'", "", 1), ("kind=name", "'umap'", "", 1), ("**given", "'umap'", "", 1),
+     ("kind='umap'", "'umap'", "    kind = options.kind\n", 1)],
+)  # fmt: skip
+def test_a_branch_that_no_caller_asks_for_also_through_who_passes_it_on(
+    asked: str, default: str, reset: str, count: int
+) -> None:
+    text = (
+        "from sklearn.manifold import TSNE\ndef draw(rows, kind='tsne'):\n    if kind == 'tsne':\n"
+        "        rows = TSNE(2).fit_transform(rows)\n    save(rows)\n\n\n"
+        f"def show(rows, kind={default}):\n{reset}    draw(rows, kind=kind)\n\n\n"
+        f"if __name__ == '__main__':\n    show(train(), {asked})\n"
+    )
+    found = lint_text(text, "train.py", CHECKED).findings
+    assert [one.code for one in found] == ["SR142"] * count
