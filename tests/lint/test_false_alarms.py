@@ -964,3 +964,15 @@ def test_a_branch_that_no_caller_asks_for_also_through_who_passes_it_on(
     )
     found = lint_text(text, "train.py", CHECKED).findings
     assert [one.code for one in found] == ["SR142"] * count
+
+
+@pytest.mark.parametrize(
+    ("name", "count"), [("target_boxes", 0), ("target_paths", 0), ("targets", 1), ("target_names", 1)]
+)
+def test_numbers_of_boxes_and_files_only_tell_images_apart(name: str, count: int) -> None:
+    text = (
+        "import glob\nimport torch\ntorch.manual_seed(0)\nread = [load(one) for one in glob.glob('*.txt')]\n\n\n"
+        f"def score({name}):\n    found = {{}}\n    for number, row in enumerate({name}):\n"
+        "        found[row] = number\n    return train(found, torch.rand(3))\n\n\nscore(read)\n"
+    )
+    assert len(lint_text(text, "score.py", CHECKED).findings) == count
