@@ -926,3 +926,53 @@ def test_a_seed_from_the_system_counts_where_the_program_sets_another_that_is_lo
     text = "import os\nimport numpy as np\ndef start(worker):\n    np.random.seed(os.urandom(4)[0])\nload(start)\n"
     found = lint_text(text, "data.py", CHECKED, project=FileInProject(is_seeded=seeded)).findings
     assert [one.code for one in found] == ["SR112"] * seeded
+
+
+@pytest.mark.parametrize(
+    ("comment", "count"),
+    [("  # use if you want new results", 0), ("  # Different results each time", 0), ("  # fix seed", 1), ("", 1)],
+)
+@pytest.mark.parametrize(
+    ("made", "code"), [("random.randint(1, 10000)", "SR115"), ("int(time.time())", "SR111")]
+)  # fmt: skip
+def test_a_new_seed_counts_where_no_comment_says_that_new_results_are_wanted(
+    made: str, code: str, comment: str, count: int
+) -> None:
+    text = (
+        f"import random\nimport time\nimport torch\nif __name__ == '__main__':\n    seed = {made}{comment}\n"
+        "    random.seed(seed)\n    torch.manual_seed(seed)\n    train(torch.rand(3))\n"
+    )
+    for end in ("\n", "\r\n"):
+        found = lint_text(text.replace("\n", end), "train.py", CHECKED).findings
+        assert [one.code for one in found] == [code] * count
+
+
+@pytest.mark.parametrize(
+    ("asked", "default", "reset", "count"),
+    [("kind='umap'", "'tsne'", "", 0), ("", "'umap'", "", 0), ("kind='tsne'", "'umap'", "", 1),
+     ("", "'tsne'", "", 1), ("kind=name", "'umap'", "", 1), ("**given", "'umap'", "", 1),
+     ("kind='umap'", "'umap'", "    kind = options.kind\n", 1)],
+)  # fmt: skip
+def test_a_branch_that_no_caller_asks_for_also_through_who_passes_it_on(
+    asked: str, default: str, reset: str, count: int
+) -> None:
+    text = (
+        "from sklearn.manifold import TSNE\ndef draw(rows, kind='tsne'):\n    if kind == 'tsne':\n"
+        "        rows = TSNE(2).fit_transform(rows)\n    save(rows)\n\n\n"
+        f"def show(rows, kind={default}):\n{reset}    draw(rows, kind=kind)\n\n\n"
+        f"if __name__ == '__main__':\n    show(train(), {asked})\n"
+    )
+    found = lint_text(text, "train.py", CHECKED).findings
+    assert [one.code for one in found] == ["SR142"] * count
+
+
+@pytest.mark.parametrize(
+    ("name", "count"), [("target_boxes", 0), ("target_paths", 0), ("targets", 1), ("target_names", 1)]
+)
+def test_numbers_of_boxes_and_files_only_tell_images_apart(name: str, count: int) -> None:
+    text = (
+        "import glob\nimport torch\ntorch.manual_seed(0)\nread = [load(one) for one in glob.glob('*.txt')]\n\n\n"
+        f"def score({name}):\n    found = {{}}\n    for number, row in enumerate({name}):\n"
+        "        found[row] = number\n    return train(found, torch.rand(3))\n\n\nscore(read)\n"
+    )
+    assert len(lint_text(text, "score.py", CHECKED).findings) == count

@@ -13,7 +13,11 @@ from samerun.base.source_edits import last_identifier
 from samerun.lint.call_arguments import is_constant
 from samerun.lint.source_index import SourceIndex
 
-CLASS_NAMES = re.compile("label|class|cls|categor|species|speaker|person|identit|target|vocab|word|token|tag")
+CLASS_NAMES = re.compile(
+    "label|class|cls|categor|species|speaker|person|identit|target(?!s?_?(?:b?box|file|path|dir|folder|im))"
+    "|vocab|word|token|tag"
+)
+"""A target may be a class; a box or a file of that name is one of a single image."""
 COUNTING = {"range", "count", "arange"}
 
 

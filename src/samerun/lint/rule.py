@@ -82,14 +82,29 @@ def _is_never_equal(index: SourceIndex, test: ast.expr) -> bool:
     if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.ops[0], ast.Eq):
         return False
     name, wanted = test.left, test.comparators[0]
-    function = index.function_of(test)
-    if function is None or not isinstance(name, ast.Name) or not isinstance(wanted, ast.Constant):
+    if not isinstance(name, ast.Name) or not isinstance(wanted, ast.Constant):
         return False
-    calls = index.calls_of_function(function)
-    if not calls or any(has_star(one) for one in calls) or not isinstance(index.bindings_of(name)[0], ast.arg):
-        return False
-    given = [argument_for(one, function, name.id) or default_of(function, name.id) for one in calls]
-    return all(isinstance(one, ast.Constant) and one.value != wanted.value for one in given)
+    given = _list_given_values(index, name)
+    return bool(given) and all(isinstance(one, ast.Constant) and one.value != wanted.value for one in given)
+
+
+def _list_given_values(index: SourceIndex, name: ast.Name, depth: int = 3) -> list[ast.expr | None]:
+    """What all calls in this text give to the parameter of this name, also through a parameter of who calls.
+
+    Nothing for another name, and for a function that nothing calls here or that is called with `*args`.
+    """
+    function = index.function_of(name)
+    bound = index.bindings_of(name)
+    calls = index.calls_of_function(function) if function is not None and depth else []
+    only_parameter = bool(bound) and all(isinstance(one, ast.arg) for one in bound)
+    if function is None or not calls or not only_parameter or any(has_star(one) for one in calls):
+        return []
+    values: list[ast.expr | None] = []
+    for call in calls:
+        value = argument_for(call, function, name.id) or default_of(function, name.id)
+        passed_on = _list_given_values(index, value, depth - 1) if isinstance(value, ast.Name) else []
+        values += passed_on or [value]
+    return values
 
 
 def _is_in_unreferenced_definition(index: SourceIndex, node: ast.AST) -> bool:

@@ -51,6 +51,7 @@ def _find_seed_origins(index: SourceIndex, names: set[str], what: str) -> Iterat
                 or _only_names_something(index, call)
                 or _seeds_only_unused_draws(index, call)
                 or is_fallback(index, origin)
+                or _is_said_to_want_new_results(index, origin)
                 or told & {origin, call}
             ):
                 continue
@@ -60,6 +61,14 @@ def _find_seed_origins(index: SourceIndex, names: set[str], what: str) -> Iterat
             edits = index.seed_editor.make_edits_fixing_changing_parts(seed) if direct and not by_keyword else ()
             at = "" if direct else f", which becomes a seed at line {call.lineno}"
             yield Hit(origin, f"{what}{at}", tuple(edits))
+
+
+NEW_RESULTS = re.compile(r"#.*\b(?:new|different) (?:results?|outcomes?)\b", re.IGNORECASE)
+
+
+def _is_said_to_want_new_results(index: SourceIndex, node: ast.expr) -> bool:
+    """Whether a comment at the end of the line says so: `# use if you want new results`, as a tutorial has it."""
+    return bool(NEW_RESULTS.search(index.lines[(node.end_lineno or node.lineno) - 1]))
 
 
 def _only_names_something(index: SourceIndex, call: ast.Call) -> bool:
@@ -163,7 +172,8 @@ def find_drawn_seeds(index: SourceIndex) -> Iterator[Hit]:
             continue  # two transforms that draw alike, say
         for origin in find_origins(index, seed):
             kind = drawn_generator(index.call_names[origin])
-            if kind and kind not in seeded and origin not in told and not is_fallback(index, origin):
+            chosen = is_fallback(index, origin) or _is_said_to_want_new_results(index, origin)
+            if kind and kind not in seeded and origin not in told and not chosen:
                 told.add(origin)
                 yield Hit(origin, f"the seed at line {call.lineno} is drawn from a generator that nothing has seeded")
 

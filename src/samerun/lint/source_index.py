@@ -6,6 +6,7 @@ Nothing is imported or executed. The walk is a loop, so that no depth of nesting
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -93,6 +94,11 @@ class SourceIndex:
         self.functions = sorted(
             [*nodes[ast.FunctionDef], *nodes[ast.AsyncFunctionDef]], key=lambda one: one.lineno  # type: ignore
         )  # fmt: skip
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """The text's lines as `ast` numbers them, the first one at 0."""
+        return re.split(r"\r\n|\r|\n", self.text)
 
     # --- who contains whom
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
