@@ -192,8 +192,8 @@ print(torch.rand(3))
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("inside", [True, pytest.param(False, marks=pytest.mark.exhaustive)])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("inside", [True, False])
 def test_a_program_with_few_free_descriptors_is_checked(inside: bool, tmp_path: Path) -> None:
     (tmp_path / "few.py").write_text(UNSEEDED)
     limit = "" if inside else "ulimit -n 20; "

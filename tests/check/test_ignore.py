@@ -132,7 +132,7 @@ def test_a_variation_that_is_ignored_is_held(tmp_path: Path) -> None:
     assert (code, report["verdict"]) == (0, "same")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_what_samerun_alone_mends(tmp_path: Path) -> None:
     program = write(tmp_path, MENDED.replace(" * random.random()", ""))
     code, report = check(["--vary", "rerun", "--fix", "on", "--seed", "3", program], tmp_path)

@@ -296,7 +296,7 @@ def test_apply_changes_nothing_that_it_should_not(tmp_path: Path, monkeypatch: A
     assert Path("train.py").read_bytes() == b"# a line more\n" + raw and not Path("fix.patch").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_what_the_terminal_shows_can_be_applied(tmp_path: Path) -> None:
     words = "with more words than a terminal has columns, " * 4
     raw = (

@@ -75,7 +75,7 @@ def test_modes_may_end_in_another_order_than_they_began() -> None:
     assert _get_current_dispatch_mode_stack() == []
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_recorder_sees_the_operators_with_their_results(tmp_path: Path) -> None:
     watched = run(CLEAN, tmp_path / "portable")
     plain = run(CLEAN.replace("with samerun.portable():", "if True:"), tmp_path / "plain")

@@ -73,7 +73,7 @@ def test_names_times_and_memory_in_printed_lines_are_no_difference(tmp_path: Pat
 @pytest.mark.parametrize(
     ("seeded", "by_set", "kind"),
     [
-        (False, False, "unseeded-numpy-generator"),
+        pytest.param(False, False, "unseeded-numpy-generator", marks=pytest.mark.exhaustive),
         pytest.param(True, True, "hash-order", marks=pytest.mark.exhaustive),
         (True, False, ""),
     ],

@@ -81,7 +81,7 @@ def test_a_program_that_takes_nothing_up(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        pytest.param(["--kill", "99"], "was to be ended at step 99, and made 12 steps", marks=pytest.mark.slow),
+        pytest.param(["--kill", "99"], "was to be ended at step 99, and made 12 steps", marks=pytest.mark.exhaustive),
         (["--kill", "x"], "--kill x: a step from 1"),
         (["--interrupt", "A=1"], "--interrupt is given, and --resume is not"),
         (["--resume", "A=1"], "--resume is given, and --interrupt is not"),
@@ -102,7 +102,7 @@ def test_bad_interruptions(tmp_path: Path, options: list[str], words: str) -> No
     assert done.returncode == 2 and words in done.stderr and "Traceback" not in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_program_that_fails_when_taken_up(tmp_path: Path) -> None:
     done = samerun(["check", "--vary", "none", "--kill", "5", PROGRAM, "--fail-on-resume"], tmp_path)
     assert (

@@ -104,9 +104,8 @@ def test_the_generator_of_rank_0_for_all_is_named_where_it_is_put_back(tmp_path:
     assert report["first_difference"]["process"] == "rank1"
 
 
-@pytest.mark.parametrize(
-    "how", [pytest.param("ddp", marks=pytest.mark.exhaustive), pytest.param("fsdp", marks=pytest.mark.slow)]
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("how", ["ddp", "fsdp"])
 def test_a_rank_that_computes_wrong_is_named_on_all(how: str, tmp_path: Path) -> None:
     results = []
     for words in ([how], [how, "1"]):

@@ -54,7 +54,7 @@ def drawn(text: str) -> list[str]:
     return [part for part in shown if part.startswith("  run ")]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_check_keeps_to_one_line(tmp_path: Path) -> None:
     name = "a_program_with_a_name_that_is_longer_than_most_terminals_are_wide_and_then_some_more.py"
     (tmp_path / name).write_text(UNSEEDED)

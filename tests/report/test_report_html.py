@@ -125,7 +125,7 @@ for step in range(6):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_whole_check(tmp_path: Path) -> None:
     """On a terminal and as a page: what is said, how wide it is, and that a line of source does nothing to either."""
     (tmp_path / "train.py").write_text(PROGRAM.replace("HOSTILE", "\x1b[2J \u202e " + "y" * 100_000), encoding="utf-8")

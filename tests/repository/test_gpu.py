@@ -207,11 +207,8 @@ SHORT = "kernels:build random*,vectors:operator exp,operators:cases of histc,cos
 LONGER = "vectors:n=1,samples:portable exp,samples:deterministic cumsum"
 
 
-@pytest.mark.parametrize(
-    "chosen",
-    [pytest.param(SHORT, marks=pytest.mark.slow), pytest.param(LONGER, marks=pytest.mark.exhaustive)],
-    ids=["short", "longer"],
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("chosen", [SHORT, LONGER], ids=["short", "longer"])
 def test_checks_on_the_emulated_device(chosen: str, tmp_path: Path) -> None:
     command = [*GPU, "--device", "emulated", "--json", "run.json", "--only", chosen]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -94,7 +94,7 @@ def test_numbers_whole_numbers_and_shapes() -> None:
             torch.remainder(torch.tensor([1]), 0)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_what_is_taken_for_exact_is_so_with_any_instructions() -> None:
     told = []
     for capability in ("", "default"):

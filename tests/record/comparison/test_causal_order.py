@@ -125,7 +125,7 @@ def test_ranks_that_the_program_started_come_before_what_it_does_then(compared, 
     assert compared(main=("x start y", changed), main__1=("x all! y", 0), main__2=("x all! y", 2)).role == first
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_rank_that_draws_unseeded_is_named_and_not_the_one_that_comes_first_or_meets_least(tmp_path: Path) -> None:
     receipts = []
     for name in "ab":
