@@ -32,7 +32,7 @@ def test_all_inputs(program: Path, name: str) -> None:
     assert [each for each in exhaustive.run_program(program, name) if each.result != each.wanted] == []
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_stretch_of_inputs(program: Path) -> None:
     for name in ("exp", "log", "tanh", "sigmoid", "sin"):
         results = exhaustive.run_program(program, name, first=0x3F000000, count=1 << 21)
