@@ -50,17 +50,20 @@ demo: $(STAMP)
 		shift 2; \
 	done
 
-# Tests that need a CUDA device skip themselves where there is none (tests/conftest.py). Two at a time, each with
-# one thread: two programs that both use all cores hinder each other. What needs threads runs by itself, and so does
-# a file whose last test looks at what all others of it did.
+# One more test at a time than there are cores: tests start programs, which wait for the disk now and then.
+WORKERS := $(shell cores=`nproc 2>/dev/null || echo 2`; echo $$((cores < 7 ? cores + 1 : 8)))
+
+# Tests that need a CUDA device skip themselves where there is none (tests/conftest.py). Each has one thread: programs
+# that use all cores hinder each other. What needs threads runs by itself, and so does a file whose last test looks at
+# what all others of it did.
 test: $(STAMP)
-	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -m "not exhaustive and not slow and not threads" -n 2 --dist worksteal \
+	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -m "not exhaustive and not slow and not threads" -n $(WORKERS) --dist worksteal \
 		--ignore tests/numerics/aten_handlers/test_portable_operators.py
 	$(PYTHON) -m pytest tests/numerics/aten_handlers/test_portable_operators.py
 
 # What takes several seconds and runs no line that `make test` does not run: its claims are seen to by CI.
 test-slow: $(STAMP)
-	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -m "slow and not exhaustive and not threads" -n 2 --dist worksteal
+	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -m "slow and not exhaustive and not threads" -n $(WORKERS) --dist worksteal
 	$(PYTHON) -m pytest -m "slow and threads and not exhaustive"
 
 test-exhaustive: $(STAMP) $(ADAPTERS)/.samerun-installed
@@ -69,7 +72,7 @@ test-exhaustive: $(STAMP) $(ADAPTERS)/.samerun-installed
 
 # Every command of README and pages as a reader runs it, and the examples in a notebook: ten minutes, beside CI's others.
 test-pages: $(STAMP)
-	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -n 2 --dist worksteal tests/repository/test_doc_commands.py \
+	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -n $(WORKERS) --dist worksteal tests/repository/test_doc_commands.py \
 		tests/repository/test_doc_examples.py
 
 # What other people's loops and stores need is large, so it has an environment of its own: the main one stays as
@@ -77,7 +80,7 @@ test-pages: $(STAMP)
 # environment sees the packages of the main one behind its own: torch stays the one that is pinned, and is not
 # installed twice. pip never changes what lies outside of the environment that it installs into.
 test-adapters: $(ADAPTERS)/.samerun-installed
-	OMP_NUM_THREADS=1 $(ADAPTERS)/bin/python -m pytest -n 2 --dist worksteal tests/adapters/test_adapters.py tests/adapters/test_launchers.py \
+	OMP_NUM_THREADS=1 $(ADAPTERS)/bin/python -m pytest -n $(WORKERS) --dist worksteal tests/adapters/test_adapters.py tests/adapters/test_launchers.py \
 		tests/adapters/test_architectures.py tests/adapters/test_notebook.py tests/record/receipt/test_remote.py \
 		tests/numerics/cuda/test_cuda_sources.py tests/repository/test_packages.py -k "architectures and not exhaustive or notebook or lightning or transformers or accelerate or hydra or s3 or gs or cuda_sources"
 
@@ -88,7 +91,7 @@ $(ADAPTERS)/.samerun-installed: $(STAMP)
 # The packages that people use most beside torch, each used a little, alone and under samerun: plain and watched output
 # are compared. Over 1.5 GB, so it has an environment of its own too. Nothing is fetched while the tests run.
 test-packages: $(PACKAGES)/.samerun-installed
-	REQUIRE_PACKAGES=1 OMP_NUM_THREADS=1 $(PACKAGES)/bin/python -m pytest -n 2 --dist worksteal tests/repository/test_packages.py tests/adapters/test_trackers.py \
+	REQUIRE_PACKAGES=1 OMP_NUM_THREADS=1 $(PACKAGES)/bin/python -m pytest -n $(WORKERS) --dist worksteal tests/repository/test_packages.py tests/adapters/test_trackers.py \
 		tests/adapters/test_launchers.py
 
 # Programs that others wrote, taken from their repositories (tests/programs/public/README.md).
