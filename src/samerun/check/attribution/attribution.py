@@ -50,9 +50,7 @@ from samerun.check.evidence.trace_signs import (
     find_differing_row_count_suspect,
     find_last_bits_branch_suspect,
 )
-from samerun.check.evidence.value_differences import (
-    ElementDifference,
-)
+from samerun.check.evidence.value_differences import ElementDifference
 from samerun.check.execution.runner import Run
 from samerun.check.plan import RunPlan, Variation
 from samerun.check.variations.memory import (

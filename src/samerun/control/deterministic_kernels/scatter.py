@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
@@ -87,7 +89,7 @@ BINCOUNT = DeterministicOperator(
 
 
 def scatter_reduce_prod(
-    self: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
+    self: Tensor, dim: int, index: Tensor, src: Tensor, reduce: Literal["prod"], *, include_self: bool = True
 ) -> Tensor:
     """A new tensor: each cell (times itself, where `include_self`) times the values that `index` sends there."""
     out = self.clone(memory_format=torch.contiguous_format)
@@ -122,7 +124,7 @@ def _scatter_flat_indices(out: Tensor, dim: int, index: Tensor) -> Tensor:
 
 
 def _is_scatter_reduce_prod(
-    self: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
+    self: Tensor, dim: int, index: Tensor, src: Tensor, reduce: Literal["prod"], *, include_self: bool = True
 ) -> bool:
     return reduce == "prod" and index.dim() == self.dim() == src.dim()
 

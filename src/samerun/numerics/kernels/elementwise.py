@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -75,9 +76,10 @@ def compute_torch_remainder(x: Any, y: Any, floored: bool) -> Tensor:
     return out
 
 
-def _floored_remainder(x: Any, y: Any) -> Any:
+def _floored_remainder(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[Any]:
     r = np.fmod(x, y)
-    return np.where((r != 0) & ((y < 0) != (r < 0)), r + y, r).astype(r.dtype)
+    floored: npt.NDArray[Any] = np.where((r != 0) & ((y < 0) != (r < 0)), r + y, r).astype(r.dtype)
+    return floored
 
 
 FusedUpdateName = Literal["lerp", "addcmul", "addcdiv"]

@@ -107,9 +107,9 @@ _PROXY = torch._C._TorchDispatchModeKey.PROXY
 _FAKE = torch._C._TorchDispatchModeKey.FAKE
 
 
-def find_operator_generator(kwargs: Any, tensors: list[Any]) -> Any:
+def find_operator_generator(kwargs: Any, tensors: list[Any]) -> torch.Generator:
     """The generator that a random operator draws from: the one it was given, or its device's own."""
-    given = kwargs.get("generator") if kwargs else None
+    given: torch.Generator | None = kwargs.get("generator") if kwargs else None
     if given is not None:
         return given
     device = kwargs.get("device") if kwargs else None
