@@ -44,8 +44,8 @@ def render_causes_page() -> str:
         # Causes
 
         When two runs differ, `samerun check` looks for the cause and says which kind it is, where the hazard
-        stands, and what to change. It says "Cause" when an experiment confirmed it (the source was held
-        still, or it alone was varied), and "Suspect" otherwise.
+        stands, and what to change. It says "Cause" when an experiment confirmed it (the difference goes away when the
+        source is pinned and comes back without the pin; or the source was all that was varied); otherwise "Suspect".
         """
     listed = "\n".join(f"- [{each.kind}](#{each.kind})" for each in CAUSES)
     return join_page(head, listed, *(render_cause(each) for each in CAUSES))

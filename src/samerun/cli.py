@@ -49,17 +49,18 @@ class LazyCommandGroup(click.Group):
 @click.group(cls=LazyCommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="samerun")
 def samerun_group() -> None:
-    """Run a PyTorch program again and get the same bits, or learn where, why and what to change.
+    """Run a PyTorch program again and get the same bits, or learn which operation differs first, why, and
+    what to change.
 
     \b
     Examples:
       samerun check train.py                 is it reproducible, and if not, why?
       samerun check train.py --epochs 1      arguments after the script are the script's
       samerun check -- torchrun --nproc-per-node 2 train.py
-      samerun run train.py                   once, with everything held still
+      samerun run train.py                   one deterministic run: seeds, switches, environment
       samerun run --receipt a.json train.py  and a record of what it was and computed
-      samerun diff a.json b.json             the first step that differs, and what differs around it
-      samerun verify a.json                  run it again and compare
+      samerun diff a.json b.json             the first step that differs, and how the environments differ
+      samerun verify --command a.json        run it again (asks first) and compare
       samerun bisect v1 HEAD -- train.py     which commit moved the results
       samerun log runs/                      the receipts of a folder
       samerun doctor train.py                what is set, what is not, and what to do

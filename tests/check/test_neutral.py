@@ -144,7 +144,7 @@ def test_a_program_that_differs_by_itself_is_not_called_wrong(tmp_path: Path) ->
         (["--neutral", "nothing"], "there is no switch 'nothing'"),
         (["--neutral", ""], "no switch is named"),
         (["--neutral", "accumulation"], "only the program knows"),
-        (["--neutral", "python=/nowhere/python"], "is no program"),
+        (["--neutral", "python=/nowhere/python"], "is not an executable"),
         (["--against", "A=1"], "--neutral is not"),
         (["--neutral", "A=1", "--against", "A=1"], "the same settings"),
         (["--neutral", "compile", "--vary", "all"], "--vary cannot go with --neutral"),

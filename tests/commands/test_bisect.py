@@ -89,7 +89,7 @@ def test_the_commit_that_moved_the_results_and_its_line(tmp_path: Path) -> None:
     assert (tmp_path / "train.py").read_text(encoding="utf-8") == "uncommitted" and not (tmp_path / "hooked").exists()
     for words, said in (
         (["good", "good"], "No commit lies between"),
-        (["good", "nowhere"], "nowhere is no commit"),
+        (["good", "nowhere"], "nowhere is not a commit"),
         (["HEAD", "good"], "No commit lies between"),
     ):
         done = samerun(["bisect", *words, "--", "train.py"], tmp_path)

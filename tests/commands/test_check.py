@@ -134,6 +134,7 @@ def test_a_varied_run_that_fails_is_a_difference(tmp_path: Path) -> None:
         (["--vary", "rerun", str(AWKWARD / "raises.py")], "Traceback (most recent call last)"),
         (["--vary", "rerun", "--time-limit", "5", str(AWKWARD / "hangs.py")], "was ended"),
         (["--vary", "sunshine", str(AWKWARD / "threads.py")], "there is no variation 'sunshine'"),
+        (["--vary", "hashseed", str(AWKWARD / "threads.py")], "Did you mean hash_seed?"),
         (["--repeat", "none", str(AWKWARD / "threads.py")], "--repeat"),
         (["-m", "no_such_module"], "There is no module no_such_module"),
         (["--", "no_such_command"], "There is no command 'no_such_command'"),

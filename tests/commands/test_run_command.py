@@ -186,3 +186,13 @@ def test_nothing_is_left_running(tmp_path: Path) -> None:
     )
     out, _ = process.communicate(timeout=60)
     assert int(out) == process.pid
+
+
+@pytest.mark.parametrize(("program", "is_noted"), [("print(1)\n", True), ("# --seed N\nprint(1)\n", False)])
+def test_an_option_behind_the_script_is_noted_unless_it_is_the_scripts(
+    program: str, is_noted: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "program.py").write_text(program)
+    done = run("program.py", "--seed", "2", cwd=tmp_path)
+    assert done.returncode == 0 and done.stdout == "1\n"
+    assert ("--seed comes after the script, so it is passed to program.py" in done.stderr) == is_noted

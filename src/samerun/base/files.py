@@ -66,7 +66,7 @@ _ABANDONED_SECONDS = 3600
 def write_file_atomically(path: Path, data: bytes, *, mode: int = 0o644) -> None:
     """Replace a file by a temporary one beside it that is whole and on the disk.
 
-    A link is followed. Raises SamerunError for what is no regular file (a device, a folder): replacing it
+    A link is followed. Raises SamerunError for what is not a regular file (a device, a folder): replacing it
     would destroy it; and OSError where the folder cannot be written.
     """
     path = Path(os.path.realpath(path))
@@ -80,7 +80,7 @@ def replace_file_atomically(
 
     `backup_path`: what stood at `path` is kept under this name. Both names always hold a whole file, also when several
     processes write to one path at once: each fills a file of its own, and a file under either name is never written
-    to again. If `write_content` raises, nothing is changed. Raises SamerunError for what is no regular file, and
+    to again. If `write_content` raises, nothing is changed. Raises SamerunError for what is not a regular file, and
     OSError.
     """
     with hide_from_recorder():
@@ -109,7 +109,7 @@ def replace_file_atomically(
 def raise_if_existing_non_regular_file(path: Path) -> None:
     """Raises SamerunError unless there is nothing, or a regular file."""
     if exists_but_is_not_regular_file(path):
-        raise SamerunError(f"{path} is no regular file.", hint="Name a file; it is replaced as a whole.")
+        raise SamerunError(f"{path} is not a regular file.", hint="Name a file; it is replaced as a whole.")
 
 
 def exists_but_is_not_regular_file(path: Path) -> bool:

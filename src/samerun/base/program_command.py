@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 
 from samerun.base.target import Target, resolve_target, split_command_line_at_program
+from samerun.base.text import echo_escaped
 
 FORM, WORDS = "samerun.form", "samerun.words"
 
@@ -21,7 +23,28 @@ class ProgramCommand(click.Command):
         }
         own, form, words = split_command_line_at_program(args, takes_value)
         ctx.meta[FORM], ctx.meta[WORDS] = form, words
+        if form == "script" and "--quiet" not in own:
+            _note_own_options_after_script(self, words)
         return super().parse_args(ctx, own)
+
+
+def _note_own_options_after_script(command: click.Command, words: list[str]) -> None:
+    """Say that an option after the script is the script's, unless the script's text has such an option."""
+    own_options = {name for parameter in command.params for name in parameter.opts if name.startswith("--")}
+    misplaced = [word.partition("=")[0] for word in words[1:] if word.partition("=")[0] in own_options - {"--help"}]
+    if not misplaced:
+        return
+    try:
+        text = Path(words[0]).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return
+    for name in dict.fromkeys(misplaced):
+        if name not in text and name[2:].replace("-", "_") not in text:
+            echo_escaped(
+                f"samerun: {name} comes after the script, so it is passed to {words[0]}. For samerun it goes before:"
+                f" samerun {command.name} {name} ... {words[0]}",
+                err=True,
+            )
 
 
 def raise_interrupt_on_term_or_hup() -> None:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
 
 SCHEMA = 1
-ALREADY = "the program already differs on a plain rerun"
+ALREADY = "not tested, as the program already differs on a plain rerun: fix the cause above and check again"
 """Why a variation was skipped, where that is so."""
 Verdict = Literal["same", "different", "trouble"]
 VariationOutcome = Literal["same", "different", "skipped", "trouble"]

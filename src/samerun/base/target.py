@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from samerun.base.errors import SamerunError
+from samerun.base.text import suggest_close_match
 from samerun.base.versions import require_supported_torch_and_numpy
 
 LAUNCHERS = ("torch", "accelerate", "deepspeed", "lightning", "horovod", "coverage", "debugpy", "kernprof")
@@ -92,8 +93,9 @@ def resolve_target(form: TargetForm, program_argv: list[str]) -> Target:
 def require_script_compiles(path: Path) -> None:
     # os.path, not Path: a name that is too long is one that is not there
     if not os.path.exists(path):
-        near = sorted(p.name for p in path.parent.glob("*.py"))[:8] if os.path.isdir(path.parent) else []
-        hint = f"In {path.parent or '.'} there are: {', '.join(near)}" if near else "Is the path right?"
+        scripts = sorted(p.name for p in path.parent.glob("*.py")) if os.path.isdir(path.parent) else []
+        there = f"In {path.parent} there are: {', '.join(scripts[:8])}" if scripts else "Is the path right?"
+        hint = suggest_close_match(path.name, scripts) + there
         raise SamerunError(f"There is no script {path}.", hint=hint)
     if path.is_dir():
         if (path / "__main__.py").exists():

@@ -8,6 +8,7 @@ which a terminal obeys, or bidirectional marks, by which a line reads as somethi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 MAX_VALUE_LENGTH = 300
@@ -51,3 +52,11 @@ def echo_escaped(text: object, *, err: bool = False, nl: bool = True) -> None:
     import click
 
     click.echo(escape_and_truncate_for_terminal(str(text)), err=err, nl=nl)
+
+
+def suggest_close_match(word: str, names: Sequence[str]) -> str:
+    """ "Did you mean NAME? ", or "" if none of the names looks like the word."""
+    import difflib  # only where something was misspelt
+
+    near = difflib.get_close_matches(word, names, 1, 0.6)
+    return f"Did you mean {near[0]}? " if near else ""

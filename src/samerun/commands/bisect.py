@@ -92,7 +92,7 @@ def command(
 
 def _split_program_words(words: tuple[str, ...]) -> tuple[TargetForm, list[str]]:
     if not words:
-        raise SamerunError("No program is named.", hint=HINT)
+        raise SamerunError("No script given.", hint=HINT)
     if words[0] == "-m":
         return "module", list(words[1:])
     return "script" if words[0].endswith(".py") else "command", list(words)

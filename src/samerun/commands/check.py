@@ -40,21 +40,24 @@ if TYPE_CHECKING:
 @click.option("--vary", default="rerun,environment", show_default=True, metavar="LIST",
               help="Names of variations or groups; all; none.")  # fmt: skip
 @click.option("--repeat", default=2, show_default=True, type=click.IntRange(2, 1000), metavar="N",
-              help="Number of baseline runs; raise it to catch rare differences.")  # fmt: skip
+              help="Number of unvaried runs; raise it to catch rare differences. With 2, the run with everything varied"
+              " stands for the second one if nothing differs.")  # fmt: skip
 @click.option("--max-steps", type=click.IntRange(1), metavar="N", help="End each run after N optimizer steps.")
 @click.option("--time-limit", type=click.FloatRange(0, min_open=True), metavar="S", help="Seconds a run may take.")
 @click.option("--trace", type=click.Choice(["auto", "ops", "steps"]), default="auto", show_default=True,
               help="auto: operators first, only steps when a run is long; steps: only them. The first step that differs"
               " is then run by operator.")  # fmt: skip
 @click.option("--vary-env", multiple=True, metavar="NAME=A,B[,C]", help="Vary an environment variable of your own.")
-@click.option("--interrupt", metavar='"NAME=VALUE ... [ARGS]"', help="Settings with which the program stops early.")
+@click.option(
+    "--interrupt", metavar='"NAME=VALUE ... [ARGS]"', help="Variables and arguments that make the program stop early."
+)
 @click.option("--resume", metavar='"NAME=VALUE ... [ARGS]"',
-              help="Settings with which it then goes on: compared with one run through.")  # fmt: skip
+              help="Variables and arguments of the resumed run, compared with an uninterrupted one.")  # fmt: skip
 @click.option("--kill", metavar="STEP[:SIGNAL]", help="For --vary resume: end the run at this step, by TERM or KILL.")
 @click.option("--ignore", multiple=True, metavar="KIND[:FILE[:LINE]]",
-              help="Do not count findings of this kind; go on behind them.")  # fmt: skip
+              help="Do not count findings of this kind; keep searching for others.")  # fmt: skip
 @click.option("--fix", type=click.Choice(["off", "on"]), default="off", show_default=True,
-              help="on: name every hazard, and say what samerun run alone mends.")  # fmt: skip
+              help="on: name every hazard, and say what samerun run fixes on its own.")  # fmt: skip
 @click.option("--seed", type=click.IntRange(0, LARGEST_SEED), metavar="N",
               help="With --fix on: seed of what the program does not seed itself. Default: 0.")  # fmt: skip
 @click.option("--double", is_flag=True,
@@ -64,7 +67,7 @@ if TYPE_CHECKING:
 @click.option("--against", metavar='"NAME=VALUE ... [ARGS]"', help="The other side.")
 @click.option("--neutral-env", multiple=True, metavar="NAME=A,B[,C]",
               help="An environment variable of your own that should change nothing.")  # fmt: skip
-@click.option("--eager", is_flag=True, help="With compilation off, to look inside what torch.compile makes one.")
+@click.option("--eager", is_flag=True, help="With torch.compile off, to see the operators inside compiled regions.")
 @click.option("--save", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
               help="Keep the traces and outputs of every run.")  # fmt: skip
 @click.option("--json", "json_to", metavar="FILE", help="Write the report as JSON; - for standard output.")
@@ -77,8 +80,9 @@ if TYPE_CHECKING:
 def command(ctx: click.Context, /, **options: Any) -> None:
     """Run a program again under controlled changes: same, or the first operation that differs, and why.
 
-    The program is run a few times in fresh processes, unchanged. Its output goes to files, its standard
-    input is empty. Exit code 0: same. 1: different. 2: trouble (bad input, the program failed).
+    The program runs a few times in fresh processes, with its environment varied; its code is not changed.
+    Its output goes to files, its standard input is empty. Exit code 0: same. 1: different. 2: trouble (bad
+    input, the program failed).
 
     \b
     Examples:
@@ -86,10 +90,10 @@ def command(ctx: click.Context, /, **options: Any) -> None:
       samerun check --max-steps 50 train.py --epochs 3
       samerun check --vary rerun,hash_seed --json report.json train.py
       samerun check -m package.train --config small.yaml
-      samerun check --vary none --interrupt "STOP_AT=3 CKPT=a.pt" --resume "RESUME=a.pt" train.py
+      samerun check --vary none --interrupt "STOP=3 CKPT={folder}/a" --resume "RESUME={folder}/a" train.py
       samerun check -- torchrun --nproc-per-node 2 train.py
       samerun check --vary resume train.py
-      samerun check --fix on train.py        every hazard, and what samerun run alone mends
+      samerun check --fix on train.py        every hazard, and what samerun run fixes on its own
       samerun check --eager train.py         inside compiled regions, and whether it is compilation that differs
       samerun check --patch fix.patch train.py
       samerun check --ignore time:train.py:12 --ignore thread-race train.py

@@ -23,7 +23,7 @@ from samerun.base.work_folder import guarded_work_folder
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.option("--repeat", default=3, show_default=True, type=click.IntRange(1, 1000), metavar="N",
-              help="Runs of each kind; medians are told.")  # fmt: skip
+              help="Runs of each kind; the report shows medians.")  # fmt: skip
 @click.option("--max-steps", type=click.IntRange(1), metavar="N", help="End each run after N optimizer steps.")
 @click.option("--time-limit", type=click.FloatRange(0, min_open=True), metavar="S", help="Seconds a run may take.")
 @click.option("--top", default=15, show_default=True, type=click.IntRange(1), metavar="N",
@@ -36,7 +36,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     """What determinism costs this program: as it is, as samerun run runs it, and inside portable().
 
     The three take turns in fresh processes, N times each. Then they do so N times more with a clock around every
-    operator, which takes time itself: those runs tell the operators apart and count for nothing else. Exit code
+    operator, which takes time itself: those runs are used only for the table of operators. Exit code
     0: all three were measured. 1: the program does not run under one of them. 2: trouble.
 
     \b

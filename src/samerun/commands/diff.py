@@ -21,10 +21,10 @@ from samerun.base.text import echo_escaped
 @click.option("--json", "json_to", metavar="FILE", help="Write the answer as JSON; - for standard output.")
 @click.option("--quiet", is_flag=True, help="No human-readable report.")
 def command(a: str, b: str, json_to: str | None, quiet: bool, ignore_output: tuple[str, ...]) -> None:
-    """Compare two runs: the first step that differs, then the operator, then what differs around them.
+    """Compare two runs: the first step that differs, then the operator, then how their environments differ.
 
     A and B are receipts of samerun run --receipt, also at an address that fsspec knows (s3://bucket/a.json), or
-    folders of traces (samerun check --save). The operator is told where both runs were made with --trace ops.
+    folders of traces (samerun check --save). The operator is named only if both runs used --trace ops.
     Exit code 0: same. 1: different. 2: trouble.
 
     \b

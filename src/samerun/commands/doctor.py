@@ -121,7 +121,7 @@ def verify_numerics_and_report(ctx: click.Context, json_to: str | None, quiet: b
     if ctx.meta[FORM]:
         raise SamerunError(
             "--numerics looks at this machine, and runs no program.",
-            hint="Leave the program away; `samerun check PROGRAM --vary all` is for programs.",
+            hint="Leave the program out. To test a program: samerun check --vary all train.py",
         )
     require_output_safe_to_replace("--json", json_to)
     if importlib.util.find_spec("torch") is None:
@@ -173,7 +173,9 @@ def run_program_until_settings_read(
                     start_new_session=True,
                 )  # fmt: skip
             except OSError as error:
-                raise SamerunError(f"{command[0]} cannot be started: {error.strerror}.") from error
+                raise SamerunError(
+                    f"{command[0]} cannot be started: {error.strerror}.", hint="Is it installed and on PATH?"
+                ) from error
             code = _wait_for_answer_file_or_exit_and_kill_group(process, answer, time_limit)
         if code == 0 and not answer.exists():
             answer = answer.with_suffix(AT_END)
@@ -190,7 +192,7 @@ def run_program_until_settings_read(
         )
     raise SamerunError(
         f"The program ended with exit code {code} before its settings could be read.",
-        hint="Does it run by itself? And is samerun installed for the Python that runs it?",
+        hint="Does it work without samerun? And is samerun installed for the Python that runs it?",
     )
 
 

@@ -54,10 +54,10 @@ def command(
     json_to: str | None,
     quiet: bool,
 ) -> None:
-    """Find hazards in source without running it: what check would find after minutes, if it stands there.
+    """Find hazards in source without running it: many of the causes that check finds by running.
 
     PATH is a file, a folder, or - for a program on standard input. Notebooks are looked at too. Nothing is imported or
-    executed, but with --confirm. Settings: [tool.samerun.lint] in pyproject.toml, with select, ignore, exclude.
+    executed, except with --confirm. Settings: [tool.samerun.lint] in pyproject.toml, with select, ignore, exclude.
     A comment `# noqa: SR121` on its line leaves a finding out. Exit code 0: clean. 1: findings. 2: trouble.
 
     \b
@@ -192,7 +192,7 @@ def format_text(report: LintReport) -> str:
         state = f" [{one.confirmed}]" if one.confirmed else " [--fix]" if one.fixable else ""
         lines += [f"{where}: {one.code} {one.message}{state}", f"    {one.fix} ({one.cause})"]
     count = len(report.findings)
-    mended = f"{report.fixed} mended, " if report.fixed else ""
+    mended = f"{report.fixed} fixed, " if report.fixed else ""
     lines.append(
         f"{mended}{count} finding{'' if count == 1 else 's'} in {report.files} file{'' if report.files == 1 else 's'}"
     )

@@ -73,7 +73,10 @@ def list_or_compare_receipts(
         found = [one for one in found if not one.problem]
         if len(found) < (wanted or 0):
             of = f" of a command with {command_filter!r}" if command_filter else ""
-            raise SamerunError(f"{folder} holds {len(found)} receipts{of}; {wanted} needed.", hint="See samerun log.")
+            raise SamerunError(
+                f"{folder} holds {len(found)} receipt{'' if len(found) == 1 else 's'}{of}; {wanted} needed.",
+                hint=f"Record another run: samerun run --receipt {folder} train.py",
+            )
     if last:
         path = remote.join_path_or_address(folder, found[-1].file)
         if sys.stdout.isatty():

@@ -36,7 +36,7 @@ from samerun.control.startup.deterministic_start import make_launch_environment
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.option("--seed", type=click.IntRange(0, LARGEST_SEED), default=0, show_default=True, metavar="N",
-              help="Seed of every generator. What the program seeds itself, it seeds.")  # fmt: skip
+              help="Seed of every generator. Seeds that the program sets itself still apply.")  # fmt: skip
 @add_deterministic_options
 @click.option("--unseeded", type=click.Choice(["ignore", "warn", "error"]), default="ignore", show_default=True,
               help="What to do when the program makes a generator without a seed.")  # fmt: skip
@@ -63,7 +63,7 @@ def command(
     redact: tuple[str, ...],
     **options: Any,
 ) -> None:
-    """Run a program once with everything held still, from before its first line.
+    """Run a program once, deterministically from before its first line.
 
     The environment is set (hash seed, workspaces, threads), every generator is seeded, deterministic mode is
     in force as soon as torch is loaded: in the program and in every Python process it starts. Arguments, input,

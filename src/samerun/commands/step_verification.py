@@ -54,7 +54,7 @@ def verify_step(step_number_or_file: str, python_command: str | None, form: str,
     except (IndexError, ValueError, KeyError, TypeError) as error:
         raise SamerunError(
             f"The program ended with exit code {done.returncode} before it computed a guarded step.",
-            hint="Does it run there by itself? The step is computed at its first call of guard.step.",
+            hint="Does it work there without samerun? The step is computed at its first call of guard.step.",
         ) from error
     if verdict not in ("same", "different"):
         raise SamerunError(str(answer.get("message")), hint=answer.get("hint"))

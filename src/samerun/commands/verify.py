@@ -31,7 +31,7 @@ from samerun.commands.step_verification import verify_step
 @click.option("--yes", is_flag=True, help="Run the recorded command without asking: you trust the receipt.")
 @click.option("--signed-by", metavar="KEY", help="Refuse the receipt unless it is signed by this public key (hex).")
 @click.option("--ignore-output", multiple=True, metavar="GLOB", help="Output files that do not count: logs with times.")
-@click.option("--step", metavar="K", help="Compute a step again that guard(keep=True) kept: its number, or its file.")
+@click.option("--step", metavar="K", help="Recompute one step saved by guard(keep=True), given by number or file.")
 @click.option("--on", metavar="OTHER", help="With --step: the Python that computes it, or a command in front of one.")
 @click.option("--json", "json_to", metavar="FILE", help="Write the answer as JSON; - for standard output.")
 @click.option("--quiet", is_flag=True, help="No human-readable report.")
@@ -81,13 +81,13 @@ def _parse_receipt_and_target(ctx: click.Context) -> tuple[str, Target | None]:
     """The receipt is where other commands have the script; a command may follow --."""
     form, words = ctx.meta[FORM], ctx.meta[WORDS]
     if form != "script":
-        raise SamerunError("No receipt is named.", hint="Try: samerun verify run.json")
+        raise SamerunError("No receipt given.", hint="Try: samerun verify run.json")
     if len(words) == 1:
         return words[0], None
     if words[1] != "--":
         raise SamerunError(
-            f"Behind the receipt stands {escape_as_one_line(words[1])}.",
-            hint="Options stand before it; a command behind --.",
+            f"Unexpected argument after the receipt: {escape_as_one_line(words[1])}.",
+            hint="Put options before the receipt, and a command after --: samerun verify run.json -- python train.py",
         )
     return words[0], resolve_target("command", words[2:])
 
@@ -148,7 +148,7 @@ def _ask_user_whether_to_run(command: str) -> bool:
     """Ask the user. Raises SamerunError if standard input is not a terminal."""
     if not sys.stdin.isatty():
         raise SamerunError(
-            f"--command asks before it runs {command}, and standard input is no terminal.",
+            f"--command asks before it runs {command}, and standard input is not a terminal.",
             hint="--yes runs it without asking: say so if you trust the receipt. Or name the command behind --.",
         )
     return click.confirm(f"The receipt's command is: {command}\nRun it?", err=True)
@@ -196,7 +196,7 @@ def rerun_and_compare(
         ):
             how = f"signal {ended.signal}" if ended.signal is not None else f"exit code {ended.exit_code}"
             raise SamerunError(f"The program ended with {how}; recorded is {_describe_ending(expected)}.",
-                               hint="Does it run here by itself?")  # fmt: skip
+                               hint="Does it work here without samerun?")  # fmt: skip
         if in_code:
             side = replace(load_run(_find_receipt_written_by_program(folder, receipt_path.name)), name="this run")
         else:

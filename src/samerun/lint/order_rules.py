@@ -140,7 +140,11 @@ def find_sorts_by_address(index: SourceIndex) -> Iterator[Hit]:
         body = key.body if isinstance(key, ast.Lambda) else key
         by = index.qualified_name(body.func) if isinstance(body, ast.Call) else index.qualified_name(body)
         if by in ("id", "hash") and not (by == "hash" and isinstance(body, ast.Call) and _hashes_number(index, body)):
-            kind = "an address, another one in every run" if by == "id" else "another one in every process, for text"
+            kind = (
+                "an address, which changes from run to run"
+                if by == "id"
+                else "for text it changes from process to process"
+            )
             yield Hit(call, f"{by}() is {kind}", cause="object-id" if by == "id" else "hash-order")
 
 
@@ -264,7 +268,7 @@ SET_ORDER = Rule(
 SORT_BY_ADDRESS = Rule(
     "SR123", "sort-by-address", "object-id",
     "Finds sorted(..., key=id) and key=hash.",
-    "Addresses, and hashes of text, are other ones in every run.",
+    "Addresses, and hashes of text, change from run to run.",
     "layers = [object(), object()]\nlayers.sort(key=id)\n",
     "layers = [(\"b\", object()), (\"a\", object())]\nlayers.sort(key=lambda layer: layer[0])\n",
     "order by something that belongs to the object: a name, its position",

@@ -121,7 +121,7 @@ def _is_assigned_but_never_read(index: SourceIndex, node: ast.AST, depth: int = 
 
 def find_clock_seeds(index: SourceIndex) -> Iterator[Hit]:
     if not _evaluates_loaded_weights(index):
-        yield from _find_seed_origins(index, CLOCKS, "the clock is another one in every run")
+        yield from _find_seed_origins(index, CLOCKS, "the clock differs in every run")
 
 
 DRAWING_CALL = re.compile(r"(?:^|_)(?:sampl|generat|rand|nois|shuffl|dropout)")
@@ -140,7 +140,7 @@ def find_entropy_seeds(index: SourceIndex) -> Iterator[Hit]:
     if not index.project.is_seeded:
         return  # no seed was set that could be lost: without this one, too, every run would draw other numbers
     names = ENTROPY - {"torch.seed"}  # which SR105 reports
-    yield from _find_seed_origins(index, names, "this number is another one in every run")
+    yield from _find_seed_origins(index, names, "this number differs in every run")
 
 
 def find_hash_seeds(index: SourceIndex) -> Iterator[Hit]:
@@ -152,7 +152,7 @@ def find_hash_seeds(index: SourceIndex) -> Iterator[Hit]:
 
 
 def find_address_seeds(index: SourceIndex) -> Iterator[Hit]:
-    yield from _find_seed_origins(index, {"id"}, "id() is an address, another one in every run")
+    yield from _find_seed_origins(index, {"id"}, "id() is an address, which differs in every run")
 
 
 def find_drawn_seeds(index: SourceIndex) -> Iterator[Hit]:
@@ -335,7 +335,7 @@ ADDRESS_SEED = Rule(
 DRAWN_SEED = Rule(
     "SR115", "drawn-seed", "unseeded-python",
     "Finds seeds of global generators that are drawn from a generator which the file does not seed.",
-    "The draw starts from the system's entropy, so the seed is another one in every run.",
+    "The draw starts from the system's entropy, so the seed differs in every run.",
     "import random\n\nimport torch\n\nif __name__ == \"__main__\":\n    seed = random.randint(1, 10000)\n"
     "    print(seed)\n    torch.manual_seed(seed)\n",
     "import torch\n\nseed = 1234\nprint(seed)\ntorch.manual_seed(seed)\n",

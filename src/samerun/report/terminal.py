@@ -107,6 +107,8 @@ def make_verdict_line(report: CheckReport) -> Text:
         return text
     text = Text("DIFFERENT" if report.verdict == DIFFERENT else "TROUBLE", style="bold red")
     text.append(f"  {command}", style="default not bold")
+    if report.verdict == DIFFERENT and len(report.runs) > 1:
+        text.append(f"\n           found in {len(report.runs)} runs", style="dim not bold")
     return text
 
 
@@ -344,7 +346,7 @@ def make_hazard_section_if_fix_on(report: CheckReport) -> Group | None:
     more = [one for one in report.with_samerun.left if (one.kind, one.file, one.line) not in known]
     for one in (*counted, *more):
         mended = False if one in more else one.mended
-        told = {True: "samerun run mends it", False: "is left", None: "not known"}[mended]
+        told = {True: "samerun run fixes it", False: "still needs a change", None: "not known"}[mended]
         mark, style = ("=", "green") if mended else ("x", "red") if mended is False else ("?", "yellow")
         place = f"{one.file}:{one.line}" if one.file else ""
         table.add_row(Text(mark, style=style), one.kind, Text(place, style="cyan"), Text(told, style=style))

@@ -101,7 +101,7 @@ OS_ENTROPY = Cause(
     find_os_entropy_suspects,
     "derive the value from the run's seed instead of the operating system's entropy",
     "os.urandom, uuid4, secrets, random.SystemRandom and torch.seed() cannot be seeded; process numbers and"
-    " temporary names are other ones in every run, and so are free memory, load and space on disks. A value that"
+    " temporary names differ in every run, and so do free memory, load and free space on disks. A value that"
     " reaches the training from there differs in every run. Native code that asks the system past Python (a tokenizer's"
     " dropout, say) is found on Linux: a preloaded library counts and holds what it draws.",
     make_fixed_seed_edits,

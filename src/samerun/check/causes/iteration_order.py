@@ -170,6 +170,6 @@ OBJECT_ID = Cause(
     find_suspects_seeded_with_address,
     "order by something that belongs to the object (a name, its position), not by id() or by a set of objects;"
     " give seeds a fixed number",
-    "Objects without a __hash__ of their own are hashed by their address, which is another one in every run."
+    "Objects without a __hash__ of their own are hashed by their address, which changes from run to run."
     " Sets of parameters or modules, and sorting by id(), follow it.",
 )

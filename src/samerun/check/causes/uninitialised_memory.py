@@ -83,6 +83,6 @@ UNINITIALISED_MEMORY = Cause(
     " without having been written differ from run to run and from machine to machine. NumPy's functions with where="
     " leave such elements in their result unless out= is given. A few operators read such"
     " memory of their own: torch.linalg.lstsq takes the order of the columns from it unless it is called with"
-    " driver='gelsd'. torch.use_deterministic_algorithms(True) fills fresh memory, and so mends both.",
+    " driver='gelsd'. torch.use_deterministic_algorithms(True) fills fresh memory, and so fixes both.",
     replace_empty_with_zeros,
 )

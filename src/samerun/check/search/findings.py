@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,6 +9,7 @@ from typing import NamedTuple
 
 from samerun.base.errors import SamerunError
 from samerun.base.records import DIFFERENT, SAME, TROUBLE, CheckReport, FoundCause, Hazard, Outcome, WithSamerun
+from samerun.base.text import suggest_close_match
 from samerun.check.attribution.attribution import VARIED_AT_LINE, AttributedCause
 from samerun.check.attribution.confirmation import with_suspect_sources_pinned
 from samerun.check.causes.table import CAUSES
@@ -348,10 +348,9 @@ def parse_ignore_rule(text: str) -> IgnoreRule:
     kind, *rest = text.split(":", 1)
     kinds = [cause.kind for cause in CAUSES]
     if kind not in kinds:
-        near = difflib.get_close_matches(kind, kinds, 1, 0.5)
-        hint = f"Did you mean {near[0]}? " if near else ""
         raise SamerunError(
-            f"--ignore {text}: there is no kind of cause {kind!r}.", hint=f"{hint}There are: {', '.join(kinds)}."
+            f"--ignore {text}: there is no kind of cause {kind!r}.",
+            hint=f"{suggest_close_match(kind, kinds)}There are: {', '.join(kinds)}.",
         )
     if not rest:
         return IgnoreRule(kind, "", 0, text)

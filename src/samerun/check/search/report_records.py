@@ -233,7 +233,10 @@ def write_patched_files(files: list[PatchedFile], check_started_at: float) -> No
         if not os.access(patched.file, os.W_OK) or not os.access(
             os.path.dirname(os.path.realpath(patched.file)), os.W_OK
         ):
-            raise SamerunError(f"--apply: {patched.file} cannot be written; nothing was changed.")
+            raise SamerunError(
+                f"--apply: {patched.file} cannot be written; nothing was changed.",
+                hint="Check its permissions, or write a patch with --patch FILE.",
+            )
     for patched in files:
         path = Path(os.path.realpath(patched.file))
         mode = stat.S_IMODE(path.stat().st_mode)

@@ -27,6 +27,7 @@ class ResumeRunner(Protocol):
     """The part of `Search` that interruptions use."""
 
     runner: Runner
+    notes: list[str]
 
     def run_and_record(self, plan: RunPlan, name: str, labels: tuple[str, ...] = ()) -> Run: ...
 
@@ -79,6 +80,12 @@ class ResumedProgram:
         )
 
 
+NOT_RESUMED = (
+    "the restarted program loaded no checkpoint and started over; it must save to and load from the folder in"
+    " SAMERUN_CHECKPOINTS"
+)
+
+
 @dataclass(frozen=True)
 class InterruptionResult:
     """The outcome of all interruptions. `situation`: the first difference that one of them makes."""
@@ -102,7 +109,7 @@ def try_interruptions_until_difference(
                 "--resume: the program makes no optimizer step that samerun sees, so there is nothing to compare.",
                 hint="Only programs that train with torch.optim can be compared when they are resumed.",
             )
-        return InterruptionResult("skipped", "the program makes no optimizer step")
+        return skip_and_note(search, "the program makes no optimizer step")
     details, taken_up = [], False
     for interruption in interruptions:
         resumed = interrupt_and_resume(search, uninterrupted, interruption, uninterrupted.plan, uninterrupted.plan)
@@ -113,8 +120,14 @@ def try_interruptions_until_difference(
         details.append(resumed.describe())
         taken_up = taken_up or not resumed.has_started_over
     if not taken_up:
-        return InterruptionResult("skipped", "the program took up nothing: it began anew")
+        return skip_and_note(search, NOT_RESUMED)
     return InterruptionResult(SAME, "; ".join(details))
+
+
+def skip_and_note(search: ResumeRunner, reason: str) -> InterruptionResult:
+    """Also a note of the report: the verdict may be "same", and says nothing about resuming."""
+    search.notes.append(f"Resuming was NOT tested: {reason}.")
+    return InterruptionResult("skipped", reason)
 
 
 def interrupt_and_resume(

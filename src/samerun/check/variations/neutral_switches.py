@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from samerun.base.errors import SamerunError
+from samerun.base.text import suggest_close_match
 from samerun.check.plan import RunPlan, StartSettings
 from samerun.check.variations.processes import find_torchrun_rank_count_option
 from samerun.record import pins
@@ -142,7 +143,7 @@ def make_python_switch(path: str) -> NeutralSwitch:
     found = shutil.which(path)
     if found is None:
         raise SamerunError(
-            f"--neutral python={path}: {path} is no program.", hint="Name an interpreter: env/bin/python"
+            f"--neutral python={path}: {path} is not an executable.", hint="Name an interpreter: env/bin/python"
         )
     interpreter = os.path.abspath(found)  # not resolved: a link in an environment is what makes it that environment
 
@@ -216,10 +217,11 @@ def parse_neutral_option(text: str) -> list[NeutralSwitch]:
                 hint='Name both settings: --neutral "--batch 64" --against "--batch 16 --accumulate 4".',
             )
         else:
-            known = ", ".join([*SWITCHES, "python=PATH", "all"])
+            known = [*SWITCHES, "python=PATH", "all"]
             raise SamerunError(
                 f"--neutral {text}: there is no switch {word!r}.",
-                hint=f'There are: {known}. For settings of your own: --neutral "ARGS A" --against "ARGS B".',
+                hint=f"{suggest_close_match(word, known)}There are: {', '.join(known)}. For settings of your own: "
+                '--neutral "ARGS A" --against "ARGS B".',
             )
         found.update({switch.name: switch for switch in chosen})
     if not found:

@@ -41,7 +41,7 @@ def give_each_run_a_checkpoint_folder(plan: RunPlan, vary: bool) -> RunPlan:
 RESUME = Variation(
     "resume",
     "shape",
-    "in one go -> interrupted and taken up again",
+    "uninterrupted -> interrupted and resumed",
     give_each_run_a_checkpoint_folder,
     "resume-position",
 )

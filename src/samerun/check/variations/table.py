@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from samerun.base.errors import SamerunError
+from samerun.base.text import suggest_close_match
 from samerun.check.plan import Variation
 from samerun.check.variations import computation, environment, file_system, memory, processes, reruns
 
@@ -44,11 +45,13 @@ def parse_vary_option(text: str) -> tuple[Variation, ...]:
     for word in words:
         names = [v.name for v in VARIATIONS if word in (v.name, v.group) or (word == "all" and not v.only_by_name)]
         if not names:
-            known = ", ".join([v.name for v in VARIATIONS] + list(GROUPS))
+            known = [v.name for v in VARIATIONS]
             raise SamerunError(
-                f"--vary {text}: there is no variation {word!r}.", hint=f"There are: {known}, all, none."
+                f"--vary {text}: there is no variation {word!r}.",
+                hint=f"{suggest_close_match(word, [*known, *GROUPS])}There are: {', '.join(known)}; groups: "
+                f"{', '.join(GROUPS)}, all, none.",
             )
         chosen.update(names)
     if not words:
-        raise SamerunError("--vary: no variation is named.", hint="Write --vary none to vary nothing.")
+        raise SamerunError("--vary: no variation given.", hint="Write --vary none to vary nothing.")
     return tuple(v for v in VARIATIONS if v.name in chosen)

@@ -75,7 +75,7 @@ def bisect_changes(change_count: int, run_state: RunState, ignored_outputs: Sequ
     good, bad = run(0), run(change_count)
     for which, end in (("good", good), ("bad", bad)):
         if end is None:
-            raise SamerunError(f"The program does not run in the {which} state.", hint="Does it run there by itself?")
+            raise SamerunError(f"The program does not run in the {which} state.", hint="Does it work without samerun?")
     assert good is not None and bad is not None
     if diff_runs(good, bad, ignored_outputs)["verdict"] == SAME:
         raise SamerunError("The good and the bad state give the same results: there is nothing to find.",
@@ -132,7 +132,7 @@ class CommitRow:
         parent = read_git_output(git, "rev-list", "--first-parent", "--parents", "-1", listed[0]).split()
         if parent[1:2] != [first]:
             raise SamerunError(
-                f"{good} is no ancestor of {bad} along first parents.", hint="Name a commit of the same branch."
+                f"{good} is not an ancestor of {bad} along first parents.", hint="Name a commit of the same branch."
             )
 
     def changes(self) -> list[RecordedChange]:
@@ -149,7 +149,10 @@ class CommitRow:
             read_git_output(self.git, "read-tree", self.commits[commit_index])
             read_git_output(self.git, "checkout-index", "--all", "--force", f"--prefix={folder}{os.sep}")
         except GitError as error:
-            raise SamerunError(f"Commit {self.commits[commit_index][:12]} cannot be checked out: {error}.") from error
+            raise SamerunError(
+                f"Commit {self.commits[commit_index][:12]} cannot be checked out: {error}.",
+                hint="Does `git fsck` pass? Is there space in the temporary folder?",
+            ) from error
 
     def read_file(self, commit_index: int, path: str) -> list[str]:
         """The lines of a file in a commit, by its path from the top; none where it is not there."""
@@ -200,7 +203,7 @@ def resolve_commit(git: SandboxedGit, repository: Repository, name: str) -> str:
         return read_git_output(git, "rev-parse", "--verify", "--quiet", f"{start}{suffix}^{{commit}}")
     except GitError as error:
         raise SamerunError(
-            f"{name} is no commit of {repository.top}.", hint="Name a hash, a branch or a tag."
+            f"{name} is not a commit in {repository.top}.", hint="Name a hash, a branch or a tag."
         ) from error
 
 
@@ -216,7 +219,7 @@ def open_commit_row(good: str, bad: str) -> Iterator[CommitRow]:
         with open_sandboxed_git(repository, MAX_CHECKOUT_SECONDS) as git:
             yield CommitRow(git, repository, good, bad)
     except GitError as error:
-        raise SamerunError(f"git failed: {error}.") from error
+        raise SamerunError(f"git failed: {error}.", hint="Does `git log` work in this folder?") from error
 
 
 # --- settings and packages, between two receipts
