@@ -251,6 +251,24 @@ def test_what_stands_in_a_function_counts_where_something_calls_it() -> None:
     assert lint("a").output.count("SR101") == 3  # which of them, nobody says
 
 
+def test_a_call_means_the_function_of_the_caller_or_of_what_it_imports_itself() -> None:
+    Path("a/b").mkdir(parents=True)
+    function = "import numpy as np\n\n\ndef rows():\n    return np.random.default_rng().normal(size=3)\n"
+    Path("a/data.py").write_text("def rows():\n    return [3]\n")
+    Path("a/b/data.py").write_text(function)
+    Path("a/b/load.py").write_text("import b.data\n\n\ndef load():\n    return 1\n")
+    begin = "from b.load import load\nload()\n"
+    for use, found in (
+        ("import data\ndata.rows()\n", False),
+        ("def rows():\n    return 1\n\n\nfit(rows())\n", False),
+        ("if True:\n    def rows():\n        return 1\n    fit(rows())\n", False),
+        ("import b\nb.data.rows()\n", True),
+        ("from b.data import rows\nclass Data:\n    def rows(self):\n        return rows()\nData().rows()\n", True),
+    ):
+        Path("a/train.py").write_text(begin + use)
+        assert ("SR101" in lint("a", "--select", "SR101").output) == found, use
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [("setup.py", "from setuptools import setup\nsetup()\n"), ("pyproject.toml", "[project]\nname = 'a'\n"),

@@ -103,7 +103,7 @@ def gives_number(
     """
     values = [grows.value] if isinstance(grows, ast.AugAssign) else grows.args
     if isinstance(grows, ast.Call) and any(_is_number(one, numbers) for one in values):
-        return True
+        return not _selects_elements(index, grows, loop)
     if any(_repeats_number(one, numbers) for one in values):
         return True
     around = index.ancestors(grows)
@@ -111,6 +111,22 @@ def gives_number(
         isinstance(one, (ast.For, ast.AsyncFor)) and index.is_inside(one, loop) for one in around if one != loop
     )
     return inner and any(_holds_number(one, numbers) for one in values)
+
+
+def _selects_elements(index: SourceIndex, append: ast.Call, loop: ast.For | ast.AsyncFor) -> bool:
+    """Whether a loop keeps the numbers of the elements that a condition holds for, and nothing else of them."""
+    condition = None
+    for one in index.ancestors(append):
+        if one is loop:
+            break
+        if isinstance(one, (ast.For, ast.AsyncFor, ast.While)):
+            return False
+        condition = one if isinstance(one, ast.If) else condition
+    appends = [
+        one for statement in loop.body for one in ast.walk(statement)
+        if isinstance(one, ast.Call) and last_identifier(one.func) in ("append", "extend")
+    ]  # fmt: skip
+    return condition is not None and len(appends) == 1
 
 
 def _is_number(value: ast.AST | None, numbers: set[str]) -> bool:

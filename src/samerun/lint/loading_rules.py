@@ -20,7 +20,7 @@ from samerun.lint.rule import Hit, Rule
 from samerun.lint.seeding import calls_unknown_seeding, has_main_guard_or_top_level_block, is_fallback, is_never_called
 from samerun.lint.source_index import Function, SourceIndex
 from samerun.lint.value_flow import OrderFlow
-from samerun.lint.value_origins import find_origins
+from samerun.lint.value_origins import find_origins, names_in
 
 
 def _is_seeded_somewhere(index: SourceIndex, *names: str) -> bool:
@@ -39,11 +39,25 @@ def find_unseeded_splits(index: SourceIndex) -> Iterator[Hit]:
         return  # a module of data, which may be tried out
     for call in index.calls_of("torch.utils.data.random_split"):
         given = has_star(call) or len(call.args) > 2 or keyword_value(call, "generator") is not None
-        if has_main_guard_or_top_level_block(index) and not given and not is_never_called(index, call):
+        if given or is_never_called(index, call) or _gets_stored_indices(index, call):
+            continue
+        if has_main_guard_or_top_level_block(index):
             torch = find_imported_name_of_module(index.tree, "torch")
             made = f"generator={torch}.Generator().manual_seed(0)"
             edits = tuple(make_insert_argument_edits(call, made)) if torch else ()
             yield Hit(call, "nothing in this program seeds torch, so that every run is split otherwise", edits)
+
+
+def _gets_stored_indices(index: SourceIndex, call: ast.Call) -> bool:
+    """Whether the parts of a split are given other indices, which the program stored when it first ran."""
+    parent = index.parents.get(call)
+    targets = parent.targets if isinstance(parent, ast.Assign) else []
+    names = {one.id for target in targets for one in names_in(target)}
+    return any(
+        isinstance(one, ast.Attribute) and isinstance(one.ctx, ast.Store) and one.attr == "indices"
+        and last_identifier(one.value) in names
+        for one in index.nodes[ast.Attribute]
+    )  # fmt: skip
 
 
 SKLEARN_ALWAYS = {

@@ -107,6 +107,11 @@ class ProjectCalls:
                 continue
             if name in self.methods[file] or len(places[name]) == 1:
                 return True
+            nearest = places[name] & self.imports.get(user, set())
+            if name not in self.sources[user] and (user in places[name] or name in self.methods[user]):
+                nearest |= {user}
+            if nearest and file not in nearest:
+                continue  # it means its own function, or that of a module which it imports itself
             if user not in self._reached:
                 self._reached[user] = list_reachable([user], self.imports)
             seen = self._reached[user]

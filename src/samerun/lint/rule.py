@@ -64,7 +64,37 @@ def is_in_idle_code(index: SourceIndex, node: ast.AST) -> bool:
         or _is_in_self_check(index, node)
         or _is_in_unreferenced_definition(index, node)
         or _is_in_unasked_branch(index, node)
+        or _is_unreachable(index, node)
     )
+
+
+EXITS = {"exit", "quit", "sys.exit", "os._exit"}
+
+
+def _is_unreachable(index: SourceIndex, node: ast.AST) -> bool:
+    """Whether a statement before it in a block leaves the block, or the condition around it is a false constant.
+
+    The cells of a notebook are also run one by one.
+    """
+    child = node
+    for one in index.ancestors(node):
+        blocks = (getattr(one, name, None) for name in ("body", "orelse", "finalbody"))
+        block = next((each for each in blocks if isinstance(each, list) and child in each), [])
+        of_cells = index.is_notebook and one is index.tree
+        if not of_cells and any(_leaves_block(index, each) for each in block[: block.index(child) if block else 0]):
+            return True
+        constant = isinstance(one, (ast.If, ast.While)) and isinstance(one.test, ast.Constant)
+        if constant and block is (one.orelse if one.test.value else one.body):  # type: ignore[attr-defined]
+            return True
+        child = one
+    return False
+
+
+def _leaves_block(index: SourceIndex, statement: ast.stmt) -> bool:
+    """Whether nothing behind a statement is reached: it returns, raises, goes on with the loop or ends the program."""
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        return index.call_names[statement.value] in EXITS
+    return isinstance(statement, (ast.Return, ast.Raise, ast.Continue, ast.Break))
 
 
 def _is_in_unasked_branch(index: SourceIndex, node: ast.AST) -> bool:
