@@ -221,6 +221,19 @@ def test_a_function_that_seeds_counts_where_something_calls_it() -> None:
     assert "SR117" in lint("a").output
 
 
+def test_a_main_block_that_only_seeds_tries_the_function_out() -> None:
+    Path("a").mkdir()
+    late = "import os\n\n\ndef set_seed(seed):\n    os.environ['PYTHONHASHSEED'] = str(seed)\n\n\n"
+    Path("a/train.py").write_text("import torch\ntorch.manual_seed(0)\n")
+    for block, found in (("    print('x')\n", False), ("    print(torch.rand(3))\n", False), ("    fit()\n", True)):
+        Path("a/tools.py").write_text(late + "if __name__ == '__main__':\n    set_seed(1)\n" + block)
+        assert ("SR117" in lint("a").output) == found, block
+    Path("a/tools.py").write_text(late + "if __name__ == '__main__':\n    set_seed(1)\n")
+    assert "SR117" not in lint("a").output
+    Path("a/train.py").write_text("import torch, tools\ntorch.manual_seed(0)\ntools.set_seed(1)\n")
+    assert "SR117" in lint("a").output
+
+
 def test_what_stands_in_a_function_counts_where_something_calls_it() -> None:
     """In the project: a file that is named alone may be called from elsewhere."""
     Path("a/b").mkdir(parents=True)

@@ -113,6 +113,25 @@ def gives_number(
     return inner and any(_holds_number(one, numbers) for one in values)
 
 
+def gives_number_to_entry(index: SourceIndex, store: ast.Assign, loop: ast.For | ast.AsyncFor) -> bool:
+    """Whether an entry of a dictionary gets the number itself: `numbers[label] = n`.
+
+    Not where the first one is that of an entry with which the dictionary is written: then it is meant to have all
+    classes, and the counter is for none.
+    """
+    target, number = store.targets[0], store.value
+    if not isinstance(target, ast.Subscript) or not isinstance(number, ast.Name):
+        return False
+    written = [one for one in index.values_assigned_to(target.value) if isinstance(one, ast.Dict)]
+    taken = {each.value for one in written for each in one.values if isinstance(each, ast.Constant)}
+    first = {one.value for one in index.values_assigned_to(number) if isinstance(one, ast.Constant)}
+    counted_before = any(
+        ast.unparse(one.target) == number.id and index.is_inside(one, loop) and one.lineno < store.lineno
+        for one in index.nodes[ast.AugAssign] if isinstance(one, ast.AugAssign)
+    )  # fmt: skip
+    return counted_before or not taken & first
+
+
 def _selects_elements(index: SourceIndex, append: ast.Call, loop: ast.For | ast.AsyncFor) -> bool:
     """Whether a loop keeps the numbers of the elements that a condition holds for, and nothing else of them."""
     condition = None

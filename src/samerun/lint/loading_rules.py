@@ -14,7 +14,7 @@ from samerun.base.source_edits import (
     node_span,
 )
 from samerun.lint.call_arguments import has_star, is_constant, keyword_value
-from samerun.lint.order_exemptions import trains
+from samerun.lint.order_exemptions import draws_from_unseeded_global, trains
 from samerun.lint.random_draws import drawn_generator, is_for_display
 from samerun.lint.rule import Hit, Rule
 from samerun.lint.seeding import calls_unknown_seeding, has_main_guard_or_top_level_block, is_fallback, is_never_called
@@ -75,6 +75,8 @@ def find_unseeded_sklearn(index: SourceIndex) -> Iterator[Hit]:
     """Splits and estimators of scikit-learn without `random_state`, where nothing seeds NumPy."""
     if _is_seeded_somewhere(index, "numpy.random.seed", "numpy.random.set_state") or _hands_on_seed(index):
         return
+    if _draws_its_states(index):
+        return
     program = has_main_guard_or_top_level_block(index)
     for call in index.calls:
         name, last = index.call_names[call], last_identifier(call.func)
@@ -106,6 +108,15 @@ LIBRARIES = {
     "polars", "ray",
 }  # fmt: skip
 """Libraries whose functions use a seed that they are given for themselves alone."""
+
+
+def _draws_its_states(index: SourceIndex) -> bool:
+    """Whether the program gives scikit-learn states that it draws anew in every run, so that it asks for no other."""
+    states = (
+        keyword_value(call, "random_state") for call in index.calls if index.call_names[call].startswith("sklearn.")
+    )
+    drawn = (one for state in states if state is not None for one in find_origins(index, state))
+    return any(draws_from_unseeded_global(index, one) for one in drawn)
 
 
 def _hands_on_seed(index: SourceIndex) -> bool:
