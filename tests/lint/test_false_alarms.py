@@ -976,3 +976,104 @@ def test_numbers_of_boxes_and_files_only_tell_images_apart(name: str, count: int
         "        found[row] = number\n    return train(found, torch.rand(3))\n\n\nscore(read)\n"
     )
     assert len(lint_text(text, "score.py", CHECKED).findings) == count
+
+
+@pytest.mark.parametrize(
+    ("before", "count"),
+    [("exit()", 0), ("sys.exit(0)", 0), ("raise SystemExit", 0), ("if done:\n        exit()", 1), ("leave()", 1)],
+)
+@pytest.mark.parametrize("around", ["def main():", "if __name__ == '__main__':"])
+def test_what_stands_behind_the_end_of_a_block_is_not_reached(around: str, before: str, count: int) -> None:
+    text = (
+        f"import os\nimport sys\nimport torch\ntorch.manual_seed(0)\n\n\n{around}\n    {before}\n"
+        "    os.environ['PYTHONHASHSEED'] = '0'\n    train()\n"
+    )
+    assert len(lint_text(text, "train.py", CHECKED).findings) == count
+
+
+@pytest.mark.parametrize(("test", "count"), [("False", 0), ("0", 0), ("True", 1), ("ready", 1)])
+def test_what_stands_under_a_false_constant_is_not_reached(test: str, count: int) -> None:
+    text = f"import os\nif {test}:\n    show(os.listdir('d')[:80])\n"
+    assert len(lint_text(text, "data.py", CHECKED).findings) == count
+
+
+def test_cells_of_a_notebook_are_run_behind_one_that_ends() -> None:
+    text = "import os\nraise SystemExit\nshow(os.listdir('d')[:80])\n"
+    for name, count in (("data.py", 0), ("data.ipynb", 1)):
+        assert len(lint_text(text, name, CHECKED).findings) == count
+
+
+@pytest.mark.parametrize(("loaded", "count"), [("train.indices = load('rows')\n", 0), ("train.rows = load()\n", 1)])
+def test_a_split_whose_indices_are_stored_is_the_same_again(loaded: str, count: int) -> None:
+    text = (
+        "from torch.utils.data import random_split\n\n\ndef main():\n    train, test = random_split(rows, [8, 2])\n"
+        f"    if done:\n        {loaded}    fit(train)\n\n\nif __name__ == '__main__':\n    main()\n"
+    )
+    assert [one.code for one in lint_text(text, "train.py", CHECKED).findings] == ["SR141"] * count
+
+
+@pytest.mark.parametrize(
+    ("body", "count"),
+    [("if ok(label):\n        kept.append(i)", 0), ("kept.append(i)\n    use(label)", 1),
+     ("if ok(label):\n        kept.append(i)\n        rows.append(load(label))", 1),
+     ("for row in load(label):\n        if ok(row):\n            kept.append(i)", 1)],
+)  # fmt: skip
+def test_numbers_of_the_elements_that_a_condition_holds_for_only_find_these(body: str, count: int) -> None:
+    text = f"import os\nkept, rows = [], []\nfor i, label in enumerate(os.listdir('d')):\n    {body}\nuse(kept)\n"
+    assert len(lint_text(text, "data.py", CHECKED).findings) == count
+
+
+@pytest.mark.parametrize(
+    ("test", "asked", "count"),
+    [("small", "", 0), ("small", "small=False", 0), ("not small", "small=True", 0), ("small and ok", "", 0),
+     ("small", "small=True", 1), ("small", "small=given", 1), ("small", "**given", 1), ("not small", "", 1),
+     ("small or ok", "", 1), ("ok", "", 1)],
+)  # fmt: skip
+@pytest.mark.parametrize("again", [False, True])
+def test_a_branch_of_a_switch_that_no_caller_turns_on(test: str, asked: str, count: int, again: bool) -> None:
+    function = (
+        f"def train(rows, small=False):\n    if {test}:\n        rows, rest = random_split(rows, [8, 2])\n"
+        "    fit(rows)\n\n\n"
+    )
+    text = (
+        f"from torch.utils.data import random_split\n\n\n{function * (1 + again)}"
+        f"if __name__ == '__main__':\n    train(load(), {asked})\n"
+    )
+    assert len(lint_text(text, "train.py", CHECKED).findings) == count * (1 + again)
+
+
+@pytest.mark.parametrize(("switch", "count"), [("True", 0), ("False", 1), ("given", 1)])
+def test_what_stands_behind_else_of_a_switch_that_all_callers_turn_on(switch: str, count: int) -> None:
+    text = (
+        "from torch.utils.data import random_split\n\n\ndef train(rows, whole):\n    if whole:\n        fit(rows)\n"
+        "    else:\n        rows, rest = random_split(rows, [8, 2])\n        fit(rows)\n\n\n"
+        f"if __name__ == '__main__':\n    train(load(), {switch})\n"
+    )
+    assert len(lint_text(text, "train.py", CHECKED).findings) == count
+
+
+@pytest.mark.parametrize(
+    ("begin", "first", "store", "count"),
+    [("{'cat': 0, 'dog': 1}", "0", "numbers[label] = n\n        n += 1", 0),
+     ("{'cat': 0, 'dog': 1}", "2", "numbers[label] = n\n        n += 1", 1),
+     ("{'pad': 0}", "0", "n += 1\n        numbers[label] = n", 1),
+     ("{}", "0", "numbers[label] = n\n        n += 1", 1)],
+)  # fmt: skip
+def test_a_counter_behind_a_dictionary_that_has_all_classes(begin: str, first: str, store: str, count: int) -> None:
+    text = (
+        f"import os\nnumbers = {begin}\nn = {first}\nfor label in os.listdir('d'):\n"
+        f"    if label not in numbers:\n        {store}\nuse(numbers)\n"
+    )
+    assert len(lint_text(text, "data.py", CHECKED).findings) == count
+
+
+@pytest.mark.parametrize(("state", "count"), [("random.randint(1, 99)", 0), ("7", 1), ("rng.randint(1, 99)", 1)])
+@pytest.mark.parametrize("seeded", [False, True])
+def test_a_program_that_draws_its_states_anew_asks_for_no_other(state: str, count: int, seeded: bool) -> None:
+    text = (
+        "import random\nfrom sklearn.ensemble import RandomForestClassifier\n"
+        f"from sklearn.model_selection import train_test_split\n{'random.seed(0)' if seeded else ''}\n"
+        f"train, test = train_test_split(rows)\nRandomForestClassifier(random_state={state}).fit(train)\n"
+    )
+    found = lint_text(text, "train.py", CHECKED).findings
+    assert [one.code for one in found] == ["SR142"] * (count or seeded)

@@ -221,6 +221,19 @@ def test_a_function_that_seeds_counts_where_something_calls_it() -> None:
     assert "SR117" in lint("a").output
 
 
+def test_a_main_block_that_only_seeds_tries_the_function_out() -> None:
+    Path("a").mkdir()
+    late = "import os\n\n\ndef set_seed(seed):\n    os.environ['PYTHONHASHSEED'] = str(seed)\n\n\n"
+    Path("a/train.py").write_text("import torch\ntorch.manual_seed(0)\n")
+    for block, found in (("    print('x')\n", False), ("    print(torch.rand(3))\n", False), ("    fit()\n", True)):
+        Path("a/tools.py").write_text(late + "if __name__ == '__main__':\n    set_seed(1)\n" + block)
+        assert ("SR117" in lint("a").output) == found, block
+    Path("a/tools.py").write_text(late + "if __name__ == '__main__':\n    set_seed(1)\n")
+    assert "SR117" not in lint("a").output
+    Path("a/train.py").write_text("import torch, tools\ntorch.manual_seed(0)\ntools.set_seed(1)\n")
+    assert "SR117" in lint("a").output
+
+
 def test_what_stands_in_a_function_counts_where_something_calls_it() -> None:
     """In the project: a file that is named alone may be called from elsewhere."""
     Path("a/b").mkdir(parents=True)
@@ -249,6 +262,24 @@ def test_what_stands_in_a_function_counts_where_something_calls_it() -> None:
     assert next(one for one in lint("a").output.splitlines() if "SR101" in one).startswith("a/b/old.py")
     Path("a/train.py").write_text("import registry\nregistry.get('rows')()\n")
     assert lint("a").output.count("SR101") == 3  # which of them, nobody says
+
+
+def test_a_call_means_the_function_of_the_caller_or_of_what_it_imports_itself() -> None:
+    Path("a/b").mkdir(parents=True)
+    function = "import numpy as np\n\n\ndef rows():\n    return np.random.default_rng().normal(size=3)\n"
+    Path("a/data.py").write_text("def rows():\n    return [3]\n")
+    Path("a/b/data.py").write_text(function)
+    Path("a/b/load.py").write_text("import b.data\n\n\ndef load():\n    return 1\n")
+    begin = "from b.load import load\nload()\n"
+    for use, found in (
+        ("import data\ndata.rows()\n", False),
+        ("def rows():\n    return 1\n\n\nfit(rows())\n", False),
+        ("if True:\n    def rows():\n        return 1\n    fit(rows())\n", False),
+        ("import b\nb.data.rows()\n", True),
+        ("from b.data import rows\nclass Data:\n    def rows(self):\n        return rows()\nData().rows()\n", True),
+    ):
+        Path("a/train.py").write_text(begin + use)
+        assert ("SR101" in lint("a", "--select", "SR101").output) == found, use
 
 
 @pytest.mark.parametrize(

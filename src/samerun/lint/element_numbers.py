@@ -103,7 +103,7 @@ def gives_number(
     """
     values = [grows.value] if isinstance(grows, ast.AugAssign) else grows.args
     if isinstance(grows, ast.Call) and any(_is_number_name(one, numbers) for one in values):
-        return True
+        return not _selects_elements(index, grows, loop)
     if any(_repeats_number(one, numbers) for one in values):
         return True
     around = index.ancestors(grows)
@@ -111,6 +111,41 @@ def gives_number(
         isinstance(one, (ast.For, ast.AsyncFor)) and index.is_inside(one, loop) for one in around if one != loop
     )
     return inner and any(_is_container_of_number(one, numbers) for one in values)
+
+
+def gives_number_to_entry(index: SourceIndex, store: ast.Assign, loop: ast.For | ast.AsyncFor) -> bool:
+    """Whether an entry of a dictionary gets the number itself: `numbers[label] = n`.
+
+    Not where the first one is that of an entry with which the dictionary is written: then it is meant to have all
+    classes, and the counter is for none.
+    """
+    target, number = store.targets[0], store.value
+    if not isinstance(target, ast.Subscript) or not isinstance(number, ast.Name):
+        return False
+    written = [one for one in index.values_assigned_to(target.value) if isinstance(one, ast.Dict)]
+    taken = {each.value for one in written for each in one.values if isinstance(each, ast.Constant)}
+    first = {one.value for one in index.values_assigned_to(number) if isinstance(one, ast.Constant)}
+    counted_before = any(
+        ast.unparse(one.target) == number.id and index.is_inside(one, loop) and one.lineno < store.lineno
+        for one in index.nodes[ast.AugAssign] if isinstance(one, ast.AugAssign)
+    )  # fmt: skip
+    return counted_before or not taken & first
+
+
+def _selects_elements(index: SourceIndex, append: ast.Call, loop: ast.For | ast.AsyncFor) -> bool:
+    """Whether a loop keeps the numbers of the elements that a condition holds for, and nothing else of them."""
+    condition = None
+    for one in index.ancestors(append):
+        if one is loop:
+            break
+        if isinstance(one, (ast.For, ast.AsyncFor, ast.While)):
+            return False
+        condition = one if isinstance(one, ast.If) else condition
+    appends = [
+        one for statement in loop.body for one in ast.walk(statement)
+        if isinstance(one, ast.Call) and last_identifier(one.func) in ("append", "extend")
+    ]  # fmt: skip
+    return condition is not None and len(appends) == 1
 
 
 def _is_number_name(value: ast.AST | None, numbers: set[str]) -> bool:

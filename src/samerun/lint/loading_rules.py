@@ -14,13 +14,13 @@ from samerun.base.source_edits import (
     node_span,
 )
 from samerun.lint.call_arguments import has_star, is_constant, keyword_value
-from samerun.lint.order_exemptions import trains
+from samerun.lint.order_exemptions import draws_from_unseeded_global, trains
 from samerun.lint.random_draws import drawn_generator, is_for_display
 from samerun.lint.rule import Hit, Rule
 from samerun.lint.seeding import calls_unknown_seeding, has_main_guard_or_top_level_block, is_fallback, is_never_called
 from samerun.lint.source_index import Function, SourceIndex
 from samerun.lint.value_flow import OrderFlow
-from samerun.lint.value_origins import find_origins
+from samerun.lint.value_origins import find_origins, names_in
 
 
 def _is_seeded_somewhere(index: SourceIndex, *names: str) -> bool:
@@ -39,11 +39,25 @@ def find_unseeded_splits(index: SourceIndex) -> Iterator[Hit]:
         return  # a module of data, which may be tried out
     for call in index.calls_of("torch.utils.data.random_split"):
         given = has_star(call) or len(call.args) > 2 or keyword_value(call, "generator") is not None
-        if has_main_guard_or_top_level_block(index) and not given and not is_never_called(index, call):
+        if given or is_never_called(index, call) or _gets_stored_indices(index, call):
+            continue
+        if has_main_guard_or_top_level_block(index):
             torch = find_imported_name_of_module(index.tree, "torch")
             made = f"generator={torch}.Generator().manual_seed(0)"
             edits = tuple(make_insert_argument_edits(call, made)) if torch else ()
             yield Hit(call, "nothing in this program seeds torch, so that every run is split otherwise", edits)
+
+
+def _gets_stored_indices(index: SourceIndex, call: ast.Call) -> bool:
+    """Whether the parts of a split are given other indices, which the program stored when it first ran."""
+    parent = index.parents.get(call)
+    targets = parent.targets if isinstance(parent, ast.Assign) else []
+    names = {one.id for target in targets for one in names_in(target)}
+    return any(
+        isinstance(one, ast.Attribute) and isinstance(one.ctx, ast.Store) and one.attr == "indices"
+        and last_identifier(one.value) in names
+        for one in index.nodes[ast.Attribute]
+    )  # fmt: skip
 
 
 SKLEARN_ALWAYS = {
@@ -60,6 +74,8 @@ SKLEARN_SHUFFLED = {"KFold", "StratifiedKFold", "StratifiedGroupKFold"}
 def find_unseeded_sklearn(index: SourceIndex) -> Iterator[Hit]:
     """Splits and estimators of scikit-learn without `random_state`, where nothing seeds NumPy."""
     if _is_seeded_somewhere(index, "numpy.random.seed", "numpy.random.set_state") or _hands_on_seed(index):
+        return
+    if _draws_its_states(index):
         return
     program = has_main_guard_or_top_level_block(index)
     for call in index.calls:
@@ -92,6 +108,15 @@ LIBRARIES = {
     "polars", "ray",
 }  # fmt: skip
 """Libraries whose functions use a seed that they are given for themselves alone."""
+
+
+def _draws_its_states(index: SourceIndex) -> bool:
+    """Whether the program gives scikit-learn states that it draws anew in every run, so that it asks for no other."""
+    states = (
+        keyword_value(call, "random_state") for call in index.calls if index.call_names[call].startswith("sklearn.")
+    )
+    drawn = (one for state in states if state is not None for one in find_origins(index, state))
+    return any(draws_from_unseeded_global(index, one) for one in drawn)
 
 
 def _hands_on_seed(index: SourceIndex) -> bool:

@@ -34,6 +34,8 @@ METHOD = re.compile(rb"^[ \t]+(?:async )?def (\w+)", re.MULTILINE)
 WORD = re.compile(rb"[A-Za-z_]\w*")
 CALLED_BY_NAME = re.compile(rb"\bFire\(\s*\)|\bglobals\(\)|\b__getattr__\b")
 """What calls the functions of a file without their names."""
+CALLED_FUNCTION = re.compile(rb"[\w.]+(?=\()")
+SEEDING_OR_SHOWING = re.compile(rb"\w*(?:seed|determin|reproduc)\w*|print|(?:torch|np|numpy|random)\..*", re.IGNORECASE)
 CALLED_FROM_OUTSIDE = {b"main", b"cli"}
 """Functions that the command line starts."""
 
@@ -67,6 +69,8 @@ class ProjectCalls:
         users: dict[bytes, list[tuple[str, bytes]]] = defaultdict(list)
         for file in self.parts.keys() - self.tests:
             for own, part in self.parts[file]:
+                if _only_tries_seeding(part):
+                    continue
                 for name in self._list_mentioned(file, part, known):
                     users[name].append((file, own))
         dead: dict[str, set[bytes]] = {file: set() for file in self.parts}
@@ -107,6 +111,11 @@ class ProjectCalls:
                 continue
             if name in self.methods[file] or len(places[name]) == 1:
                 return True
+            nearest = places[name] & self.imports.get(user, set())
+            if name not in self.sources[user] and (user in places[name] or name in self.methods[user]):
+                nearest |= {user}
+            if nearest and file not in nearest:
+                continue  # it means its own function, or that of a module which it imports itself
             if user not in self._reached:
                 self._reached[user] = list_reachable([user], self.imports)
             seen = self._reached[user]
@@ -126,6 +135,11 @@ class ProjectCalls:
     def keep_living(self, file: str) -> bytes:
         """The text of a file without the functions and classes at its top that nothing uses."""
         return b"".join(part for name, part in self.parts[file] if name not in self.unreferenced_definitions[file])
+
+
+def _only_tries_seeding(part: bytes) -> bool:
+    """Whether a part is a main block that seeds, and does no more than show what is drawn then."""
+    return part.startswith(b"if __name__") and all(map(SEEDING_OR_SHOWING.fullmatch, CALLED_FUNCTION.findall(part)))
 
 
 def _list_import_sources(text: bytes) -> dict[bytes, set[tuple[str, ...]]]:

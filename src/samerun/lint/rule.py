@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from samerun.base.source_edits import Edit, last_identifier
 from samerun.lint.call_arguments import argument_for, default_of, has_star
 from samerun.lint.seeding import has_main_guard_or_top_level_block
-from samerun.lint.source_index import FUNCTIONS, SourceIndex
+from samerun.lint.source_index import FUNCTIONS, Function, SourceIndex
 
 
 @dataclass(frozen=True)
@@ -64,28 +64,68 @@ def is_in_idle_code(index: SourceIndex, node: ast.AST) -> bool:
         or _is_in_self_check(index, node)
         or _is_in_unreferenced_definition(index, node)
         or _is_in_branch_no_call_takes(index, node)
+        or _is_unreachable(index, node)
     )
 
 
-def _is_in_branch_no_call_takes(index: SourceIndex, node: ast.AST) -> bool:
-    """Whether a node stands under `kind == "b"` in a function of a program that all calls give another kind."""
+EXITS = {"exit", "quit", "sys.exit", "os._exit"}
+
+
+def _is_unreachable(index: SourceIndex, node: ast.AST) -> bool:
+    """Whether a statement before it in a block leaves the block, or the condition around it is a false constant.
+
+    The cells of a notebook are also run one by one.
+    """
     child = node
-    for one in index.ancestors(node) if index.is_notebook or has_main_guard_or_top_level_block(index) else ():
-        if isinstance(one, ast.If) and child in one.body and _is_never_equal(index, one.test):
+    for one in index.ancestors(node):
+        blocks = (getattr(one, name, None) for name in ("body", "orelse", "finalbody"))
+        block = next((each for each in blocks if isinstance(each, list) and child in each), [])
+        of_cells = index.is_notebook and one is index.tree
+        if not of_cells and any(_leaves_block(index, each) for each in block[: block.index(child) if block else 0]):
+            return True
+        constant = isinstance(one, (ast.If, ast.While)) and isinstance(one.test, ast.Constant)
+        if constant and block is (one.orelse if one.test.value else one.body):  # type: ignore[attr-defined]
             return True
         child = one
     return False
 
 
-def _is_never_equal(index: SourceIndex, test: ast.expr) -> bool:
-    """Whether a condition compares a parameter with a constant, and all calls in this text give it another one."""
-    if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.ops[0], ast.Eq):
-        return False
-    name, wanted = test.left, test.comparators[0]
-    if not isinstance(name, ast.Name) or not isinstance(wanted, ast.Constant):
+def _leaves_block(index: SourceIndex, statement: ast.stmt) -> bool:
+    """Whether nothing behind a statement is reached: it returns, raises, goes on with the loop or ends the program."""
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        return index.call_names[statement.value] in EXITS
+    return isinstance(statement, (ast.Return, ast.Raise, ast.Continue, ast.Break))
+
+
+def _is_in_branch_no_call_takes(index: SourceIndex, node: ast.AST) -> bool:
+    """Whether a node stands under `kind == "b"`, or `if fast:`, in a function of a program that no call asks for."""
+    child = node
+    for one in index.ancestors(node) if index.is_notebook or has_main_guard_or_top_level_block(index) else ():
+        in_branch = isinstance(one, ast.If) and child is not one.test
+        if in_branch and _has_truth(index, one.test, child not in one.body):  # type: ignore[attr-defined]
+            return True
+        child = one
+    return False
+
+
+def _has_truth(index: SourceIndex, test: ast.expr, truth: bool) -> bool:
+    """Whether a condition on a parameter has this truth for the constants that all calls in this text give."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return _has_truth(index, test.operand, not truth)
+    if isinstance(test, ast.BoolOp):
+        parts = [_has_truth(index, one, truth) for one in test.values]
+        return any(parts) if isinstance(test.op, ast.Or) is truth else all(parts)
+    compared = isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq)
+    name = test.left if compared else test  # type: ignore[attr-defined]
+    wanted = test.comparators[0] if compared else None  # type: ignore[attr-defined]
+    if not isinstance(name, ast.Name) or (compared and not isinstance(wanted, ast.Constant)):
         return False
     given = _list_given_values(index, name)
-    return bool(given) and all(isinstance(one, ast.Constant) and one.value != wanted.value for one in given)
+    return bool(given) and all(
+        isinstance(one, ast.Constant)
+        and truth is (one.value == wanted.value if isinstance(wanted, ast.Constant) else bool(one.value))
+        for one in given
+    )
 
 
 def _list_given_values(index: SourceIndex, name: ast.Name, depth: int = 3) -> list[ast.expr | None]:
@@ -95,7 +135,7 @@ def _list_given_values(index: SourceIndex, name: ast.Name, depth: int = 3) -> li
     """
     function = index.function_of(name)
     bound = index.bindings_of(name)
-    calls = index.calls_of_function(function) if function is not None and depth else []
+    calls = _list_calls_by_name(index, function) if function is not None and depth else []
     only_parameter = bool(bound) and all(isinstance(one, ast.arg) for one in bound)
     if function is None or not calls or not only_parameter or any(has_star(one) for one in calls):
         return []
@@ -105,6 +145,12 @@ def _list_given_values(index: SourceIndex, name: ast.Name, depth: int = 3) -> li
         passed_on = _list_given_values(index, value, depth - 1) if isinstance(value, ast.Name) else []
         values += passed_on or [value]
     return values
+
+
+def _list_calls_by_name(index: SourceIndex, function: Function) -> list[ast.Call]:
+    """The calls of a function, and of others that its scope defines under the same name, as a notebook does."""
+    alike = index.bindings[index.enclosing_scope_of(function)].get(function.name, ())
+    return [call for one in alike if isinstance(one, FUNCTIONS) for call in index.calls_of_function(one)]
 
 
 def _is_in_unreferenced_definition(index: SourceIndex, node: ast.AST) -> bool:

@@ -15,6 +15,7 @@ from samerun.lint.call_arguments import is_constant, keyword_value, parameter_fo
 from samerun.lint.element_numbers import (
     enumerated_names,
     gives_number,
+    gives_number_to_entry,
     is_count,
     list_turn_numbers,
     numbers_keys,
@@ -327,7 +328,7 @@ class OrderFlow:
             if filled and (not begins_as_dictionary(index, target.value) or is_only_key(index, target.slice, loop)):
                 self._follow_target(target.value, "seq", after=loop)
                 return None
-            if same or filled or (isinstance(node.value, ast.Name) and counted):
+            if same or filled or (counted and gives_number_to_entry(index, node, loop)):
                 return self._use(node, NUMBERS)
             self._follow_target(target.value, "dict", after=loop)
         return None
@@ -344,9 +345,8 @@ class OrderFlow:
             return
         if not isinstance(target, ast.Name):
             return
-        scope = (index.binding_scope(target) if isinstance(target.ctx, ast.Load) else None) or index.enclosing_scope_of(
-            target
-        )
+        bound = index.binding_scope(target) if isinstance(target.ctx, ast.Load) else None
+        scope = bound or index.enclosing_scope_of(target)
         self._push_loads(target.id, scope, after if after is not None else index.statement_of(target), kind)
 
     def _push_loads(self, name: str, scope: ast.AST, own: ast.AST, kind: str) -> None:
