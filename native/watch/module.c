@@ -82,7 +82,7 @@ static const struct {
     {"_record_results", &names.record_results},
     SAME(written_record),
     SAME(co_filename),
-    {"_count_failed_operator", &names.count_failed_operator},
+    {"_count_skipped_operator", &names.count_failed_operator},
     {"_collectives", &names.collectives},
 };
 

@@ -136,7 +136,7 @@ class PeerCheck:
         third = None
         if any(second.differences) and self.world > 2:
             third, _ = self._replay_step_of_rank_before(self.third_distance, function, snapshot, second, True)
-        suspicions = self._find_suspicions_over_ranks(first, second, third)
+        suspicions = self._gather_suspicions_from_replays(first, second, third)
         self._require_repeatable(second, suspicions, step_number)
         return PeerResult(second.original, [each for each in suspicions if not each.is_repeated_without_fault(second)])
 
@@ -227,7 +227,7 @@ class PeerCheck:
         return packet._replace(values=values, collectives=results)
 
     # --- judging -------------------------------------------------------------------------------------------------
-    def _find_suspicions_over_ranks(
+    def _gather_suspicions_from_replays(
         self, first: Attempt, second: Attempt, third: StepDigests | None
     ) -> list[Suspicion]:
         """Whose results were wrong. Called by all ranks, and the same on all."""

@@ -169,7 +169,7 @@ def _resolve_writable_target(path: str | os.PathLike[str]) -> Path | str:
     if other:
         return _add_rank_and_require_writable(Path(other) / posixpath.basename(text))
     with isolate_rng():  # the packages may draw random numbers
-        if not posixpath.basename(text) or remote.require_bucket_and_check_is_folder(text):
+        if not posixpath.basename(text) or remote.require_existing_bucket_and_check_is_folder(text):
             raise SamerunError(f"receipt({text!r}): that is a folder.", hint="Name a file, such as run.json.")
     return posixpath.join(posixpath.dirname(text), _add_rank_to_file_name(posixpath.basename(text)))
 

@@ -122,7 +122,7 @@ def _resolve_receipt_destination(text: str, target: Target) -> Path | str:
     from samerun.record.receipt.remote import is_remote_address
 
     if is_remote_address(text):
-        if remote.require_bucket_and_check_is_folder(text):
+        if remote.require_existing_bucket_and_check_is_folder(text):
             return f"{text.rstrip('/')}/{make_receipt_name(target.shown)}"
         return text
     if text.endswith(os.sep) or os.path.isdir(text):

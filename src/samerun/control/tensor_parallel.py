@@ -43,7 +43,7 @@ def tp_comm_hook(model: Any, blocks: int = DEFAULT_BLOCKS) -> None:
             f"tp_comm_hook({type(model).__name__}): no parameter of it is sharded.",
             hint="Call torch.distributed.tensor.parallel.parallelize_module(model, mesh, plan) first.",
         )
-    layers = [(module, _find_sharded_dimension(name, module, blocks)) for name, module in found]
+    layers = [(module, _require_supported_and_find_sharded_dimension(name, module, blocks)) for name, module in found]
     scratch = ScratchBuffer()
     for module, dimension in layers:
         if dimension is not None:
@@ -56,7 +56,7 @@ def _is_dtensor(parameter: Any) -> bool:
     return isinstance(parameter, DTensor)
 
 
-def _find_sharded_dimension(name: str, module: Any, blocks: int) -> int | None:
+def _require_supported_and_find_sharded_dimension(name: str, module: Any, blocks: int) -> int | None:
     """0 for a linear layer that is sharded by columns, 1 by rows, None where nothing is to be done.
 
     Raises SamerunError for a module whose sums over ranks are the backend's.

@@ -208,7 +208,7 @@ def is_made_outside(index: SourceIndex, target: ast.expr, loop: ast.AST) -> bool
     return bool(bound) and not any(index.is_inside(one, loop) for one in bound)
 
 
-def is_excluded(index: SourceIndex, a: ast.AST, b: ast.AST) -> bool:
+def have_contradictory_equality_conditions(index: SourceIndex, a: ast.AST, b: ast.AST) -> bool:
     """Whether two nodes stand under conditions that exclude each other: `split == "train"`, and `split == "test"`."""
     asked = _equalities(index, a)
     return bool(asked) and any(asked.get(key, value) != value for key, value in _equalities(index, b).items())

@@ -65,7 +65,7 @@ CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
 USES_CUDA = {"cuda", "matmul", "mm", "backward"}
 
 
-def find_late_cublas_configurations(index: SourceIndex) -> Iterator[Hit]:
+def find_late_or_ineffective_cublas_configurations(index: SourceIndex) -> Iterator[Hit]:
     """The variable is set in a block behind a statement that has used the device."""
     for node in index.nodes[ast.Assign]:
         assert isinstance(node, ast.Assign)
@@ -317,7 +317,7 @@ LATE_CUBLAS_CONFIGURATION = Rule(
     "model = torch.nn.Linear(2, 2).cuda()\n",
     "set it at the top of the program, or before the interpreter starts (samerun run does)",
     "The device was only asked for, and cuBLAS not yet used.",
-    find_late_cublas_configurations,
+    find_late_or_ineffective_cublas_configurations,
 )  # fmt: skip
 FRESH_MEMORY = Rule(
     "SR134", "fresh-memory", "uninitialised-memory",

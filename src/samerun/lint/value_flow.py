@@ -24,9 +24,9 @@ from samerun.lint.order_exemptions import (
     SORTING,
     begins_as_dictionary,
     depends_on_element,
+    have_contradictory_equality_conditions,
     ignores_elements,
     is_counter,
-    is_excluded,
     is_log,
     is_made_outside,
     is_only_inference,
@@ -339,7 +339,7 @@ class OrderFlow:
             mentions = index.self_attributes(target)
             if not any(is_sorted_at_mention(index, one) for one in mentions):
                 for one in mentions:
-                    if isinstance(one.ctx, ast.Load) and not is_excluded(index, target, one):
+                    if isinstance(one.ctx, ast.Load) and not have_contradictory_equality_conditions(index, target, one):
                         self._push(one, kind)
             return
         if not isinstance(target, ast.Name):
@@ -356,7 +356,9 @@ class OrderFlow:
         end = self._next_binding(name, scope, own, start, loads)
         for load in loads:
             elsewhere = self.index.enclosing_scope_of(load) is not scope
-            if (elsewhere or start <= (load.lineno, load.col_offset) < end) and not is_excluded(self.index, own, load):
+            if (
+                elsewhere or start <= (load.lineno, load.col_offset) < end
+            ) and not have_contradictory_equality_conditions(self.index, own, load):
                 self._push(load, kind)
 
     def _next_binding(

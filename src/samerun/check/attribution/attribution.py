@@ -145,10 +145,12 @@ def attribute_rerun_difference_by_experiments(
     pinned_environment = {"address_layout", "hash_seed", "listing_order", "memory"}
     if not pinned_environment <= pinned_variation_names and not situation.has_same_inputs_but_other_outputs:
         return None
-    return attribute_by_line_trace(search, situation, rerun_and_measure_difference(search, situation, plan, plan))
+    return attribute_by_line_trace_or_likeliest_suspect(
+        search, situation, rerun_and_measure_difference(search, situation, plan, plan)
+    )
 
 
-def attribute_by_line_trace(
+def attribute_by_line_trace_or_likeliest_suspect(
     search: AttributionSearch, situation: Situation, element_difference: ElementDifference | None
 ) -> AttributedCause:
     """If no experiment helped: the first line of the program after which a variable differs."""

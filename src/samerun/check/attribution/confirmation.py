@@ -203,7 +203,7 @@ def with_suspect_sources_pinned(plan: RunPlan, suspect: Suspect, pin_names: tupl
     if any(name.partition("@")[0] == pins.CLOCK for name in pin_names):
         pinned = pinned.with_watch(clock_tick=suspect.tick)
     if pins.NATIVE_ENTROPY in pin_names:
-        pinned = native_entropy.write_stream_and_pin_native_draws(pinned)
+        pinned = native_entropy.write_stream_and_pin_native_draws_if_possible(pinned)
     if pins.MEMORY in pin_names:
         pinned = vary_or_pin_memory(pinned, False)
     if pins.FOLDER in pin_names:

@@ -29,7 +29,7 @@ from samerun.record.watching.native_entropy import (
 RANDOM_QUERY = re.compile(r"\brandom(blob)?\s*\(", re.IGNORECASE)
 
 
-def write_stream_and_pin_native_draws(plan: RunPlan) -> RunPlan:
+def write_stream_and_pin_native_draws_if_possible(plan: RunPlan) -> RunPlan:
     """The plan (of a run that was made) with these bytes pinned; unchanged if the library is not available."""
     preload = find_preload_library()
     if preload is None:

@@ -65,7 +65,7 @@ def find_os_entropy_suspects(situation: Situation) -> list[Suspect]:
                          " run",),
                         2.9 + relative_event_distance(situation, clue), (pins.MACHINE,))
             )  # fmt: skip
-    found += find_suspects_started_by_program(situation, "os-entropy", STATE_PROGRAMS)
+    found += find_program_starts_whose_output_differs(situation, "os-entropy", STATE_PROGRAMS)
     for clue in situation.select_clues(f.ENTROPY):
         if clue.a.direct:
             found.append(
@@ -76,7 +76,9 @@ def find_os_entropy_suspects(situation: Situation) -> list[Suspect]:
     return found
 
 
-def find_suspects_started_by_program(situation: Situation, kind: str, programs: tuple[str, ...]) -> list[Suspect]:
+def find_program_starts_whose_output_differs(
+    situation: Situation, kind: str, programs: tuple[str, ...]
+) -> list[Suspect]:
     """Lines that read what one of these programs prints; printing it again is no result."""
     if situation.difference.what == "printed":
         return []
@@ -113,7 +115,7 @@ ALL_RECORDED = 64
 
 def find_time_suspects(situation: Situation) -> list[Suspect]:
     found = []
-    tick = estimate_clock_tick_seconds(situation.host_events_until_difference)
+    tick = estimate_seconds_per_clock_reading(situation.host_events_until_difference)
     for clue in situation.select_clues(f.SEED, f.CREATE):
         if clue.a.unseeded:
             continue
@@ -126,7 +128,7 @@ def find_time_suspects(situation: Situation) -> list[Suspect]:
                         1.3, (pins.CLOCK,), tick=tick)
             )  # fmt: skip
             break
-    found += find_suspects_started_by_program(situation, "time", TIME_PROGRAMS)
+    found += find_program_starts_whose_output_differs(situation, "time", TIME_PROGRAMS)
     seen = set()
     for clue in reversed(situation.select_clues(f.CLOCK)):
         if clue.a.direct and clue.source_location not in seen:
@@ -147,7 +149,7 @@ def find_time_suspects(situation: Situation) -> list[Suspect]:
     return found
 
 
-def estimate_clock_tick_seconds(events: list[Event]) -> float:
+def estimate_seconds_per_clock_reading(events: list[Event]) -> float:
     """Seconds from one reading of a clock to the next, in the program's course: what runs for so many seconds is then
     about as long under a clock that ticks by count. Of each line the median counts, so that pauses do not."""
     readings = defaultdict(list)

@@ -45,7 +45,7 @@ WORKER_COUNT = Cause(
 
 
 # Every worker begins with a copy of the same generator, or of other memory of its parent.
-def find_inherited_worker_state_suspects(situation: Situation) -> list[Suspect]:
+def find_worker_seed_suspects(situation: Situation) -> list[Suspect]:
     if situation.variation not in ("workers", "process_start"):
         return []
     for draw in find_first_worker_draws(situation):
@@ -116,7 +116,7 @@ def seed_worker_from_loader(source: SourceAtLine) -> list[Edit]:
 
 WORKER_SEED = Cause(
     "worker-seed",
-    find_inherited_worker_state_suspects,
+    find_worker_seed_suspects,
     "seed the generator in each worker (worker_init_fn), or make it from (seed, epoch, index) for each item",
     "A generator that belongs to the dataset is copied into every DataLoader worker, state and all. All workers"
     " then draw the same numbers, again from the start in every epoch, and the data depends on how many there are.",

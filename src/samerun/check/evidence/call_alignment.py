@@ -41,7 +41,7 @@ class CallAlignment:
         for group, records in group_calls(run).items():
             if group in self.split:
                 number = self.numbers[group, 0]
-                calls[number] = merge_calls(records, number)
+                calls[number] = sum_results_over_calls(records, number)
                 continue
             for turn, record in enumerate(records):
                 known = self.numbers.get((group, turn))
@@ -65,7 +65,7 @@ def align_calls(a: RunNumbers, b: RunNumbers) -> CallAlignment:
                 continue
             split.add(group)
         numbers.update({(group, turn): record.number for turn, record in enumerate(records)})
-        if not have_comparable_results(records, others):
+        if not is_any_element_count_equal(records, others):
             uncompared.append(f"{group[1]} before step {group[0] + 1}")
             first_uncompared_step = first_uncompared_step or group[0] + 1
     return CallAlignment(numbers, frozenset(split), tuple(uncompared), first_uncompared_step)
@@ -78,7 +78,7 @@ def group_calls(run: RunNumbers) -> dict[CallGroup, list[NumberRecord]]:
     return groups
 
 
-def have_comparable_results(records: list[NumberRecord], others: list[NumberRecord]) -> bool:
+def is_any_element_count_equal(records: list[NumberRecord], others: list[NumberRecord]) -> bool:
     """Whether results of two sides have as many elements in all; those of one number, as losses are, need not."""
     one, other = count_elements(records), count_elements(others)
     larger = {key for record in (*records, *others) for key, value in record.values.items() if len(value) > 1}
@@ -94,7 +94,7 @@ def count_elements(records: list[NumberRecord]) -> dict[ItemKey, int]:
     return counts
 
 
-def merge_calls(records: list[NumberRecord], number: int) -> NumberRecord:
+def sum_results_over_calls(records: list[NumberRecord], number: int) -> NumberRecord:
     """One record of several calls: of each result the number of elements, and sums over all of them.
 
     A result is named after its size as well, so that results of other sizes are not compared.

@@ -17,7 +17,7 @@ GENERATOR_TYPES = frozenset((
 ))  # fmt: skip
 
 
-class GeneratorField(NamedTuple):
+class UnseededGeneratorField(NamedTuple):
     """A field of a class that makes a generator without a seed."""
 
     file: str
@@ -33,7 +33,7 @@ def move_to_default_factory_if_any(suspect: Suspect, files: Iterable[str]) -> Su
     names = list_names_read(read_statement_source_or_empty(suspect.file, suspect.line))
     if names & GENERATOR_TYPES:
         return suspect
-    fields = [field for file in sorted(files) for field in list_generator_fields(file)]
+    fields = [field for file in sorted(files) for field in list_unseeded_generator_fields(file)]
     named = [field for field in fields if field.class_name in names] or fields
     if len(named) != 1:
         return suspect
@@ -41,7 +41,7 @@ def move_to_default_factory_if_any(suspect: Suspect, files: Iterable[str]) -> Su
     return replace(suspect, file=named[0].file, line=named[0].line, evidence=(*suspect.evidence, why))
 
 
-def list_generator_fields(file: str) -> Iterator[GeneratorField]:
+def list_unseeded_generator_fields(file: str) -> Iterator[UnseededGeneratorField]:
     for owner in ast.walk(parse_source_or_empty(file)):
         if not isinstance(owner, ast.ClassDef):
             continue
@@ -49,7 +49,7 @@ def list_generator_fields(file: str) -> Iterator[GeneratorField]:
             value = node.value if isinstance(node, (ast.AnnAssign, ast.Assign)) else None
             for keyword in value.keywords if isinstance(value, ast.Call) else ():
                 if keyword.arg in FACTORY_ARGUMENTS and makes_unseeded_generator(keyword.value):
-                    yield GeneratorField(file, keyword.value.lineno, owner.name)
+                    yield UnseededGeneratorField(file, keyword.value.lineno, owner.name)
 
 
 def makes_unseeded_generator(factory: ast.expr) -> bool:

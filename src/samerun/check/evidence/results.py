@@ -28,10 +28,12 @@ def results_agree(a: Run, b: Run, difference: Difference) -> bool:
     """Whether the runs differ in the order of threads or processes alone: the same exit code, output and results."""
     if a.exit_code != b.exit_code or a.timed_out or b.timed_out:
         return False
-    return is_harmless_order_difference(a.traces, b.traces, difference) and have_same_output_lines_in_any_order(a, b)
+    return is_harmless_order_difference(
+        a.traces, b.traces, difference
+    ) and have_same_normalized_output_lines_in_any_order(a, b)
 
 
-def have_same_output_lines_in_any_order(a: Run, b: Run) -> bool:
+def have_same_normalized_output_lines_in_any_order(a: Run, b: Run) -> bool:
     """Whether both runs printed the same lines: their order is that of the threads.
 
     Where the program reads a clock, numbers in them do not count. What it prints of a tensor was read by an operator.
@@ -39,7 +41,7 @@ def have_same_output_lines_in_any_order(a: Run, b: Run) -> bool:
     without_numbers = reads_clock(a, b)
     streams: tuple[Literal["stdout", "stderr"], ...] = ("stdout", "stderr")
     for stream in streams:
-        one, other = (_read_sorted_lines(run, stream, without_numbers) for run in (a, b))
+        one, other = (_read_sorted_normalized_lines(run, stream, without_numbers) for run in (a, b))
         if one is None or one != other:
             return False
     return True
@@ -52,7 +54,7 @@ def find_first_unmatched_printed_lines(a: Run, b: Run, with_numbers: bool = Fals
     operators of torch, only other fractions in the same words are a difference: a run may have another name or port.
     """
     without_numbers = not with_numbers and reads_clock(a, b)
-    one, other = (_read_sorted_lines(run, "stdout", without_numbers) for run in (a, b))
+    one, other = (_read_sorted_normalized_lines(run, "stdout", without_numbers) for run in (a, b))
     if one is None or other is None or one == other:
         return None
     only_a, only_b = (
@@ -80,7 +82,9 @@ def reads_clock(*runs: Run) -> bool:
     )  # fmt: skip
 
 
-def _read_sorted_lines(run: Run, stream: Literal["stdout", "stderr"], without_numbers: bool) -> list[bytes] | None:
+def _read_sorted_normalized_lines(
+    run: Run, stream: Literal["stdout", "stderr"], without_numbers: bool
+) -> list[bytes] | None:
     """The lines of what a run printed, sorted, without names; None if that is too much."""
     path = run.folder / stream
     if path.stat().st_size > MOST_TEXT_BYTES:

@@ -214,7 +214,7 @@ class SwitchJudge:
             judgement = neutrality.judge_runs_up_to_first_fault(
                 a.numbers, b.numbers, a64.numbers, b64.numbers, p64.numbers, compiled
             )
-        base = self._with_errors_against_float64(base, judgement, a64)
+        base = self._with_step_value_and_float64_errors(base, judgement, a64)
         if judgement.verdict == "wrong":
             return self._rerun_and_explain_wrong(base, judgement, a64, b64)
         if judgement.number == 0 or judgement.verdict == "unclear":
@@ -275,7 +275,7 @@ class SwitchJudge:
             raise NotComparable(ALREADY_DIFFERS)
 
     # --- verdicts ------------------------------------------------------------------------------------
-    def _with_errors_against_float64(
+    def _with_step_value_and_float64_errors(
         self, base: NeutralResult, judgement: RunJudgement, a64: NumberedRun
     ) -> NeutralResult:
         """Add how far both sides are from side A in float64, at the record that tells the most."""
@@ -382,7 +382,7 @@ class SwitchJudge:
 
     def _judge_precision(self, base: NeutralResult, first_point_outside: DistancePoint | None) -> NeutralResult:
         """The program's own precision against float64: is what it loses no more than a disturbance does?"""
-        base = self._with_errors_against_float64(
+        base = self._with_step_value_and_float64_errors(
             base, RunJudgement("clean", self.changed.kind, self.changed.number, ()), self.b
         )
         if first_point_outside is None:

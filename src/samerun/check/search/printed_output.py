@@ -54,7 +54,7 @@ class PrintedSearch(Protocol):
     ) -> CheckReport: ...
 
 
-def search_printed_difference(
+def report_explained_printed_difference(
     search: PrintedSearch, control: Run, pinned: Sequence[Variation], varying: Sequence[Variation]
 ) -> CheckReport | None:
     """The report on runs that print other lines though all that torch computes is the same; None if there is none.

@@ -32,7 +32,7 @@ from samerun.check.search.bisection import (
     prefer_address_layout_run,
     retry_without_may_fail_variations,
 )
-from samerun.check.search.printed_output import search_printed_difference
+from samerun.check.search.printed_output import report_explained_printed_difference
 from samerun.check.search.report_records import (
     describe_results_beside_operators,
     make_cause_path_relative,
@@ -156,7 +156,7 @@ class Search:
             if result.situation is not None and result.resumed is not None:
                 cause = ResumeExperiments(self, result.situation, result.resumed).run_experiments_and_find_cause()
                 return self.finish_and_make_report(DIFFERENT, result.situation, cause)
-        printed = search_printed_difference(self, first, pinned, varying)
+        printed = report_explained_printed_difference(self, first, pinned, varying)
         return printed if printed is not None else self.finish_and_make_report(SAME)
 
     def is_available_or_record_skip(self, variation: Variation) -> bool:
@@ -288,7 +288,7 @@ class Search:
             if hidden is not None:
                 return self.finish_and_make_report(DIFFERENT, *hidden)
             plan = situation.a.plan
-            found = attribution.attribute_by_line_trace(
+            found = attribution.attribute_by_line_trace_or_likeliest_suspect(
                 self, situation, rerun_and_measure_difference(self, situation, plan, plan)
             )
         return self.finish_and_make_report(DIFFERENT, situation, found)

@@ -208,7 +208,7 @@ def _logsumexp_states_by_class(alpha_beta: Tensor, states: Tensor, log_probs: Te
     total = ordered_scatter.index_add_(
         total,
         0,
-        ordered_scatter.check_and_flatten_scatter_indices(log_probs, 2, class_of_state).reshape(-1),
+        ordered_scatter.check_and_linearize_scatter_indices(log_probs, 2, class_of_state).reshape(-1),
         terms.reshape(-1),
     )
     return torch.add(log(total.reshape(log_probs.shape)), m)

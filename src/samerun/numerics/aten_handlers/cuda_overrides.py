@@ -62,7 +62,7 @@ def scatter(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     source = source[tuple(slice(size) for size in index.shape)]
     out = x.contiguous().clone().reshape(-1)
     return ordered_scatter.put_last_value_on_cuda_(
-        out, ordered_scatter.check_and_flatten_scatter_indices(x, dim, index).reshape(-1), source
+        out, ordered_scatter.check_and_linearize_scatter_indices(x, dim, index).reshape(-1), source
     ).reshape(x.shape)
 
 
@@ -74,7 +74,7 @@ def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     return scatter(x, dim, lines, source)
 
 
-def _make_half_refusing_fractional_pool(forward: Callable[..., Any]) -> Handler:
+def _make_fractional_pool_without_half_kernel(forward: Callable[..., Any]) -> Handler:
     def pool(x: Tensor, *settings: Any) -> Any:
         """torch places the windows in the type of x on the CPU, in float32 on CUDA."""
         if x.dtype in HALF_TYPES:
@@ -110,8 +110,8 @@ MEMBERS: Members = {
     "aten::index_copy": index_copy,
     "aten::max_pool2d_with_indices_backward": widen_half_inputs(make_max_pool_backward_handler(2)),
     "aten::max_pool3d_with_indices_backward": widen_half_inputs(make_max_pool_backward_handler(3)),
-    "aten::fractional_max_pool2d": _make_half_refusing_fractional_pool(aten.fractional_max_pool2d.default),
-    "aten::fractional_max_pool3d": _make_half_refusing_fractional_pool(aten.fractional_max_pool3d.default),
+    "aten::fractional_max_pool2d": _make_fractional_pool_without_half_kernel(aten.fractional_max_pool2d.default),
+    "aten::fractional_max_pool3d": _make_fractional_pool_without_half_kernel(aten.fractional_max_pool3d.default),
     "aten::fractional_max_pool2d_backward": widen_half_inputs(make_max_pool_backward_handler(2)),
     "aten::fractional_max_pool3d_backward": widen_half_inputs(make_max_pool_backward_handler(3)),
     "aten::adaptive_max_pool2d_backward": widen_half_inputs(make_max_pool_backward_handler(2)),

@@ -150,7 +150,7 @@ def rms_norm(
     return y.to(x.dtype)
 
 
-def _sum_all_dims_but(x: Tensor, dim: int) -> Tensor:
+def _sum_other_dims_keepdim(x: Tensor, dim: int) -> Tensor:
     """Class S over all dimensions but one, which are kept as ones."""
     over = [each for each in range(x.dim()) if each != dim % x.dim()]
     return sums.sum(x, over, True) if over else x
@@ -169,7 +169,7 @@ def _require_length_per_slice(v: Tensor, lengths: Tensor, dim: int) -> None:
 def weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> tuple[Tensor, Tensor]:
     """v * (g / n), n = sqrt(sum(v * v)) over all dimensions but dim. Also n."""
     _require_length_per_slice(v, g, dim)
-    n = sqrt(_sum_all_dims_but(torch.mul(v, v), dim))
+    n = sqrt(_sum_other_dims_keepdim(torch.mul(v, v), dim))
     return torch.mul(v, torch.div(g.reshape(n.shape), n)), n.reshape(g.shape)
 
 
@@ -180,7 +180,7 @@ def weight_norm_backward(grad: Tensor, v: Tensor, g: Tensor, norms: Tensor, dim:
         _require_length_per_slice(v, lengths, dim)
     if grad.shape != v.shape:
         raise RuntimeError(f"weight_norm: got a gradient of {list(grad.shape)} for {list(v.shape)}")
-    s, shape = _sum_all_dims_but(torch.mul(grad, v), dim), g.shape
+    s, shape = _sum_other_dims_keepdim(torch.mul(grad, v), dim), g.shape
     g, norms = g.reshape(s.shape), norms.reshape(s.shape)
     straight = torch.mul(v, torch.div(s, torch.mul(norms, norms)))
     return torch.mul(torch.div(g, norms), torch.sub(grad, straight)), torch.div(s, norms).reshape(shape)

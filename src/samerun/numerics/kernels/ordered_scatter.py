@@ -101,7 +101,7 @@ def put_last_value_on_cuda_(x: Tensor, flat_index: Tensor, values: Tensor) -> Te
     return x
 
 
-def check_and_flatten_scatter_indices(x: Tensor, dim: int, index: Tensor) -> Tensor:
+def check_and_linearize_scatter_indices(x: Tensor, dim: int, index: Tensor) -> Tensor:
     """Where x, contiguous and flat, has place (index along dim) of each line: as scatter and gather mean it."""
     shape, dim = index.shape, dim % x.dim()
     flat = torch.zeros(shape, dtype=torch.int64, device=x.device)
@@ -157,7 +157,7 @@ def _scatter_add_in_order(x: Tensor, dim: int, index: Tensor, source: Tensor) ->
     """One after the other: a flat index_add."""
     source = source[tuple(slice(size) for size in index.shape)]
     out = x.contiguous().clone().reshape(-1)
-    flat = check_and_flatten_scatter_indices(x, dim, index).reshape(-1)
+    flat = check_and_linearize_scatter_indices(x, dim, index).reshape(-1)
     return index_add_(out, 0, flat, source.reshape(-1).to(x.dtype)).reshape(x.shape)
 
 
@@ -184,7 +184,7 @@ def scatter_multiply(x: Tensor, dim: int, index: Tensor, source: Tensor, include
         return x.clone()
     start = x if include_self else x.scatter(dim, index, 1)
     given = source[tuple(slice(size) for size in index.shape)].reshape(-1)
-    flat = check_and_flatten_scatter_indices(x, dim, index).reshape(-1)
+    flat = check_and_linearize_scatter_indices(x, dim, index).reshape(-1)
     return multiply_in_order(start.contiguous().reshape(-1), flat, given).reshape(x.shape)
 
 

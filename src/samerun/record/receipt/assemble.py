@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from samerun.base.errors import SamerunError
 from samerun.base.user_code import relative_to_working_folder
 from samerun.record.receipt import step_table
-from samerun.record.receipt.receipt_json import SCHEMA, digest_canonical_json
+from samerun.record.receipt.receipt_json import SCHEMA, blake2b_hexdigest_canonical_json
 from samerun.record.receipt.redact import (
     environment_key_fingerprint,
     keyed_digest,
@@ -294,7 +294,10 @@ def _redact_environment_in_facts(facts: dict[str, Any], extra_name_patterns: tup
 
 def with_reproducible_digest(receipt: dict[str, Any]) -> dict[str, Any]:
     """The receipt with its digest."""
-    return {**receipt, "digest": digest_canonical_json({k: v for k, v in receipt.items() if k not in OUTSIDE_DIGEST})}
+    return {
+        **receipt,
+        "digest": blake2b_hexdigest_canonical_json({k: v for k, v in receipt.items() if k not in OUTSIDE_DIGEST}),
+    }
 
 
 def _select_main_facts(

@@ -27,7 +27,7 @@ MAX_VALUES = 5_000_000
 four values. A receipt of 64 MiB that samerun wrote has 4.2 million."""
 
 
-def encode_canonical(value: Any) -> str:
+def encode_with_sorted_keys_and_indent(value: Any) -> str:
     """Sorted keys, one space of indentation, ASCII only, shortest floats; ends with a newline.
 
     Raises ValueError for NaN and infinity, which JSON does not have.
@@ -38,7 +38,7 @@ def encode_canonical(value: Any) -> str:
 _ENCODER = json.JSONEncoder(sort_keys=True, indent=1, ensure_ascii=True, allow_nan=False)
 
 
-def digest_canonical_json(value: Any) -> str:
+def blake2b_hexdigest_canonical_json(value: Any) -> str:
     """64 hex digits: BLAKE2b-256 of the canonical text, which is encoded and hashed in pieces."""
     hasher, part, size = blake2b(digest_size=32), list[str](), 0
     for piece in _ENCODER.iterencode(value):

@@ -168,7 +168,7 @@ def _download_receipt_and_files(address: str, local_path: Path) -> None:
                     system.get_file(item, str(traces / posixpath.basename(item)))
 
 
-def require_bucket_and_check_is_folder(address: str) -> bool:
+def require_existing_bucket_and_check_is_folder(address: str) -> bool:
     """Whether an address is a folder for new receipts. Raises SamerunError if nothing could be written there."""
     system, there = open_file_system(address)
     with translate_file_system_errors(address, "written"):
@@ -221,7 +221,7 @@ def _upload_and_remove_earlier(local_path: Path, address: str) -> None:
     with translate_file_system_errors(address, "written"):
         _require_bucket(address, system, remote_path)
         system.makedirs(beside, exist_ok=True)
-        earlier = _read_remote_digest_or_empty(system, remote_path)
+        earlier = _read_remote_receipt_digest_or_empty(system, remote_path)
         ours = [each for each in sorted(local_path.parent.iterdir()) if each != local_path]
         for each in ours:
             _upload_file_or_flat_folder(system, each, posixpath.join(beside, each.name))
@@ -232,7 +232,7 @@ def _upload_and_remove_earlier(local_path: Path, address: str) -> None:
             _remove_outdated_remote(system, receipt_file.traces_path(Path(remote_path), earlier), ours)
 
 
-def _read_remote_digest_or_empty(file_system: Any, remote_path: str) -> str:
+def _read_remote_receipt_digest_or_empty(file_system: Any, remote_path: str) -> str:
     """The digest of the earlier receipt at the address; "" if there is none."""
     try:
         found = json.loads(file_system.cat_file(remote_path, end=receipt_json.MAX_BYTES))["digest"]

@@ -117,7 +117,7 @@ def describe(value: Any, count: list[int], depth: int = 0) -> tuple[Any, ...]:
         return kind, [describe(each, count, depth + 1) for each in value]
     if type(value) is dict:
         return kind, [(describe(k, count, depth + 1), describe(v, count, depth + 1)) for k, v in value.items()]
-    if is_plain_array(value) and value.nbytes <= MAX_ARRAY_BYTES:
+    if is_plain_array_or_scalar(value) and value.nbytes <= MAX_ARRAY_BYTES:
         return "array", value.dtype.str, value.shape, value.tobytes()
     if is_exact_cpu_tensor_without_grad(value) and value.nbytes <= MAX_ARRAY_BYTES:
         return "tensor", str(value.dtype).removeprefix("torch."), tuple(value.shape), bytes_of_tensor(value)
@@ -175,10 +175,10 @@ def rebuild(recipe: Any, current: Any, pool: ObjectPool) -> Any:
         if is_exact_cpu_tensor_without_grad(current) and (current.dtype, current.shape) == (tensor.dtype, tensor.shape):
             return current.copy_(tensor)
         return tensor.clone()
-    return find_or_rebuild_object(recipe, current, pool)
+    return find_object_or_restore_attributes(recipe, current, pool)
 
 
-def find_or_rebuild_object(recipe: Any, current: Any, pool: ObjectPool) -> Any:
+def find_object_or_restore_attributes(recipe: Any, current: Any, pool: ObjectPool) -> Any:
     """An object that is there and has the digest, or the present one with the described attributes."""
     _, digest, kind, attributes = recipe
     if digest_variable(current) == digest:
@@ -194,7 +194,7 @@ def find_or_rebuild_object(recipe: Any, current: Any, pool: ObjectPool) -> Any:
     return current
 
 
-def is_plain_array(value: Any) -> bool:
+def is_plain_array_or_scalar(value: Any) -> bool:
     """Whether a value is an array or a scalar of NumPy that consists of bytes."""
     return type(value).__module__ == "numpy" and hasattr(value, "tobytes") and not value.dtype.hasobject
 

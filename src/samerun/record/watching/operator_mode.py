@@ -101,7 +101,7 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
             args = torch_internals.wrap_numbers_as_tensor_arguments(func, args)
         if state.inside_samerun or recorder.stopped:
             return func(*args, **kwargs) if kwargs else func(*args)
-        if any(map(torch_guards.is_made_of_other_tensors, types)):
+        if any(map(torch_guards.has_own_torch_dispatch_and_values, types)):
             return NotImplemented  # it calls operators on the tensors it is made of: those are seen
         operator = self.table.by_id.get(id(func)) or self.table.add_operator_unless_higher_order(func)
         if operator is None or not (recorder.recording or operator.allocates):
@@ -117,7 +117,7 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
                 with no_torch_function():
                     self._fill_and_mark_uninitialized(out, state)
             except Exception as error:
-                self._count_failed_operator(operator, error)
+                self._count_skipped_operator(operator, error)
             return out
         if operator.random and self.table.thread_streams is not None and not self.holds_stream_lock:
             self.holds_stream_lock = True
@@ -132,7 +132,7 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
             with no_torch_function():
                 before = self._digest_operands(operator, args, kwargs, state)
         except Exception as error:
-            self._count_failed_operator(operator, error)
+            self._count_skipped_operator(operator, error)
             return call(*args, **kwargs) if kwargs else call(*args)
         out = call(*args, **kwargs) if kwargs else call(*args)
         try:
@@ -141,10 +141,10 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
                     out = self.replayer.save_or_replay_output_of_source(operator.name, before[1], out)
                 self._record_results(operator, args, kwargs, out, state, before)
         except Exception as error:
-            self._count_failed_operator(operator, error)
+            self._count_skipped_operator(operator, error)
         return out
 
-    def _count_failed_operator(self, operator: WatchedOperator, error: Exception) -> None:
+    def _count_skipped_operator(self, operator: WatchedOperator, error: Exception) -> None:
         """Leave out an operator on tensors that have no values or cannot be read; the program continues."""
         if not (isinstance(error, NoValues) and torch_internals.is_on_fake_tensors()):  # to learn shapes: none left out
             reason = f.NO_VALUES if isinstance(error, NoValues) else repr(error)

@@ -63,7 +63,7 @@ def load_quick_mode_class() -> type[OperatorMode] | None:
         os.register_at_fork(after_in_child=_watch.stop_borrowing_threads_after_fork)
 
     exclude_from_compilation(
-        OperatorMode._record_results, OperatorMode._count_failed_operator, StorageDigests.find_or_add_record,
+        OperatorMode._record_results, OperatorMode._count_skipped_operator, StorageDigests.find_or_add_record,
         StorageDigests.digest_input, StorageDigests.digest_new_memory, StorageDigests.digest_written,
         StorageDigests.drop_expired, flatten_into, stack_frames.classify_code, d.shape_seed, d.digest,
         Recorder.open_writer, TraceWriter.intern_location, TraceWriter.intern_string, TraceWriter.append,

@@ -166,7 +166,7 @@ class InspectedBackend:
         if self.name == "inductor":
             importlib.import_module("torch._inductor.graph")  # so that it hands over the first kernel too
         self.inspector.kernels.install()
-        self.saved = take_inductor_settings()
+        self.saved = copy_inductor_settings()
         with self.inspector.kernels.collecting_for(region.graph):
             region.compiled = self.backend(graph_module, example_inputs)
         return region.call
@@ -184,7 +184,7 @@ class InspectedBackend:
             reset()
 
 
-def take_inductor_settings() -> dict[str, Any]:
+def copy_inductor_settings() -> dict[str, Any]:
     """Inductor's settings as the program has them now; a `with` of its own may be over when a part is compiled."""
     config: Any = sys.modules.get("torch._inductor.config")
     try:
