@@ -200,7 +200,7 @@ def test_a_view_that_depends_on_how_memory_lies_is_a_value_of_its_own() -> None:
     followed: list[Any] = []
     mode = Float64Mode(False, {}, {})
     mode.summarise = lambda operator, operands, results, drew: summarised.append(operator.name)
-    mode.follow_views = lambda base, views: followed.append(views)
+    mode.follow_views = lambda name, base, views: bool(followed.append(views))
     with mode:
         torch.ones(6).as_strided((2, 2), (1, 2))[0].neg()
         torch.ones(6).view(2, 3)
@@ -215,10 +215,25 @@ def test_who_made_a_value_is_followed_through_views_of_it() -> None:
     producers.note(base, (1, 0), False)
     producers.note(windows, (2, 0), True)
     first = windows[0]
-    producers.note_further_views(windows, [first])
+    producers.note_further_views("aten::unbind", windows, [first])
     assert [producers.find(each) for each in (base, windows, first)] == [(1, 0), (2, 0), (2, 0)]
     producers.note(base, (5, 0), False)  # written into: the views hold what this made
     assert [producers.find(each) for each in (base, windows, first)] == [(5, 0)] * 3
+
+
+def test_dimensions_in_another_order_that_become_one_are_a_value_of_their_own() -> None:
+    summarised: list[str] = []
+    mode, producers = Float64Mode(False, {}, {}), ValueProducers()
+    mode.summarise = lambda operator, operands, results, drew: summarised.append(operator.name)
+    mode.follow_views = producers.note_further_views
+    image = torch.ones(2, 3, 4, 4).contiguous(memory_format=torch.channels_last)
+    del summarised[:]
+    with mode:
+        turned = image.permute(0, 2, 3, 1)
+        turned.permute(0, 3, 1, 2).permute(0, 2, 3, 1)[None]
+        assert summarised == []
+        turned.view(2, -1)
+    assert summarised == ["aten.view.default"]
 
 
 def test_where_each_side_has_an_operator_of_its_own_both_are_told() -> None:

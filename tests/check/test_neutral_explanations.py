@@ -13,8 +13,15 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from samerun.check.evidence.call_alignment import align_calls
-from samerun.check.evidence.difference_explanation import explain_difference, find_caller_of_one_side
+from samerun.check.evidence.call_alignment import align_calls, compare_uses_of_results
+from samerun.check.evidence.difference_explanation import (
+    OddOperatorOfSide,
+    choose_side,
+    explain_difference,
+    find_caller_of_one_side,
+    find_loss_scales,
+)
+from samerun.check.evidence.lost_bits import find_lost_whole_numbers
 from samerun.check.evidence.recomputation_differences import explain_recomputation
 from samerun.check.evidence.run_numbers import NumberRecord, OperatorSummary, RunNumbers
 from samerun.check.evidence.setting_differences import explain_by_optimizer_settings, list_setting_assignments
@@ -34,7 +41,11 @@ from samerun.record.trace import format as f
 from samerun.record.trace.reader import SourceLocation
 from samerun.record.watching import stack_frames
 from samerun.record.watching.model_values import ModelValues
-from samerun.record.watching.tensor_numbers import read_closures, summarise_as_count_and_four_sums
+from samerun.record.watching.tensor_numbers import (
+    name_class_without_wrappers,
+    read_closures,
+    summarise_as_count_and_four_sums,
+)
 from samerun.record.watching.torch_internals import is_recomputing
 from samerun.record.watching.value_producers import fills_its_memory
 
@@ -227,6 +238,74 @@ def test_the_line_that_hands_over_another_value_is_named() -> None:
     assert find_caller_of_one_side(b[1], [replace(each, location=SourceLocation("a.py", 21, "")) for each in a]) is None
 
 
+def test_the_operator_that_one_side_alone_puts_before_a_common_line_is_named() -> None:
+    """Side A takes a root that side B leaves out, so that B goes on with a value that A has too."""
+    a = [summary("aten.add", 1, NOISE[0]), summary("aten.sqrt", 2, NOISE[1], 0), summary("aten.mul", 9, NOISE[3], 1)]
+    b = [summary("aten.add", 5, NOISE[0]), summary("aten.mul", 9, NOISE[2], 0)]
+    told = explain_difference(step(), step(), *(RunNumbers(rank_operators={1: o}, operators={1: o}) for o in (a, b)), 1)
+    assert told is not None and told.line == 5
+
+
+def test_of_two_ways_in_one_phase_that_of_side_b_is_named() -> None:
+    def side(name: str, line: int, value: Any, before: int) -> OddOperatorOfSide:
+        operator = summary("aten.mul", line, value, phase=f.BETWEEN)
+        return OddOperatorOfSide((f.BETWEEN, before), name, [operator], operator)
+
+    assert choose_side([side("B", 7, NOISE[0], 9), side("A", 3, NOISE[1], 4)]).side == "B"
+    assert choose_side([side("B", 7, NOISE[0], 9), side("A", 7, NOISE[1], 4)]).side == "A"
+
+
+def test_what_a_scaled_loss_makes_larger_corresponds_until_something_is_added() -> None:
+    def run(scale: float, penalty: float) -> list[OperatorSummary]:
+        gradient, scaled = NOISE[0] * scale, summary("aten.mul.Tensor", 2, 0.7 * scale, 0)
+        return [
+            summary("aten.nll_loss", 1, 0.7), scaled, summary("aten.mm", 3, gradient, 1, phase=f.BACKWARD),
+            summary("aten.add_", 4, gradient + penalty * NOISE[1], 2, phase=f.BETWEEN),
+        ]  # fmt: skip
+
+    a, b = run(1.0, 0.1), run(256.0, 0.1)
+    odd = find_odd_operator(b, a, True, find_loss_scales(b, a)[0])
+    assert odd is not None and odd.operator.location.line == 4
+    b = run(256.0, 25.6)
+    assert find_odd_operator(b, a, True, find_loss_scales(b, a)[0]) is None
+
+
+def test_a_fused_optimizer_that_writes_other_parameters_does_not_correspond() -> None:
+    """Its own state is that of the other side, and nothing uses either."""
+    state = summary("", 0, NOISE[3]).results
+    one, other = (summary("aten._fused_adam_", 9, NOISE[at]) for at in (1, 2))
+    one, other = (replace(each, results=each.results + state) for each in (one, other))
+    odd = find_odd_operator([one], [other])
+    assert odd is not None and odd.operator is one
+
+
+def test_what_is_computed_of_results_of_other_sizes_is_compared() -> None:
+    def run(logits: Any, taken: Any, line: int = 3) -> list[OperatorSummary]:
+        return [summary("result of Net", 2, logits), summary("aten.softmax", line, taken, 0)]
+
+    a = run(NOISE, NOISE[0] + 1)
+    assert compare_uses_of_results(a, run(NOISE[0], NOISE[0] + 1)) == "corresponding"
+    assert compare_uses_of_results(a, run(NOISE[0], NOISE[1] + 1)) == "different"
+    assert compare_uses_of_results(a, run(NOISE[0], NOISE[1] + 1, line=4)) == "unknown"
+    assert compare_uses_of_results(a[:1], run(NOISE[0], NOISE[0] + 1)) == "unknown"
+
+
+def test_positions_that_a_coarse_format_cannot_hold_are_named() -> None:
+    def run(values: Any, dtype: str) -> list[OperatorSummary]:
+        ((_, shape, sums),) = summary("", 0, values).results
+        cast = replace(summary("aten._to_copy.default", 5, values), results=((dtype, shape, sums),))
+        return [cast, summary("aten.mm.default", 5, NOISE, 0)]
+
+    positions = np.arange(300.0)
+    coarse = np.where(positions > 256, positions // 2 * 2, positions)
+    told = find_lost_whole_numbers(run(coarse, "bfloat16"), run(positions, "float64"))
+    assert told is not None and (told.line, told.operator) == (5, "aten._to_copy.default")
+    years, rounded = positions + 1900, (positions + 1900) // 8 * 8
+    assert find_lost_whole_numbers(run(rounded, "bfloat16"), run(years, "float64")) is None  # autocast's own cast
+    assert find_lost_whole_numbers(run(rounded, "bfloat16")[:1], run(years, "float64")) is not None
+    assert find_lost_whole_numbers(run(rounded, "float32")[:1], run(years, "float64")) is None
+
+
 def test_what_fills_its_memory_leaves_nothing_of_the_old_value() -> None:
     weight = nn.Linear(3, 2).weight.detach()
     assert fills_its_memory(weight) and not fills_its_memory(weight[0])
@@ -239,6 +318,11 @@ class Tied(nn.Module):
         super().__init__()
         self.embedding, self.head = nn.Embedding(4, 3), nn.Linear(3, 4, bias=False)
         self.head.weight = self.embedding.weight
+
+
+def test_a_model_goes_by_its_own_class_inside_of_wrappers() -> None:
+    assert name_class_without_wrappers(nn.DataParallel(nn.Tanh())) == "Tanh"
+    assert name_class_without_wrappers(nn.Sequential(nn.Tanh())) == "Sequential"
 
 
 def test_only_names_within_one_model_are_ties() -> None:

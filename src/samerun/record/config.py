@@ -86,6 +86,8 @@ REGIONS_INSPECTED, REGIONS_INSPECTED_CLOSELY = "inspected", "inspected closely"
 """Settings of the switch `compile` under which compiled regions are looked into; see compiled_graphs.inspector."""
 INPUT_OF = "input of "
 """Begins the name under which what goes into a model is summarised, as if an operator had made it."""
+RESULT_OF = "result of "
+"""The same of what a call without gradients gives."""
 
 
 @dataclass(frozen=True)
@@ -240,6 +242,7 @@ __all__ = [
     "REGIONS_INSPECTED",
     "REGIONS_INSPECTED_CLOSELY",
     "RESCALED",
+    "RESULT_OF",
     "ROLE_VARIABLE",
     "STARTED_FILE",
     "DataReplay",

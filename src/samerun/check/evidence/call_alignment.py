@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from samerun.check.evidence.run_numbers import NumberRecord, RunNumbers
+from samerun.check.evidence.run_numbers import NumberRecord, OperatorSummary, RunNumbers
+from samerun.check.evidence.value_correspondence import call_key, mark_corresponding
 from samerun.record.comparison.rounding import ItemKey
-from samerun.record.config import CALLS_KEPT
+from samerun.record.config import CALLS_KEPT, RESULT_OF
 
 CallGroup = tuple[int, str]
 """The calls of one model in one step: the step, and the class of the model."""
@@ -31,6 +32,8 @@ class CallAlignment:
     """Groups of other sizes on the two sides, of which both have all calls."""
     uncompared: tuple[str, ...]
     """In words, calls that both sides make and whose results have nothing in common that could be compared."""
+    first_uncompared_step: int
+    """The step that the first of them belongs to; 0 if there is none."""
 
     def apply(self, run: RunNumbers) -> RunNumbers:
         """A run of either side with its calls under the numbers of side A; those that only it makes are left out."""
@@ -53,6 +56,7 @@ def align_calls(a: RunNumbers, b: RunNumbers) -> CallAlignment:
     numbers: dict[tuple[CallGroup, int], int] = {}
     split: set[CallGroup] = set()
     uncompared = []
+    first_uncompared_step = 0
     for group, records in groups[0].items():
         others = groups[1].get(group, [])
         are_whole = max(record.number for record in (*records, *others)) <= CALLS_KEPT
@@ -63,7 +67,8 @@ def align_calls(a: RunNumbers, b: RunNumbers) -> CallAlignment:
         numbers.update({(group, turn): record.number for turn, record in enumerate(records)})
         if not is_any_element_count_equal(records, others):
             uncompared.append(f"{group[1]} before step {group[0] + 1}")
-    return CallAlignment(numbers, frozenset(split), tuple(uncompared))
+            first_uncompared_step = first_uncompared_step or group[0] + 1
+    return CallAlignment(numbers, frozenset(split), tuple(uncompared), first_uncompared_step)
 
 
 def group_calls(run: RunNumbers) -> dict[CallGroup, list[NumberRecord]]:
@@ -104,3 +109,26 @@ def sum_results_over_calls(records: list[NumberRecord], number: int) -> NumberRe
     head = {**records[0].head, "number": number, "merged": len(records)}
     return NumberRecord(head, values, {(kind, f"{name} of {int(sums[0])}"): dtypes[kind, name]
                                        for (kind, name), sums in totals.items()})  # fmt: skip
+
+
+def compare_uses_of_results(
+    a: list[OperatorSummary], b: list[OperatorSummary]
+) -> Literal["corresponding", "different", "unknown"]:
+    """Whether two sides compute the same of results of calls, which may have other sizes: of the last position alone.
+
+    "different": where both compute as much at a line. "unknown": what one side computes is nothing that the other does.
+    """
+    uses = [
+        [at for at, o in enumerate(each) if any(n >= 0 and each[n].name.startswith(RESULT_OF) for n, _ in o.sources)]
+        for each in (a, b)
+    ]
+    marks = mark_corresponding(a, b), mark_corresponding(b, a)
+    differing = [
+        [each[at] for at in used if not mark[at]] for each, used, mark in zip((a, b), uses, marks, strict=True)
+    ]
+    if not all(uses):
+        return "unknown"
+    if not any(differing):
+        return "corresponding"
+    keys = [{(call_key(o), o.results[0][2][0]) for o in each if o.results} for each in differing]
+    return "different" if keys[0] & keys[1] else "unknown"

@@ -15,7 +15,11 @@ from samerun.check.evidence.run_numbers import NumberRecord, OperatorSummary, Ru
 from samerun.check.evidence.setting_differences import explain_by_optimizer_settings
 from samerun.check.evidence.split_differences import explain_split_batch, explain_uneven_steps, find_varying_factor
 from samerun.check.evidence.value_correspondence import (
+    UNSCALED,
     Culprit,
+    LossScale,
+    ValueIndex,
+    call_key,
     find_odd_operator,
     mark_corresponding,
 )
@@ -50,13 +54,17 @@ def explain_difference(
         and record_b is not None
         and record_a.head.get("backwards") != record_b.head.get("backwards")
     )
+    scales = UNSCALED, UNSCALED
+    if not ratio and not is_split:
+        scales = find_loss_scales(all_b, all_a)
+    sides = (("B", all_b, all_a, scales[0]), ("A", all_a, all_b, scales[1]))
     culprits = [
-        (odd.moment, side, these, odd.operator)
-        for side, these, those in (("B", all_b, all_a), ("A", all_a, all_b))
-        if (odd := find_odd_operator(these, those, are_losses_whole=not is_split)) is not None
+        OddOperatorOfSide(odd.moment, side, these, odd.operator)
+        for side, these, those, scale in sides
+        if (odd := find_odd_operator(these, those, not is_split, scale)) is not None
     ]
-    if culprits:  # an operator that one side lacks shows on the other side, and earlier there
-        _, side, these, culprit = min(culprits, key=lambda each: each[0])
+    if culprits:
+        _, side, these, culprit = choose_side(culprits)
         line = find_loss_scaling(these) if ratio else None
         if line is None and is_split and culprit.phase == f.BACKWARD:
             line = find_varying_factor(all_b) or find_varying_factor(all_a)
@@ -75,11 +83,58 @@ def explain_difference(
         others = all_a if side == "B" else all_b
         is_handed_over = not is_split and len({count_calls(each, named) for each in (these, others)}) == 1
         caller = find_caller_of_one_side(named, others) if is_handed_over else None
+        handed = find_operator_that_hands_over(named, these, others) if is_handed_over else None
         if caller is not None:
             what += f"; side {side} alone gets to {format_source_location(file, at)} by this line"
             file, at = caller
+        elif handed is not None:
+            what += f"; side {side} alone hands to {format_source_location(file, at)} what {handed.name} gives here"
+            file, at = handed.location.file, handed.location.line
         return Culprit(named.name, file, at, f"{ratio}; {what}" if ratio else what)
     return Culprit("", "", 0, ratio) if ratio else None
+
+
+class OddOperatorOfSide(NamedTuple):
+    """The operator of a side (all of its operators) that corresponds to nothing, and when it is called."""
+
+    moment: tuple[int, int]
+    side: str
+    operators: list[OperatorSummary]
+    operator: OperatorSummary
+
+
+def choose_side(culprits: list[OddOperatorOfSide]) -> OddOperatorOfSide:
+    """The earlier one: what one side lacks shows on the other side, and earlier there.
+
+    Where each side goes a way of its own, that of side B is what was switched on.
+    """
+    earliest = min(culprits, key=lambda each: each.moment)
+    first, last = culprits[0], culprits[-1]
+    own_ways = (
+        one.operator.location not in {o.location for o in other.operators}
+        for one, other in ((first, last), (last, first))
+    )
+    is_tie = first.moment[0] == last.moment[0] and len(culprits) == 2 and all(own_ways)
+    return first if is_tie else earliest
+
+
+def find_loss_scales(b: list[OperatorSummary], a: list[OperatorSummary]) -> tuple[LossScale, LossScale]:
+    """How large losses and gradients of each side are by those of the other, if one scales a loss that both compute."""
+    last_b, last_a = find_last_scalar_result_before_backward(b), find_last_scalar_result_before_backward(a)
+    if last_b is None or last_a is None:
+        return UNSCALED, UNSCALED
+    ends = tuple(float(each.results[0][2][1]) for each in (last_b, last_a))
+    for last, these, those in ((last_b, b, a), (last_a, a, b)):
+        given = [these[at].results[number][2] for at, number in last.sources if at >= 0]
+        loss = next((sums for sums in given if sums[0] == 1), None)
+        is_scaled = SCALING.match(last.name) and loss is not None and loss[1] != last.results[0][2][1]
+        if is_scaled and all(ends) and loss is not None and ValueIndex(those).contains(loss):
+            factor = ends[0] / ends[1]
+            begin_b, begin_a = (
+                [each is last for each in sides].index(True) for sides, last in ((b, last_b), (a, last_a))
+            )
+            return LossScale(factor, begin_b), LossScale(1 / factor, begin_a)
+    return UNSCALED, UNSCALED
 
 
 def explain_by_draw_counts(
@@ -133,6 +188,24 @@ def find_caller_of_one_side(operator: OperatorSummary, others: list[OperatorSumm
         return None
     lines.update(caller for o in others for caller in o.callers)
     return next((caller for caller in operator.callers if caller not in lines), None)
+
+
+def find_operator_that_hands_over(
+    operator: OperatorSummary, operators: list[OperatorSummary], others: list[OperatorSummary]
+) -> OperatorSummary | None:
+    """What gives an operator, at a line that the other side never runs, a value that its twin is not given; or None.
+
+    A step that one side leaves out shows where both go on: the value before it is one that both compute.
+    """
+    turn = [o is operator for o in operators if call_key(o) == call_key(operator)].index(True)
+    twins = [o for o in others if call_key(o) == call_key(operator)]
+    if turn >= len(twins):
+        return None
+    given = ValueIndex([others[at] for at, _ in twins[turn].sources if at >= 0])
+    lines = {o.location for o in others}
+    handing = [operators[at] for at, number in operator.sources
+               if at >= 0 and not given.contains(operators[at].results[number][2])]  # fmt: skip
+    return next((o for o in reversed(handing) if o.location.line and o.location not in lines), None)
 
 
 def model_inputs_correspond(operators: list[OperatorSummary], others: list[OperatorSummary]) -> bool:

@@ -7,6 +7,7 @@ distance from its own run in float64, operator by operator.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from typing import Any, Literal, NamedTuple
 
@@ -14,11 +15,13 @@ import numpy as np
 
 from samerun.check.evidence.neutrality import RecordKind, common_keys, iterate_common_records
 from samerun.check.evidence.run_numbers import OperatorSummary, RunNumbers
-from samerun.check.evidence.value_correspondence import Culprit
+from samerun.check.evidence.value_correspondence import Culprit, call_key, is_trivial
 from samerun.record.comparison.rounding import LOSES_HALF, UNIT, norm
 
 TINY = 2.0**-40
 """Below any rounding error of single precision in a sum, so that a ratio of errors stays finite."""
+PRODUCT = re.compile(r"aten\.(mm|addmm|bmm|baddbmm|addmv|mv|dot|convolution|linear|matmul|_scaled_dot|mkldnn)")
+"""Operators for which autocast casts what they are given."""
 
 
 class LossySide(NamedTuple):
@@ -96,23 +99,57 @@ def coarsest_dtype(operator: OperatorSummary) -> str:
     return max((dtype for dtype, _, _ in operator.results if dtype in UNIT), key=UNIT.__getitem__, default="")
 
 
-def measure_errors(program: list[OperatorSummary], operators_in_float64: list[OperatorSummary]) -> list[float]:
-    """For each operator the relative error of its results; 0 for what is not paired with one in float64.
+def find_lost_whole_numbers(program: list[OperatorSummary], in_float64: list[OperatorSummary]) -> Culprit | None:
+    """The first operator that gives whole numbers in float64, and others in a format too coarse to hold them.
+
+    Positions and counts are told apart by their last digit. What autocast itself casts for a product is meant to be
+    rounded, and only told where it counts 0, 1, 2 and so on.
+    """
+    cast_for_product = {
+        source for operator in program if PRODUCT.match(operator.name)
+        for source, _ in operator.sources if source >= 0 and program[source].location == operator.location
+    }  # fmt: skip
+    for at, (operator, twin) in enumerate(zip(program, pair_with_float64(program, in_float64), strict=True)):
+        for (dtype, _, sums), (_, _, exact) in zip(operator.results, twin.results if twin else (), strict=False):
+            is_coarse = UNIT.get(dtype, 0.0) > UNIT["float32"] and bool(operator.location.line)
+            if not is_coarse or not np.all(exact[:4] == np.round(exact[:4])) or is_trivial(dtype, exact):
+                continue
+            if not np.array_equal(sums[:4], exact[:4]) and (at not in cast_for_product or are_positions(exact)):
+                return make_culprit(operator, f"{operator.name} gives whole numbers that {dtype} cannot hold")
+    return None
+
+
+def are_positions(sums: Any) -> bool:
+    """Whether these are the sums of 0, 1, ..., n - 1, once or several times."""
+    count, total, _, squares, _ = sums
+    n = 2 * total / count + 1
+    return bool(n == round(n) and 6 * squares == count * (n - 1) * (2 * n - 1))
+
+
+def pair_with_float64(
+    program: list[OperatorSummary], operators_in_float64: list[OperatorSummary]
+) -> list[OperatorSummary | None]:
+    """For each operator the one in float64; None for what is not paired.
 
     Call n of an operator at a line is call n in float64 (casts that are there in one of the runs only are not paired).
     """
     calls: Counter[Any] = Counter()
     found = {}
     for operator in operators_in_float64:
-        key = operator.name, operator.phase, operator.location
-        found[key, calls[key]] = operator
-        calls[key] += 1
+        found[call_key(operator), calls[call_key(operator)]] = operator
+        calls[call_key(operator)] += 1
     calls.clear()
-    errors = []
+    twins = []
     for operator in program:
-        key = operator.name, operator.phase, operator.location
-        twin = found.get((key, calls[key]))
-        calls[key] += 1
+        twins.append(found.get((call_key(operator), calls[call_key(operator)])))
+        calls[call_key(operator)] += 1
+    return twins
+
+
+def measure_errors(program: list[OperatorSummary], operators_in_float64: list[OperatorSummary]) -> list[float]:
+    """For each operator the relative error of its results; 0 for what is not paired with one in float64."""
+    errors = []
+    for operator, twin in zip(program, pair_with_float64(program, operators_in_float64), strict=True):
         pairs = zip(operator.results, twin.results, strict=False) if twin is not None else ()
         errors.append(
             max(

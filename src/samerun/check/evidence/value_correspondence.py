@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from samerun.check.evidence.run_numbers import OperatorSummary
-from samerun.record.config import INPUT_OF
+from samerun.record.config import INPUT_OF, RESULT_OF
 from samerun.record.trace import format as f
 
 PHASE_ORDER = {f.FORWARD: 0, f.BACKWARD: 1, f.BETWEEN: 2, f.OPTIMIZER: 3}
@@ -26,10 +26,12 @@ CLOSE = 2.0**-36
 
 MOVES_ELEMENTS = re.compile(
     r"aten\.(index|gather|take|scatter|select|slice|clone|copy|_to_copy|cat|stack|flip|roll|sort|argsort|embedding|"
-    r"as_strided|repeat|expand|constant_pad|pad|pixel|channel_shuffle|im2col|col2im|unfold|tril|triu|randperm|_unsafe)"
+    r"as_strided|repeat|expand|constant_pad|pad|pixel|channel_shuffle|im2col|col2im|unfold|view|tril|triu|randperm|_unsafe)"
     rf"|{INPUT_OF}"
 )
 """Operators whose results hold elements of their operands in another order."""
+CONSTANT = re.compile(r"aten\.(new_)?(zeros|ones|full|scalar_tensor)(_like)?\.")
+"""Operators that compute nothing: what is filled with one number has the size that each side needs."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +67,27 @@ class ValueIndex:
                 by_count[int(sums[0])].append(sums)
         self.by_count = {count: np.array(rows)[:, 1:] for count, rows in by_count.items()}
 
-    def contains(self, sums: Any, in_any_order: bool = False) -> bool:
+    def contains(self, sums: Any, in_any_order: bool = False, scale: float = 1.0) -> bool:
+        """Whether there is the value that has these sums, or (`scale`) the one that many times smaller."""
         rows = self.by_count.get(int(sums[0]))
-        return rows is not None and bool(np.any(are_sums_of_same_value(rows, sums[1:], sums[2], in_any_order)))
+        if rows is None:
+            return False
+        if bool(np.any(are_sums_of_same_value(rows, sums[1:], sums[2], in_any_order))):
+            return True
+        return scale != 1.0 and self.contains(sums / (1.0, scale, abs(scale), scale * scale, scale), in_any_order)
+
+
+class LossScale(NamedTuple):
+    """Each value of a side from its operator number `begin` on may be `factor` times that of the other side."""
+
+    factor: float = 1.0
+    begin: int = 0
+
+    def at(self, operator: int) -> float:
+        return self.factor if operator >= self.begin else 1.0
+
+
+UNSCALED = LossScale()
 
 
 def are_sums_of_same_value(rows_of_sums: Any, sums: Any, magnitude: float, in_any_order: bool = False) -> Any:
@@ -101,14 +121,20 @@ def is_trivial(dtype: str, sums: Any) -> bool:
     return bool(count == 0 or magnitude == 0 or plain or dtype == "bool")
 
 
-def mark_corresponding(operators: list[OperatorSummary], others: list[OperatorSummary]) -> list[bool]:
+def mark_corresponding(
+    operators: list[OperatorSummary], others: list[OperatorSummary], scale: LossScale = UNSCALED
+) -> list[bool]:
     """For each operator whether all of its results correspond to values of the other run."""
     index = ValueIndex(others)
     groups, other_groups = group_first_results_by_call_and_size(operators), group_first_results_by_call_and_size(others)
     # Where one side has its batch in another dimension, arithmetic gives the same elements in another order. An
     # operator that moves elements is what may put them into a wrong one.
-    marks = [all(index.contains(sums, not MOVES_ELEMENTS.match(operator.name)) for _, _, sums in operator.results)
-             for operator in operators]  # fmt: skip
+    marks = [
+        all(
+            index.contains(sums, not MOVES_ELEMENTS.match(operator.name), scale.at(at)) for *_, sums in operator.results
+        )
+        for at, operator in enumerate(operators)
+    ]
     marks_in_turn = mark_batch_parts(operators, others)
     by_kind: dict[tuple[Any, ...], list[SizedGroups]] = defaultdict(list)
     for key, group in other_groups.items():
@@ -217,19 +243,21 @@ def add_up(one: GroupSums, other: GroupSums, are_addends: bool) -> bool:
 
 
 def find_odd_operator(
-    operators: list[OperatorSummary], others: list[OperatorSummary], are_losses_whole: bool = False
-) -> OddOperator | None:
+    operators: list[OperatorSummary], others: list[OperatorSummary], are_losses_whole: bool = False,
+    scale: LossScale = UNSCALED,
+) -> OddOperator | None:  # fmt: skip
     """The first operator whose results correspond to nothing, and from which nothing that corresponds is computed.
 
     What is computed in another way inside (another attention) does not correspond, but its result does again.
     are_losses_whole: neither side splits its batch, so that losses correspond as everything else does.
     """
-    marks = mark_corresponding(operators, others)
-    rejoins = mark_rejoining(operators, others, marks)
+    marks = mark_corresponding(operators, others, scale)
+    rejoins = mark_rejoining(operators, others, marks, scale)
     odd = [at for at in range(len(operators)) if not marks[at] and not rejoins[at]]
     odd = [at for at in odd if operators[at].location.line] or odd
     # Indices and lengths are how a library keeps its books; what is computed tells more.
     odd = [at for at in odd if any(is_number_dtype(dtype) for dtype, _, _ in operators[at].results)] or odd
+    odd = [at for at in odd if not CONSTANT.match(operators[at].name)] or odd
     # A loss is one number, whose share in a split batch corresponds to nothing: it is named only if it is all there is.
     # One number that leads to no gradient is for the log.
     trained = mark_leading_to_gradients(operators) if are_losses_whole else [False] * len(operators)
@@ -248,15 +276,20 @@ def mark_leading_to_gradients(operators: list[OperatorSummary]) -> list[bool]:
     return leads
 
 
-def mark_rejoining(operators: list[OperatorSummary], others: list[OperatorSummary], marks: list[bool]) -> list[bool]:
+def mark_rejoining(
+    operators: list[OperatorSummary], others: list[OperatorSummary], marks: list[bool], scale: LossScale = UNSCALED
+) -> list[bool]:
     """For each operator that does not correspond, whether every result that is used does, or leads to what does."""
     index = ValueIndex(others)
-    fine = [[index.contains(sums) for _, _, sums in operator.results] for operator in operators]
+    fine = [[index.contains(sums, scale=scale.at(at)) for _, _, sums in operator.results]
+            for at, operator in enumerate(operators)]  # fmt: skip
     used: list[set[int]] = [set() for _ in operators]
     rejoins = [False] * len(operators)
     for at in range(len(operators) - 1, -1, -1):
         operator = operators[at]
-        rejoins[at] = not marks[at] and any(fine[at]) and all(fine[at][number] for number in used[at])
+        # What nothing uses counts by its first result: a fused optimizer writes parameters, and then its own state.
+        counting = used[at] or {0}
+        rejoins[at] = not marks[at] and any(fine[at]) and all(fine[at][number] for number in counting)
         telling = marks[at] and any(not is_trivial(dtype, sums) for dtype, _, sums in operator.results)
         for source, number in operator.sources:
             # The backward of a loss takes the forward's result and may use its shape alone: that proves nothing.
@@ -272,7 +305,7 @@ def find_operator_with_new_value(
 ) -> OperatorSummary | None:
     """The first operator at a line of the program with a result that the other run does not compute, bit by bit."""
     known = {sums.tobytes() for other in others for _, _, sums in other.results}
-    computed = [o for o in operators if o.location.line and not o.name.startswith(INPUT_OF)]
+    computed = [o for o in operators if o.location.line and not o.name.startswith((INPUT_OF, RESULT_OF))]
     computed = [
         o for o in computed if any(is_number_dtype(dtype) and not is_trivial(dtype, s) for dtype, _, s in o.results)
     ]

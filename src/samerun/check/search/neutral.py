@@ -28,22 +28,33 @@ from samerun.base.records import (
 from samerun.check.evidence import neutrality
 from samerun.check.evidence.call_alignment import CallAlignment, align_calls
 from samerun.check.evidence.difference_explanation import explain_difference
-from samerun.check.evidence.lost_bits import LossySide, find_losing_operator, find_lossy_side
+from samerun.check.evidence.lost_bits import (
+    LossySide,
+    find_losing_operator,
+    find_lossy_side,
+    find_lost_whole_numbers,
+)
 from samerun.check.evidence.neutrality import DistancePoint, RunJudgement
 from samerun.check.evidence.run_numbers import OperatorSummary, RunNumbers, read_run_numbers
-from samerun.check.evidence.value_correspondence import Culprit, find_operator_with_new_value
+from samerun.check.evidence.value_correspondence import Culprit
 from samerun.check.execution.runner import RunFailed
 from samerun.check.plan import RunPlan
 from samerun.check.search.neutral_compilation import explain_compiled_difference
+from samerun.check.search.neutral_results import (
+    accept_in_envelope_or_raise,
+    describe_rounding,
+    judge_uses_of_results_if_known,
+    raise_uncompared,
+)
 from samerun.check.search.neutral_runs import (
     FirstChange,
     NotComparable,
     NumberedRun,
     add_tied_parameters,
     align_parameter_names,
+    computes_coarsely,
     count_uses,
     describe_lost_ties_or_empty,
-    describe_unread_parameters_or_empty,
     find_first_differing_step_or_call,
     find_step_or_call_record,
     is_run_by_ranks,
@@ -51,12 +62,13 @@ from samerun.check.search.neutral_runs import (
     require_common_decisive_values,
     require_ended_well,
     require_same_names_and_sizes,
+    with_culprit,
 )
-from samerun.check.search.report_records import NO_OPERATOR, relative_path_if_below_working_directory
+from samerun.check.search.report_records import NO_OPERATOR
 from samerun.check.search.run_status import REGIONS, require_comparable, require_success
 from samerun.check.search.search import Search
 from samerun.check.variations.neutral_switches import NeutralSwitch, SideLabel, inside_portable, make_side
-from samerun.record.comparison.rounding import LOSES_HALF, UNIT, norm
+from samerun.record.comparison.rounding import LOSES_HALF, norm
 from samerun.record.config import NumbersRequest
 from samerun.record.region_finding import RegionFinding, read_rank0_or_main_region_finding
 
@@ -109,19 +121,23 @@ class NeutralCheck:
             a, b = (replace(side, numbers=calls.apply(side.numbers)) for side in (a, b))
             changed = find_first_differing_step_or_call(a, b)
             if changed is None:
-                if calls.uncompared and not is_run_by_ranks(a, b):
-                    raise NotComparable(
-                        f"the same bits in {a.step_count} optimizer steps, but results of calls without gradients have"
-                        f" other sizes on side B ({', '.join(calls.uncompared[:3])}): they were not compared"
-                    )
-                what = f"{a.step_count} optimizer steps" if a.step_count else f"{len(a.numbers.calls)} calls of models"
-                return NeutralResult(switch.name, "same", f"{switch.detail}; the same bits in {what}")
+                return self._judge_same_steps(switch, a, b, calls)
             result = SwitchJudge(self, switch, a, b, changed, calls).judge()
             if result.outcome == "rounding" and switch.tries_portable:
                 result = replace(result, detail=f"{result.detail}; {self._run_inside_portable_and_describe(a, b)}")
             return result
         except NotComparable as error:
             return NeutralResult(switch.name, "unaligned", f"{switch.detail}; {error}")
+
+    def _judge_same_steps(
+        self, switch: NeutralSwitch, a: NumberedRun, b: NumberedRun, calls: CallAlignment
+    ) -> NeutralResult:
+        if calls.uncompared and not is_run_by_ranks(a, b):
+            changed = FirstChange("call", 0, calls.first_uncompared_step)
+            judged = SwitchJudge(self, switch, a, b, changed, calls).judge_by_uses_of_results_if_known()
+            return judged or raise_uncompared(a, calls)
+        what = f"{a.step_count} optimizer steps" if a.step_count else f"{len(a.numbers.calls)} calls of models"
+        return NeutralResult(switch.name, "same", f"{switch.detail}; the same bits in {what}")
 
     def _run_side(self, switch: NeutralSwitch, label: SideLabel) -> NumberedRun:
         base = self.search.plan.with_watch(numbers=NumbersRequest(), depth="steps")
@@ -186,7 +202,7 @@ class SwitchJudge:
             require_ended_well(a64, "side A in float64")
             require_ended_well(b64, "side B in float64")
         except NotComparable as error:
-            return self._accept_in_envelope_or_raise(base, str(error))
+            return accept_in_envelope_or_raise(base, str(error))
         compiled = count_uses("compile", a, b) > 0
         judgement = neutrality.judge_runs_up_to_first_fault(
             a.numbers, b.numbers, a64.numbers, b64.numbers, None, compiled
@@ -203,22 +219,32 @@ class SwitchJudge:
             return self._rerun_and_explain_wrong(base, judgement, a64, b64)
         if judgement.number == 0 or judgement.verdict == "unclear":
             raise NotComparable("the runs in float64 have no step in common with the program's")
-        lossy = None if switch.coarser else find_lossy_side(a.numbers, b.numbers, a64.numbers, b64.numbers)
-        if lossy is not None:
-            base = replace(base, outcome="wrong", detail=f"{switch.detail}; {lossy}")
-            if switch.name == "compile":
-                return self._rerun_and_explain_compiled_regions(base, a64)
-            return self._rerun_and_name_losing_operator(base, lossy)
-        new = find_operator_with_new_value(*(side.numbers.operators.get(self.changed.step, []) for side in (b, a)))
-        if new is not None:
-            file = relative_path_if_below_working_directory(new.location.file)
-            base = replace(base, operator=new.name, file=file, line=new.location.line)
-        how = "in float64 both sides come together, so that what differs is rounding"
-        narrow = sorted({*a64.numbers.narrow, *b64.numbers.narrow})
-        how += f"; {', '.join(narrow[:3])} stayed in single precision there" if narrow else ""
-        unread = describe_unread_parameters_or_empty(a.numbers, b.numbers)
-        how += f"; {unread}" if unread else ""
-        return replace(base, detail=f"{switch.detail}; {how}")
+        judged = self._judge_lost_bits_or_none(base, a64, b64) or self.judge_by_uses_of_results_if_known()
+        return judged if judged is not None and judged.outcome == "wrong" else describe_rounding(base, a, b, a64, b64)
+
+    def _judge_lost_bits_or_none(self, base: NeutralResult, a64: NumberedRun, b64: NumberedRun) -> NeutralResult | None:
+        """A side that computes the same function with half of the bits, or rounds whole numbers."""
+        if self.switch.coarser:
+            operators = (self._operators(self.b, base.step, float64=float64) for float64 in (False, True))
+            told = find_lost_whole_numbers(*operators)
+            return None if told is None else with_culprit(replace(base, outcome="wrong"), told)
+        lossy = find_lossy_side(self.a.numbers, self.b.numbers, a64.numbers, b64.numbers)
+        if lossy is None:
+            return None
+        base = replace(base, outcome="wrong", detail=f"{self.switch.detail}; {lossy}")
+        if self.switch.name == "compile":
+            return self._rerun_and_explain_compiled_regions(base, a64)
+        return self._rerun_and_name_losing_operator(base, lossy)
+
+    def judge_by_uses_of_results_if_known(self) -> NeutralResult | None:
+        """What the program computes of results that have other sizes decides; None where it cannot be told."""
+        step = self.calls.first_uncompared_step
+        if not step or is_run_by_ranks(self.a, self.b):
+            return None
+        a64, b64 = (
+            self._rerun_side(side, float64=True, last_step=step, operators_of=step) for side in (self.a, self.b)
+        )
+        return judge_uses_of_results_if_known(self.switch, self.calls, a64, b64)
 
     # --- runs ----------------------------------------------------------------------------------------
     def _rerun_side(
@@ -354,14 +380,6 @@ class SwitchJudge:
         sides = self.a.numbers, self.b.numbers, a64.numbers
         return explain_compiled_difference(told, sides, step, inspect, run_in_float64)
 
-    def _accept_in_envelope_or_raise(self, base: NeutralResult, why_no_float64: str) -> NeutralResult:
-        """Without float64: a difference that stays where a disturbance of one ulp leads is rounding."""
-        if base.growth == "outside":
-            raise NotComparable(
-                f"the difference grows out of the envelope, and float64 cannot tell what it is: {why_no_float64}"
-            )
-        return replace(base, detail=f"{self.switch.detail}; it stays in the envelope of one ulp ({why_no_float64})")
-
     def _judge_precision(self, base: NeutralResult, first_point_outside: DistancePoint | None) -> NeutralResult:
         """The program's own precision against float64: is what it loses no more than a disturbance does?"""
         base = self._with_step_value_and_float64_errors(
@@ -377,17 +395,3 @@ class SwitchJudge:
         operators = self._operators(self.a, point.step), self._operators(self.a, point.step, float64=True)
         told = find_losing_operator(*operators, [])
         return base if told is None else with_culprit(base, told)
-
-
-def computes_coarsely(side: NumberedRun) -> bool:
-    """Whether a run uses autocast, or computes in a coarser format than float32 as far as its operators were noted."""
-    noted = (operator for step in side.numbers.operators.values() for operator in step)
-    return side.numbers.uses.get("autocast", 0) > 0 or any(
-        UNIT.get(dtype, 0.0) > UNIT["float32"] for operator in noted for dtype, _, _ in operator.results
-    )
-
-
-def with_culprit(result: NeutralResult, culprit: Culprit) -> NeutralResult:
-    file = relative_path_if_below_working_directory(culprit.file)
-    detail = "; ".join(filter(None, (result.detail, culprit.why)))
-    return replace(result, detail=detail, operator=culprit.operator, file=file, line=culprit.line)

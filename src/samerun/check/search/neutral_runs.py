@@ -6,11 +6,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from samerun.base.records import NeutralResult
 from samerun.check.evidence import neutrality
 from samerun.check.evidence.run_numbers import Array, NumberRecord, RunNumbers
+from samerun.check.evidence.value_correspondence import Culprit
 from samerun.check.execution.runner import Run
 from samerun.check.plan import RunPlan
-from samerun.record.comparison.rounding import ItemKey
+from samerun.check.search.report_records import relative_path_if_below_working_directory
+from samerun.record.comparison.rounding import UNIT, ItemKey
 from samerun.record.trace import format as f
 from samerun.record.trace.run import read_final_digests_by_model_class, read_steps, select_events
 
@@ -243,3 +246,17 @@ def describe_unread_parameters_or_empty(a: RunNumbers, b: RunNumbers) -> str:
     names = sorted({name for run in (a, b) for record in run.steps.values() for name in record.head.get("unread", [])})
     more = f" and {len(names) - 3} others" if len(names) > 3 else ""
     return f"not read: {', '.join(names[:3])}{more}" if names else ""
+
+
+def computes_coarsely(side: NumberedRun) -> bool:
+    """Whether a run uses autocast, or computes in a coarser format than float32 as far as its operators were noted."""
+    noted = (operator for step in side.numbers.operators.values() for operator in step)
+    return side.numbers.uses.get("autocast", 0) > 0 or any(
+        UNIT.get(dtype, 0.0) > UNIT["float32"] for operator in noted for dtype, _, _ in operator.results
+    )
+
+
+def with_culprit(result: NeutralResult, culprit: Culprit) -> NeutralResult:
+    file = relative_path_if_below_working_directory(culprit.file)
+    detail = "; ".join(filter(None, (result.detail, culprit.why)))
+    return replace(result, detail=detail, operator=culprit.operator, file=file, line=culprit.line)

@@ -71,8 +71,8 @@ class Float64Mode(KeepsProgramsCompiledMixin, TorchDispatchMode):
         self.operators = operators
         self.narrow_operators = narrow_operators
         self.summarise: Summarise | None = None
-        self.follow_views: Callable[[Any, Any], None] = lambda base, views: None
-        """Called with the operand and the results of a view that is not summarised."""
+        self.follow_views: Callable[[str, Any, Any], bool] = lambda name, base, views: False
+        """Called with the name, the operand and the results of a view; whether it is summarised all the same."""
         self.region_depth = 0
         """Greater than 0 in code that inductor generated: it knows the dtypes in memory, so they must be those."""
 
@@ -99,9 +99,9 @@ class Float64Mode(KeepsProgramsCompiledMixin, TorchDispatchMode):
             out = self._call_with_float64_results(operator, args, kwargs, tensors) if wide else func(*args, **kwargs)
             if self.summarise is None or operator.allocates:
                 return out
-            if operator.silent and func._schema.name != STRIDED:
-                self.follow_views(tensors[0] if tensors else None, out)
-            else:
+            name = func._schema.name
+            is_plain_view = operator.silent and name != STRIDED
+            if not is_plain_view or self.follow_views(name, tensors[0] if tensors else None, out):
                 results = [t for t in operator.flatten_written_arguments(args, kwargs) if isinstance(t, torch.Tensor)]
                 written = {id(t) for t in results}
                 outs: list[Any] = []

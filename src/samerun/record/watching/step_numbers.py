@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from samerun.record.config import CALLS_KEPT, INPUT_OF, NumbersRequest
+from samerun.record.config import CALLS_KEPT, INPUT_OF, RESULT_OF, NumbersRequest
 from samerun.record.digests.digest import is_readable
 from samerun.record.digests.state_digests import named_parameters
 from samerun.record.digests.torch_guards import HiddenFromProgram
@@ -32,6 +32,7 @@ from samerun.record.watching.stack_frames import OperatorSite
 from samerun.record.watching.tensor_numbers import (
     digest_generator_states,
     is_floating_or_complex,
+    name_class_without_wrappers,
     name_dtype,
     read_optimizer_group_settings,
     read_scheduler_settings,
@@ -190,9 +191,7 @@ class StepValueRecorder:
         at = len(self._summaries)
         sources = {self._producers.find(t) for t in operands}
         shapes: list[list[Any]] = []
-        for tensor in results:
-            if not is_readable(tensor):
-                continue
+        for tensor in filter(is_readable, results):
             with HiddenFromProgram():
                 self._numbers += summarise_as_count_and_four_sums(tensor)
             self._producers.note(tensor, (at, len(shapes)), is_view)
@@ -202,8 +201,8 @@ class StepValueRecorder:
             [name, site.phase, site.location_id, sorted(sources), shapes, drew, callers, site.is_recomputed]
         )
 
-    def add_model_input(self, model: Any, values: Any) -> None:
-        """Summarise each tensor that goes into a model, as an operator: another batch then shows as what it is."""
+    def add_model_values(self, input_or_result: str, model: Any, values: Any) -> None:
+        """Summarise each tensor that goes into a model or comes out, as an operator: another batch shows as that."""
         first, last = self.request.operator_steps
         if not first <= self.recorder.step + 1 <= last or len(self._summaries) >= MOST_OPERATORS:
             return
@@ -211,7 +210,7 @@ class StepValueRecorder:
         flatten_into((values,), torch.Tensor, tensors, [])
         site = self._find_operator_site()
         for tensor in tensors:
-            self._add_summary(INPUT_OF + type(model).__name__, site, [tensor], [tensor], "none")
+            self._add_summary(input_or_result + type(model).__name__, site, [tensor], [tensor], "none")
 
     # --- models --------------------------------------------------------------------------------------
     def call_root_model_with_switches(self, call: Any, model: Any, args: Any, kwargs: Any) -> Any:
@@ -224,13 +223,14 @@ class StepValueRecorder:
             self._disturb([p for _, p in named_parameters(model)])
         with self._inside_samerun():
             args, kwargs = self._switch_memory_format_if_requested(model, args, kwargs)
-            self.add_model_input(model, (args, kwargs))
+            self.add_model_values(INPUT_OF, model, (args, kwargs))
         with self._switched_context(args, kwargs):
             out = call(model, *args, **kwargs)
         with self._inside_samerun():
             if not torch.is_grad_enabled() or torch.is_inference_mode_enabled():
                 self.calls += 1
                 self.use_counts["evaluation"] = self.calls
+                self.add_model_values(RESULT_OF, model, out)
                 if is_kept(self.calls, CALLS_KEPT):
                     self._write_call(model, out)
         return out
@@ -359,7 +359,7 @@ class StepValueRecorder:
                  for at, t in enumerate(tensors) if is_readable(t)]  # fmt: skip
         file, line, _ = stack_frames.find_user_line()
         head = {"kind": "call", "number": self.calls, "step": self.recorder.step, "training": bool(model.training),
-                "model": type(model).__name__, "line": f"{file}:{line}",
+                "model": name_class_without_wrappers(model), "line": f"{file}:{line}",
                 "sums": [summarise_as_count_and_four_sums(t) for t in tensors if is_readable(t)]}  # fmt: skip
         self._write_record(head, items)
 

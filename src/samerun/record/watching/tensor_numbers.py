@@ -28,6 +28,16 @@ def strip_wrapper_names(name: str) -> str:
     return WRAPPERS.sub("", name).lstrip(".")
 
 
+def name_class_without_wrappers(model: Any) -> str:
+    """The class of the model that torch's wrappers (compilation, data parallelism) hold, or of the model itself."""
+    while type(model).__module__.startswith("torch."):
+        inner = [model._modules[name] for name in ("_orig_mod", "module") if model._modules.get(name) is not None]
+        if not inner:
+            break
+        model = inner[0]
+    return type(model).__name__
+
+
 def read_optimizer_group_settings(optimizer: Any) -> dict[str, str]:
     """The numbers that an optimizer computes with, as hexadecimal floats: learning rate, momentum and the like."""
     found = {}

@@ -16,6 +16,8 @@ NOT_OF_THIS_STEP: Producer = (-1, 0)
 OVERWRITING = ("aten.copy_.", "aten.fill_.", "aten.zero_.", "aten.normal_.", "aten.uniform_.", "aten.bernoulli_.")
 """How operators begin that write a whole tensor, of whose old value nothing is left."""
 
+REORDERING = frozenset(("aten::permute", "aten::transpose"))
+
 
 def fills_its_memory(tensor: Any) -> bool:
     """Whether the elements are all that the memory of a tensor holds: a part that is written leaves the rest."""
@@ -30,6 +32,8 @@ class ValueProducers:
     def __init__(self) -> None:
         self._by_storage: dict[int, Producer] = {}
         self._of_views: dict[tuple[Any, ...], Producer] = {}
+        self._reordered: dict[int, dict[tuple[Any, ...], tuple[Any, ...]]] = {}
+        """By memory, the geometry of views with their dimensions in another order, and that which they are views of."""
 
     def find(self, tensor: Any) -> Producer:
         made = self._of_views.get(geometry_key(tensor)) if self._of_views else None
@@ -41,17 +45,33 @@ class ValueProducers:
             return
         storage = storage_key(tensor)
         self._by_storage[storage] = producer
+        self._reordered.pop(storage, None)
         if self._of_views:  # it was written into, or it is other memory at the same address
             self._of_views = {key: made for key, made in self._of_views.items() if key[0] != storage}
 
-    def note_further_views(self, base: Any, views: Any) -> None:
-        """Views of what `as_strided` gave hold what it made."""
+    def note_further_views(self, schema_name: str, base: Any, views: Any) -> bool:
+        """Views of what `as_strided` gave hold what it made.
+
+        Returns whether a view is a value of its own: dimensions that were put into another order become one.
+        """
         made = self._of_views.get(geometry_key(base)) if self._of_views and base is not None else None
         if made is not None:
             tensors: list[Any] = []
             flatten_into((views,), torch.Tensor, tensors, [])
             self._of_views.update((geometry_key(each), made) for each in tensors)
+        if base is None or not is_readable(base):
+            return False
+        reordered, key = self._reordered.setdefault(storage_key(base), {}), geometry_key(base)
+        origin = reordered.get(key, key)
+        if schema_name in REORDERING and geometry_key(views) != origin:
+            reordered[geometry_key(views)] = origin
+        return schema_name == "aten::view" and origin != key and count_dimensions(views) < count_dimensions(base)
 
     def clear(self) -> None:
         self._by_storage.clear()
         self._of_views.clear()
+        self._reordered.clear()
+
+
+def count_dimensions(tensor: Any) -> int:
+    return sum(size != 1 for size in tensor.shape)

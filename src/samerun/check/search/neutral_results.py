@@ -1,0 +1,72 @@
+"""Results of neutral switches: rounding, and evaluations that give results of other sizes on both sides."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NoReturn
+
+from samerun.base.records import NeutralResult
+from samerun.check.evidence.call_alignment import CallAlignment, compare_uses_of_results
+from samerun.check.evidence.difference_explanation import explain_difference
+from samerun.check.evidence.value_correspondence import find_operator_with_new_value
+from samerun.check.search.neutral_runs import (
+    NotComparable,
+    NumberedRun,
+    describe_unread_parameters_or_empty,
+    with_culprit,
+)
+from samerun.check.search.report_records import relative_path_if_below_working_directory
+from samerun.check.variations.neutral_switches import NeutralSwitch
+
+
+def judge_uses_of_results_if_known(
+    switch: NeutralSwitch, calls: CallAlignment, a64: NumberedRun, b64: NumberedRun
+) -> NeutralResult | None:
+    """Whether the program computes the same of results of calls; None where its two ways have nothing in common.
+
+    a64, b64: the runs in float64 that have the operators of the first step whose calls were not compared.
+    """
+    step = calls.first_uncompared_step
+    uses = compare_uses_of_results(*(side.numbers.operators.get(step, []) for side in (a64, b64)))
+    if uses == "unknown":
+        return None
+    text = (
+        f"{switch.detail}; results of calls without gradients have other sizes on side B ({calls.uncompared[0]}), and"
+    )
+    if uses == "corresponding":
+        return NeutralResult(switch.name, "rounding", f"{text} what is computed of them corresponds", step=step)
+    result = NeutralResult(switch.name, "wrong", f"{text} what is computed of them differs, in float64 too", step=step)
+    told = explain_difference(None, None, a64.numbers, b64.numbers, step)
+    return result if told is None else with_culprit(result, told)
+
+
+def raise_uncompared(a: NumberedRun, calls: CallAlignment) -> NoReturn:
+    raise NotComparable(
+        f"the same bits in {a.step_count} optimizer steps, but results of calls without gradients have"
+        f" other sizes on side B ({', '.join(calls.uncompared[:3])}): they were not compared"
+    )
+
+
+def describe_rounding(
+    base: NeutralResult, a: NumberedRun, b: NumberedRun, a64: NumberedRun, b64: NumberedRun
+) -> NeutralResult:
+    """Add which operator rounds in another way first, and what could not be compared."""
+    new = find_operator_with_new_value(*(side.numbers.operators.get(base.step, []) for side in (b, a)))
+    if new is not None:
+        file = relative_path_if_below_working_directory(new.location.file)
+        base = replace(base, operator=new.name, file=file, line=new.location.line)
+    how = "in float64 both sides come together, so that what differs is rounding"
+    narrow = sorted({*a64.numbers.narrow, *b64.numbers.narrow})
+    how += f"; {', '.join(narrow[:3])} stayed in single precision there" if narrow else ""
+    unread = describe_unread_parameters_or_empty(a.numbers, b.numbers)
+    how += f"; {unread}" if unread else ""
+    return replace(base, detail=f"{base.detail}; {how}")
+
+
+def accept_in_envelope_or_raise(base: NeutralResult, why_no_float64: str) -> NeutralResult:
+    """Without float64: a difference that stays where a disturbance of one ulp leads is rounding."""
+    if base.growth == "outside":
+        raise NotComparable(
+            f"the difference grows out of the envelope, and float64 cannot tell what it is: {why_no_float64}"
+        )
+    return replace(base, detail=f"{base.detail}; it stays in the envelope of one ulp ({why_no_float64})")
