@@ -182,7 +182,7 @@ def test_verify_runs_nothing_unless_told_to(place: Path) -> None:
     for words in (["a.json"], ["--command", "a.json"]):
         code, record, told = verify(place, *words)
         assert code == 2 and not record.get("ran")
-    assert "standard input is no terminal" in told and "--yes" in told
+    assert "standard input is not a terminal" in told and "--yes" in told
     assert (place / "model.pt").stat().st_mtime_ns == before
 
 

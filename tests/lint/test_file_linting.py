@@ -345,7 +345,7 @@ def test_a_seed_that_is_put_in_makes_an_order_count() -> None:
         "for part in train_test_split(os.listdir('d')):\n    use(part)\n"
     )
     assert "SR142" in lint("a.py").output and "SR121" not in lint("a.py").output
-    assert lint("--fix", "a.py").output.startswith("2 mended, 0 findings")
+    assert lint("--fix", "a.py").output.startswith("2 fixed, 0 findings")
     assert "train_test_split(sorted(os.listdir('d')), random_state=0)" in Path("a.py").read_text()
     assert lint("--fix", "a.py").output.startswith("0 findings")
 
@@ -441,7 +441,7 @@ def test_fix_touches_nothing_else() -> None:
     wanted = text.replace("default_rng( )", "default_rng( 0)").replace("( None )", "( 0 )")
     wanted = wanted.replace("os.listdir('d')", "sorted(os.listdir('d'))")
     assert Path("a.py").read_bytes() == b"\xef\xbb\xbf" + wanted.encode()
-    assert done.exit_code == 0 and done.output == "3 mended, 0 findings in 1 file\n"
+    assert done.exit_code == 0 and done.output == "3 fixed, 0 findings in 1 file\n"
     assert os.stat("a.py").st_mode & 0o777 == 0o750
     assert lint("--fix", "a.py").output == "0 findings in 1 file\n"
 
