@@ -104,7 +104,7 @@ $(PACKAGES)/.samerun-installed: $(STAMP)
 	@touch $@
 
 # The interpreters to build and test for, oldest first: those on the path, or `make wheels PYTHONS="/a/python3.10 ..."`.
-PYTHONS := $(shell for v in 10 11 12 13 14; do python3.$$v -c '' 2>/dev/null && command -v python3.$$v; done)
+PYTHONS = $(shell for v in 10 11 12 13 14; do python3.$$v -c '' 2>/dev/null && command -v python3.$$v; done)
 DIST := dist
 
 wheels: $(RELEASE)/.samerun-installed
