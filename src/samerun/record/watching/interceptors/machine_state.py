@@ -49,7 +49,8 @@ def pinned_file_content(name: str, content: bytes) -> bytes:
     def fix(found: re.Match[bytes]) -> bytes:
         nonlocal count
         count += 1
-        return str(pinned_number_of_same_size(f"{name} {count}", int(found[0]))).encode()
+        smallest = 10 ** (len(found[0]) - 1)  # not int(): the nanoseconds that `date` prints may begin with 0
+        return str(pinned_number_of_same_size(f"{name} {count}", smallest)).encode()
 
     return _NUMBER.sub(fix, content)
 
