@@ -38,6 +38,8 @@ INTERCEPTORS: tuple[Interceptor, ...] = (
     environment.ENTROPY_UUID,
     clock.CLOCK,
     clock.CLOCK_DATETIME,
+    clock.PROCESSOR_TIMES,
+    clock.RESOURCE_USAGE,
     random_generators.PYTHON_RANDOM,
     numpy_random.NUMPY_RANDOM,
     numpy_random.SCIKIT_LEARN,
