@@ -17,6 +17,8 @@ from samerun.record.watching.interceptors.rank_messages import ANY_SOURCE, STORE
 # What finishes first is used first.
 PINNED_BY_IN_ORDER = (
     "as_completed", "imap_unordered", "concurrent.futures.wait", "asyncio.as_completed", "asyncio.wait",
+    "selector.select", "select.select", "connection.wait", "Popen.poll", "Process.is_alive", "AsyncResult.ready",
+    "Future.done",
 )  # fmt: skip
 """What the pin `in-order` acts on."""
 
@@ -101,7 +103,8 @@ ASYNC_ORDER = Cause(
     find_async_order_suspects,
     "take results in the order in which they were asked for (pool.map, in_order=True, recv(src=...), a sequence"
     " number), and wait() for a collective before its tensors are used",
-    "Queues, as_completed, wait, imap_unordered and DataLoader(in_order=False) hand over what finishes first; asyncio"
+    "Queues, as_completed, wait, imap_unordered and DataLoader(in_order=False) hand over what finishes first; select,"
+    " and poll() or done() in a loop, find what is ready first; asyncio"
     " goes on with the task whose thread or socket is ready first; recv without a source takes the message of the rank"
     " that is first, and a store (TCPStore.add) counts ranks as they come. A tensor that is read before the collective"
     " with async_op=True was waited for holds what had"
