@@ -12,10 +12,12 @@ from samerun.check.attribution.confirmation import (
     MOST_EXPERIMENTS,
     confirm_by_experiment,
     find_decisive_or_likeliest_reading,
+    find_suspects_that_differ_when_varied_alone,
     is_mere_clock_or_entropy_reading,
     is_race_elsewhere_held_by_same_pin,
     limit_pins_to_line,
     pin_lines_together_and_find_likeliest,
+    rerun_and_check_later_runs_agree,
     with_suspect_sources_pinned,
 )
 from samerun.check.attribution.draw_experiments import rerun_and_move_to_decisive_draw
@@ -114,6 +116,8 @@ def attribute_rerun_difference_by_experiments(
                 return make_attributed_cause(
                     suspect, rerun_and_measure_difference(search, situation, plan, plan), others
                 )
+            if suspect.kind == "data-changed" and rerun_and_check_later_runs_agree(search, situation):
+                return make_attributed_cause(suspect, None, others)
             continue
         if tried >= MOST_EXPERIMENTS:
             break
@@ -353,26 +357,6 @@ def drop_suspects_with_repeated_experiment(suspects: Sequence[Suspect]) -> list[
             result.append(suspect)
         seen.add(key)
     return result
-
-
-def find_suspects_that_differ_when_varied_alone(
-    search: AttributionSearch,
-    situation: Situation,
-    varied_plan: RunPlan,
-    suspects: Sequence[Suspect],
-    varied_source_name: str,
-) -> list[Suspect]:
-    """The suspects whose line makes a difference when only it is varied, in the order given."""
-    hits = []
-    for number, suspect in enumerate(suspects, 1):
-        run = search.run_and_record(
-            varied_plan.with_watch(varied_line=(varied_source_name, suspect.file, suspect.line)),
-            f"only-{number}",
-            (varied_source_name,),
-        )
-        if search.compare_runs(situation.a, run) is not None:
-            hits.append(suspect)
-    return hits
 
 
 def rerun_and_find_differing_variable(

@@ -36,6 +36,8 @@ TRIALS_IF_PRINTED = 4
 """The same where only printed lines differ: a rounded number, or one that says what was used, may agree by chance."""
 TRIALS_IF_LATER = 3
 """So many pinned runs have to equal the first one up to the difference, if they differ from it further behind."""
+LATER_RUNS = 3
+"""So many more runs have to equal the second one before a file that the first run left is taken for the cause."""
 MOST_EXPERIMENTS = 5
 """So many suspects, or lines of one source, are tested."""
 MOST_TRIALS = 20
@@ -180,6 +182,35 @@ class Experiment:
         )
 
 
+def rerun_and_check_later_runs_agree(search: ExperimentRunner, situation: Situation) -> bool:
+    """Whether the program, run again as it is, gives what the second run gave: only the first run is another one.
+
+    A file of the first run that lies where no experiment can take it away is then why, as far as can be told.
+    """
+    runs = (search.run_and_record(situation.a.plan, f"later-{number + 1}") for number in range(LATER_RUNS))
+    return all(search.compare_runs(situation.b, run) is None for run in runs)
+
+
+def find_suspects_that_differ_when_varied_alone(
+    search: ExperimentRunner,
+    situation: Situation,
+    varied_plan: RunPlan,
+    suspects: Sequence[Suspect],
+    varied_source_name: str,
+) -> list[Suspect]:
+    """The suspects whose line makes a difference when only it is varied, in the order given."""
+    hits = []
+    for number, suspect in enumerate(suspects, 1):
+        run = search.run_and_record(
+            varied_plan.with_watch(varied_line=(varied_source_name, suspect.file, suspect.line)),
+            f"only-{number}",
+            (varied_source_name,),
+        )
+        if search.compare_runs(situation.a, run) is not None:
+            hits.append(suspect)
+    return hits
+
+
 def comes_later_in_same_thread(difference: Difference, reference: Difference) -> bool:
     """Whether a difference lies behind another one in the same thread."""
     return (difference.role, difference.thread) == (reference.role, reference.thread) and (
@@ -207,7 +238,9 @@ def with_suspect_sources_pinned(plan: RunPlan, suspect: Suspect, pin_names: tupl
     if pins.MEMORY in pin_names:
         pinned = vary_or_pin_memory(pinned, False)
     if pins.FOLDER in pin_names:
-        pinned = replace(pinned, copied=True, without=suspect.without)
+        # Each run then has another path of the home directory: what depends on that differs in the pinned runs too.
+        in_home = any(map(os.path.isabs, suspect.without))
+        pinned = replace(pinned, copied=not in_home, without=suspect.without)
     if pins.ADDRESSES in pin_names:
         pinned = replace(pinned, prefix=(*pinned.prefix, *setarch_command_disabling_aslr()))
         pinned = pinned.with_environment(PYTHONHASHSEED="1")  # it moves objects too

@@ -20,25 +20,9 @@ from samerun.record.digests.state_digests import digest_tree
 from samerun.record.trace import format as f
 from samerun.record.watching import stack_frames
 from samerun.record.watching.interceptor import Interceptor, pins_results_to_submission_order, wrap_attribute
+from samerun.record.watching.object_numbers import ObjectNumbers
 from samerun.record.watching.recorder import Recorder
 from samerun.record.watching.serial_waits import SERIAL_SECONDS, wait_while_working
-
-
-class ObjectNumbers:
-    """Numbers objects in the order in which they are first asked about; -1 for what cannot be referenced weakly."""
-
-    def __init__(self) -> None:
-        self.known: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
-        self.next = itertools.count()
-
-    def get_or_assign_number(self, item: Any) -> int:
-        try:
-            number = self.known.get(item)
-            if number is None:
-                number = self.known[item] = next(self.next)
-        except TypeError:
-            return -1
-        return number
 
 
 class SortedSet(set[Any]):

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary, WeakSet
 from samerun.record.trace import format as f
 from samerun.record.watching import stack_frames
 from samerun.record.watching.interceptor import Interceptor, pins_results_to_submission_order, wrap_attribute
-from samerun.record.watching.interceptors.completion import ObjectNumbers
+from samerun.record.watching.object_numbers import ObjectNumbers
 from samerun.record.watching.recorder import Recorder
 from samerun.record.watching.serial_waits import SERIAL_SECONDS, read_cpu_seconds_of_process, wait_while_working
 
