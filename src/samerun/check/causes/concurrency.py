@@ -12,6 +12,7 @@ from samerun.record import pins
 from samerun.record.trace import format as f
 from samerun.record.trace.run import select_events
 from samerun.record.watching.collectives import IN_FLIGHT_READ
+from samerun.record.watching.interceptors.completion import ADDED_CALLBACK, POOL_CALLBACK
 from samerun.record.watching.interceptors.rank_messages import ANY_SOURCE, STORE
 
 # What finishes first is used first.
@@ -21,6 +22,7 @@ PINNED_BY_IN_ORDER = (
     "Future.done",
 )  # fmt: skip
 """What the pin `in-order` acts on."""
+CALLBACKS = (ADDED_CALLBACK, POOL_CALLBACK)
 
 
 def find_async_order_suspects(situation: Situation) -> list[Suspect]:
@@ -44,6 +46,8 @@ def find_async_order_suspects(situation: Situation) -> list[Suspect]:
                 continue
             in_turn = clue.a.name in PINNED_BY_IN_ORDER
             rank = 1.0 + relative_event_distance(situation, clue) * (0.3 if in_turn else 1.0)
+            if clue.a.name in CALLBACKS:  # a pool takes from queues too, at the line that makes it
+                rank = 0.9
             found.append(
                 Suspect("async-order", clue.a.file, clue.a.line,
                         (f"{clue.a.name} at line {clue.a.line} gave another item first",),

@@ -15,7 +15,12 @@ from samerun.record.watching import stack_frames
 from samerun.record.watching.interceptor import Interceptor, pins_results_to_submission_order, wrap_attribute
 from samerun.record.watching.object_numbers import ObjectNumbers
 from samerun.record.watching.recorder import Recorder
-from samerun.record.watching.serial_waits import SERIAL_SECONDS, read_cpu_seconds_of_process, wait_while_working
+from samerun.record.watching.serial_waits import (
+    SERIAL_SECONDS,
+    read_cpu_seconds_of_process,
+    wait_for_program,
+    wait_while_working,
+)
 
 SELECTORS = ("SelectSelector", "PollSelector", "EpollSelector", "DevpollSelector", "KqueueSelector")
 
@@ -149,18 +154,11 @@ class PolledObjects:
         return wrap
 
 
-def wait_for_started_program(process: Any, seconds: float) -> None:
-    try:
-        process.wait(seconds)
-    except Exception:  # it still runs
-        pass
-
-
 def intercept_polls_of_programs(recorder: Recorder, subprocess: Any) -> None:
     wrapper = PolledObjects(recorder).make_wrapper(
         "Popen.poll",
         lambda code: code is not None,
-        wait_for_started_program,
+        wait_for_program,
         lambda process: read_cpu_seconds_of_process(process.pid),
     )
     wrap_attribute(subprocess.Popen, "poll", wrapper)
