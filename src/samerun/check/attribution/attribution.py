@@ -39,6 +39,7 @@ from samerun.check.attribution.variable_experiments import (
     rerun_and_move_to_origin_of_seed,
 )
 from samerun.check.causes.table import cause_of_kind, list_suspects_likeliest_first
+from samerun.check.evidence.default_factories import move_to_default_factory_if_any
 from samerun.check.evidence.line_search import (
     DifferingVariable,
     find_first_differing_variable,
@@ -51,6 +52,7 @@ from samerun.check.evidence.trace_signs import (
     find_compiled_draws_suspect,
     find_differing_row_count_suspect,
     find_last_bits_branch_suspect,
+    list_user_files,
 )
 from samerun.check.evidence.value_differences import (
     ElementDifference,
@@ -127,6 +129,7 @@ def attribute_rerun_difference_by_experiments(
                 readings = [s for s in listed if is_mere_clock_or_entropy_reading(s) and s.pins == suspect.pins]
                 which = find_decisive_or_likeliest_reading(search, situation, plan, readings)
             if which is not None:
+                which = move_to_default_factory_if_any(which, list_user_files(situation.a.traces))
                 return make_attributed_cause(which, rerun_and_measure_difference(search, situation, plan, plan), others)
             settled.add(suspect.pins)
             continue
