@@ -106,7 +106,10 @@ def test_files_to_which_tasks_append_are_shared(tmp_path: Path) -> None:
 @pytest.mark.parametrize("order", ["rows", "sorted(rows)"])
 def test_the_order_in_which_processes_append_to_a_file_is_a_race(order: str, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(APPENDED.replace("ORDER", order))
-    code, report = check(["--vary", "rerun", "--repeat", "6", "program.py"], tmp_path)
+    for _ in range(4):  # six runs may be the same by chance
+        code, report = check(["--vary", "rerun", "--repeat", "6", "program.py"], tmp_path)
+        if code == 1 or order != "rows":
+            break
     if order != "rows":
         assert (code, report["verdict"]) == (0, "same"), report
         return

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -170,9 +170,15 @@ class Experiment:
             return True
         for value in range(1, OTHER_PIN_VALUES + 1):
             other = with_suspect_sources_pinned(self.plan.with_watch(pin_variant=value), self.suspect, self.names)
-            if self._differ_before_pinned_runs_differ(self.first, self.run(other, f"-other{value}")):
-                return True
+            run = self.run(other, f"-other{value}")
+            if self._differ_before_pinned_runs_differ(self.first, run):
+                return self.trials < TRIALS_WITH_RACE or self._comes_again(run, f"-other{value}")
         return False
+
+    def _comes_again(self, run: Run, name_suffix: str) -> bool:
+        """Whether runs with the source pinned at that value give the same: a race that is lost seldom does not."""
+        runs = (self.run(run.plan, f"{name_suffix}-again") for _ in range(TRIALS_IF_LATER))
+        return not any(self._differ_before_pinned_runs_differ(run, again) for again in runs)
 
     def _differ_before_pinned_runs_differ(self, a: Run | None, b: Run) -> bool:
         """Whether two runs differ before anything that differs even with the source pinned."""
@@ -247,17 +253,30 @@ def with_suspect_sources_pinned(plan: RunPlan, suspect: Suspect, pin_names: tupl
     return pinned
 
 
-def compute_required_pinned_reruns(search: ExperimentRunner, suspect: Suspect, no_race_sign: bool = True) -> int:
+def compute_required_pinned_reruns(search: ExperimentRunner, suspect: Suspect | None, no_race_sign: bool = True) -> int:
     """How many pinned runs have to equal the first one, given how often the program differs by itself.
 
     A program with threads or processes of its own may differ now and then whatever the suspect is.
     """
     least = 1 if no_race_sign else TRIALS_WITH_RACE
-    least = max(least, 3) if runs_may_agree_by_chance(suspect) else least
+    least = max(least, 3) if suspect is not None and runs_may_agree_by_chance(suspect) else least
     if not search.reruns or search.differing_reruns >= search.reruns:
         return least
     rate = max(search.differing_reruns, 1) / search.reruns
     return max(least, count_reruns_to_rule_out_chance(rate))
+
+
+def rerun_and_check_agreement(
+    search: ExperimentRunner, base: Run, compare: Callable[[Run, Run], Difference | None]
+) -> bool:
+    """Whether the plan of a run gives the same again, so often that it is not by chance.
+
+    Processes that race give one of few results. With a single rerun that happened to agree, a difference under a
+    variation was called that variation's (an address for a race), and certain.
+    """
+    trials = compute_required_pinned_reruns(search, None, has_no_sign_of_race(base.traces, treat_id_as_sign=False))
+    again = (search.run_and_record(base.plan, f"held-{number + 2}") for number in range(trials))
+    return all(compare(base, run) is None for run in again)
 
 
 def count_reruns_to_rule_out_chance(differing_rate: float) -> int:
