@@ -62,12 +62,12 @@ def index(results: Results, count: int, steps: int) -> None:
     """A folder of so many receipts of so many steps each, listed by the command."""
     from sample_receipts import made, section
 
-    from samerun.record.receipt.receipt_json import encode_canonical
+    from samerun.record.receipt.receipt_json import encode_with_sorted_keys_and_indent
 
     with tempfile.TemporaryDirectory() as folder:
         receipt = made(section(steps=steps)).receipt
         receipt["circumstances"]["began"] = "BEGAN"
-        before, after = encode_canonical(receipt).split("BEGAN")
+        before, after = encode_with_sorted_keys_and_indent(receipt).split("BEGAN")
         for number in range(count):
             (Path(folder) / f"{number}.json").write_text(f"{before}2026-11-21T{number:012}{after}")
         table = results.table(

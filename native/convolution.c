@@ -24,7 +24,7 @@ enum {
 };
 
 /* samerun_fill_run_lengths, where every line of the table is the first one moved: in a quarter of the time. */
-static void fill_run_lengths_of_repeated_lines(samerun_offset_table *table, int64_t line_length) {
+static void fill_run_lengths_of_shifted_lines(samerun_offset_table *table, int64_t line_length) {
     samerun_offset_table first_line = {table->offset, table->run, line_length};
     const int32_t *const first_runs = table->run;
     int64_t last_run = 0; /* where the last run of a line begins */
@@ -60,7 +60,7 @@ static bool build_polyphase_grid_offset_table(samerun_offset_table *table, int64
                     o * outer_stride + ((d * inner_step[0]) * padded_size[1] + h * inner_step[1]) * padded_size[2];
                 for (int64_t w = 0; w < n; w++) to[w] = line[w] + base; /* 0 for the first one */
             }
-    fill_run_lengths_of_repeated_lines(table, n);
+    fill_run_lengths_of_shifted_lines(table, n);
     return 1;
 }
 

@@ -170,7 +170,7 @@ static uint64_t bits_of_two_over_pi(int from) {
 
 /* x > 0 as quarter turns and a rest, |rest| <= pi/4 (Payne and Hanek, Radian reduction for trigonometric functions,
  * 1983): of x times 2/pi only the bits around the point are computed. */
-static pair_t reduce_angle(double x, int *quarter) {
+static pair_t reduce_positive_angle(double x, int *quarter) {
     int exponent;
     const uint64_t m = (uint64_t)__builtin_ldexp(frexp(x, &exponent), 53); /* x = m 2^(exponent - 53) */
     /* Bit i of 2/pi (from 1) weighs 2^-i, in the product m 2^(exponent - 53 - i): whole multiples of 4 are left out. */
@@ -219,7 +219,7 @@ static pair_t circular(double x, int which) {
     pair_t s, c;
     int quarter;
     const double size = __builtin_fabs(x);
-    sine_and_cosine_reduced(reduce_angle(size, &quarter), &s, &c);
+    sine_and_cosine_reduced(reduce_positive_angle(size, &quarter), &s, &c);
     if (quarter & 1) {
         const pair_t other = s;
         s = c, c = negate(other);

@@ -205,7 +205,7 @@ def test_a_folder_that_is_none(tmp_path: Path) -> None:
 @pytest.fixture
 def many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """40 receipts and two files that are none, read by two workers, three at a time."""
-    text = receipt_json.encode_canonical({**made().receipt, "circumstances": {"began": "BEGAN"}})
+    text = receipt_json.encode_with_sorted_keys_and_indent({**made().receipt, "circumstances": {"began": "BEGAN"}})
     for number in range(40):
         (tmp_path / f"{number:02}.json").write_text(text.replace("BEGAN", f"2026-{number:02}"))
     (tmp_path / "cut.json").write_text(text[:500])

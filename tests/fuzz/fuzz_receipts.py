@@ -40,7 +40,9 @@ with atheris.instrument_imports(include=["samerun", "json", "jsonschema"]) if at
 GOOD = made(section(marks=[{"name": "m", "step": 2, "digest": "0" * 32}]), section("rank0"), section("rank1"))
 LONG = made(section(steps=step_table.MAX_INLINE_ROWS + 1))
 SIGNED = {**GOOD.receipt, "signature": {"algorithm": "ed25519", "public_key": "0" * 64, "signature": "0" * 128}}
-SEEDS = [receipt_json.encode_canonical(each).encode() for each in (GOOD.receipt, LONG.receipt, SIGNED)]
+SEEDS = [
+    receipt_json.encode_with_sorted_keys_and_indent(each).encode() for each in (GOOD.receipt, LONG.receipt, SIGNED)
+]
 PIECES = [b"\xff", b"1" * 30, *b'" { } [ ] , : null -1 1e9 \\ \\ud800 ../'.split()]
 QUIET = open(os.devnull, "w")  # noqa: SIM115
 
@@ -57,7 +59,7 @@ def read_all(data: bytes, folder: Path) -> None:
         return
     if isinstance(value, dict):
         with contextlib.suppress(RecursionError):
-            data = receipt_json.encode_canonical(with_reproducible_digest(value)).encode()
+            data = receipt_json.encode_with_sorted_keys_and_indent(with_reproducible_digest(value)).encode()
     path = folder / "hostile.json"
     path.write_bytes(data)
     try:

@@ -19,7 +19,7 @@ from repository_paths import ROOT
 from sample_receipts import FACTS, made, section
 
 from samerun.base.errors import CheckpointError
-from samerun.base.text import escape_as_one_line, escape_for_terminal
+from samerun.base.text import escape_and_truncate_for_terminal, escape_as_one_line
 from samerun.record.receipt import receipt_file, receipt_json
 from samerun.record.receipt.assemble import with_reproducible_digest
 from samerun.record.receipt.receipt_json import compile_schema
@@ -76,7 +76,7 @@ def test_every_field_of_a_receipt(tmp_path: Path) -> None:
             everything = with_text(everything, path, text)
         for name, receipt in (("a.json", good), ("b.json", everything)):
             (tmp_path / name).write_text(
-                receipt_json.encode_canonical(with_reproducible_digest(receipt)), encoding="ascii"
+                receipt_json.encode_with_sorted_keys_and_indent(with_reproducible_digest(receipt)), encoding="ascii"
             )
         assert "DIFFERENT" in run("diff", "a.json", "b.json", folder=tmp_path)
         run("verify", "b.json", folder=tmp_path)
@@ -121,10 +121,10 @@ def test_names_options_and_sources(tmp_path: Path) -> None:
 def test_errors_of_the_library_are_fit_too() -> None:
     error = CheckpointError(f"{BAD} is damaged", BAD)
     assert_fit(str(error))
-    assert escape_for_terminal("a\n\tb é 漢") == "a\n\tb é 漢"
+    assert escape_and_truncate_for_terminal("a\n\tb é 漢") == "a\n\tb é 漢"
     assert (
-        len(escape_for_terminal(LARGE)) < 5000
-        and len(escape_for_terminal("\n" * (1 << 20))) < 5000
+        len(escape_and_truncate_for_terminal(LARGE)) < 5000
+        and len(escape_and_truncate_for_terminal("\n" * (1 << 20))) < 5000
         and len(escape_as_one_line(LARGE)) < 400
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from samerun.base.text import escape_for_terminal
+from samerun.base.text import escape_and_truncate_for_terminal
 
 
 class SamerunError(Exception):
@@ -14,8 +14,8 @@ class SamerunError(Exception):
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         message, hint = (
-            escape_for_terminal(message),
-            None if hint is None else escape_for_terminal(hint),
+            escape_and_truncate_for_terminal(message),
+            None if hint is None else escape_and_truncate_for_terminal(hint),
         )
         super().__init__(message, hint)
         self.message = message

@@ -1,7 +1,7 @@
 """Text that somebody else wrote, made fit for a terminal: the one place where that is decided.
 
 Names of files and processes, lines of source, values of receipts, traces and checkpoints may hold escape sequences,
-which a terminal obeys, or bidirectional marks, by which a line reads as something that it is not. `escape_for_terminal`
+which a terminal obeys, or bidirectional marks, by which a line reads as something that it is not. `escape_and_truncate_for_terminal`
 stands in every way out: in the errors (`SamerunError`), in what commands print (`echo_escaped`) and in reports
 (`report/terminal.py`).
 """
@@ -25,7 +25,7 @@ def escape_as_one_line(value: Any, max_length: int = MAX_VALUE_LENGTH) -> str:
     return clean + ("..." if len(text) > max_length else "")
 
 
-def escape_for_terminal(text: str) -> str:
+def escape_and_truncate_for_terminal(text: str) -> str:
     """Escape each line of a text as `escape_as_one_line` does.
 
     Tabs stay, and so does a carriage return that ends a line. Very long lines and texts are cut.
@@ -50,4 +50,4 @@ def echo_escaped(text: object, *, err: bool = False, nl: bool = True) -> None:
     """Print to standard output or standard error, whatever stands in the text."""
     import click
 
-    click.echo(escape_for_terminal(str(text)), err=err, nl=nl)
+    click.echo(escape_and_truncate_for_terminal(str(text)), err=err, nl=nl)

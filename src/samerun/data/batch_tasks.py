@@ -262,7 +262,7 @@ def generate_index_sampler_tasks(
     repeated = _RepetitionCounter(sampler)
     indices: list[Any] = []
     repetitions: list[int] = []
-    for index in _iterate_sampler_with_own_rng(sampler, progress, name):
+    for index in _iterate_sampler_with_epoch_seeded_rng(sampler, progress, name):
         repetition = repeated.count_and_get_earlier_occurrences(index)
         seen += 1
         if seen <= progress.begin:
@@ -283,7 +283,7 @@ def generate_batch_sampler_tasks(sampler: Any, progress: LoaderProgress, name: s
     seen, batches = 0, 0
     inner = getattr(sampler, "sampler", sampler) if isinstance(sampler, BatchSampler) else sampler
     repeated = _RepetitionCounter(inner)
-    for batch in _iterate_sampler_with_own_rng(sampler, progress, name):
+    for batch in _iterate_sampler_with_epoch_seeded_rng(sampler, progress, name):
         indices = list(batch)
         repetitions = [repeated.count_and_get_earlier_occurrences(index) for index in indices]
         seen, batches = seen + len(indices), batches + 1
@@ -320,7 +320,7 @@ class _RepetitionCounter:
         return before
 
 
-def _iterate_sampler_with_own_rng(sampler: Any, progress: LoaderProgress, name: str) -> Iterator[Any]:
+def _iterate_sampler_with_epoch_seeded_rng(sampler: Any, progress: LoaderProgress, name: str) -> Iterator[Any]:
     """Yield what the sampler gives, with generators seeded for the epoch; the program's generators do not move.
 
     A sampler of the user's may draw at any item. So its generator states are swapped in for every item and swapped

@@ -157,7 +157,7 @@ def get_verified_chunk(
     tensor = file.chunks.get(chunk.number)
     if tensor is None or tuple(tensor.shape) != chunk.sizes or tensor.dtype != dtype:
         reason = "a chunk is missing, or has another shape"
-    elif _digest_or_empty(tensor) != chunk.digest:
+    elif _digest_or_empty_if_too_large(tensor) != chunk.digest:
         reason = "the digest of a chunk does not match"
     else:
         return tensor
@@ -167,7 +167,7 @@ def get_verified_chunk(
 def read_verified_rank_value(folder: Path, manifest: Manifest, file: RankFile, rank: int, name: str) -> Any:
     """A value of a rank's own, with memory of its own, whose digest was looked at. Raises CheckpointError."""
     value = file.own.get(name)
-    if name not in file.own or _digest_or_empty(value) != manifest.own[rank][name]:
+    if name not in file.own or _digest_or_empty_if_too_large(value) != manifest.own[rank][name]:
         path = rank_file_path(folder, manifest.generation, rank)
         raise make_damage_error(path, f"the digest of {escape_as_one_line(name)} does not match")
     held = {"value": value}
@@ -192,7 +192,7 @@ class _Damaged(Exception):
     """The message says why."""
 
 
-def _digest_or_empty(value: Any) -> str:
+def _digest_or_empty_if_too_large(value: Any) -> str:
     try:
         return checkpoint_file.digest_plain_value(value, max_bytes=_max_bytes_to_digest(value))
     except CheckpointError:

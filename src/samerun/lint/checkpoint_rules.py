@@ -143,7 +143,7 @@ def _is_saved_as_best(call: ast.Call) -> bool:
 def find_saves_without_generators(index: SourceIndex) -> Iterator[Hit]:
     if not index.project.is_seeded or _seeds_torch_but_draws_unseeded_in_loop(index):
         return  # no two runs draw the same, resumed or not
-    if _seeds_each_epoch(index):
+    if _derives_seed_from_epoch(index):
         return  # a resumed epoch draws the same
     elsewhere = any(index.calls_by_last_name.get(one) for one in ("get_rng_state", "get_rng_state_all", "getstate"))
     every = list(_checkpoints(index))
@@ -162,7 +162,7 @@ def find_saves_without_generators(index: SourceIndex) -> Iterator[Hit]:
             )
 
 
-def _seeds_each_epoch(index: SourceIndex) -> bool:
+def _derives_seed_from_epoch(index: SourceIndex) -> bool:
     """Whether a seed that is set is made of an epoch's number; a sampler has other ways to be told of it."""
     calls = [one for last, calls in index.calls_by_last_name.items() if "seed" in last.lower() for one in calls]
     return any(

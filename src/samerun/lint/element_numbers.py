@@ -66,7 +66,7 @@ def enumerated_names(target: ast.expr, iterated: ast.expr) -> set[str]:
 def stores_number(value: ast.expr, numbers: set[str]) -> bool:
     """Whether a value is made of a number itself, not only of what stands there in a list: `classes[number]`."""
     inside = {name for one in ast.walk(value) if isinstance(one, ast.Subscript) for name in ast.walk(one.slice)}
-    return any(_is_number(one, numbers) and one not in inside for one in ast.walk(value))
+    return any(_is_number_name(one, numbers) and one not in inside for one in ast.walk(value))
 
 
 def list_turn_numbers(loop: ast.For | ast.AsyncFor, body: list[ast.AST]) -> set[str]:
@@ -102,7 +102,7 @@ def gives_number(
     Only a class has several samples, so that a number beside one sample in each turn is that of the sample.
     """
     values = [grows.value] if isinstance(grows, ast.AugAssign) else grows.args
-    if isinstance(grows, ast.Call) and any(_is_number(one, numbers) for one in values):
+    if isinstance(grows, ast.Call) and any(_is_number_name(one, numbers) for one in values):
         return True
     if any(_repeats_number(one, numbers) for one in values):
         return True
@@ -110,10 +110,10 @@ def gives_number(
     inner = any(
         isinstance(one, (ast.For, ast.AsyncFor)) and index.is_inside(one, loop) for one in around if one != loop
     )
-    return inner and any(_holds_number(one, numbers) for one in values)
+    return inner and any(_is_container_of_number(one, numbers) for one in values)
 
 
-def _is_number(value: ast.AST | None, numbers: set[str]) -> bool:
+def _is_number_name(value: ast.AST | None, numbers: set[str]) -> bool:
     return isinstance(value, ast.Name) and value.id in numbers
 
 
@@ -121,14 +121,14 @@ def _repeats_number(value: ast.AST, numbers: set[str]) -> bool:
     """Whether a value is `[number] * n` or `[number for _ in names]`."""
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult):
         return any(
-            isinstance(one, ast.List) and len(one.elts) == 1 and _is_number(one.elts[0], numbers)
+            isinstance(one, ast.List) and len(one.elts) == 1 and _is_number_name(one.elts[0], numbers)
             for one in (value.left, value.right)
         )
-    return isinstance(value, (ast.ListComp, ast.GeneratorExp)) and _is_number(value.elt, numbers)
+    return isinstance(value, (ast.ListComp, ast.GeneratorExp)) and _is_number_name(value.elt, numbers)
 
 
-def _holds_number(value: ast.AST, numbers: set[str]) -> bool:
+def _is_container_of_number(value: ast.AST, numbers: set[str]) -> bool:
     """Whether a sample is written with the number beside it: `(path, number)`, `{"path": path, "label": number}`."""
     if isinstance(value, (ast.Tuple, ast.List)):
-        return any(_is_number(one, numbers) or _holds_number(one, numbers) for one in value.elts)
-    return isinstance(value, ast.Dict) and any(_is_number(one, numbers) for one in value.values)
+        return any(_is_number_name(one, numbers) or _is_container_of_number(one, numbers) for one in value.elts)
+    return isinstance(value, ast.Dict) and any(_is_number_name(one, numbers) for one in value.values)

@@ -63,11 +63,11 @@ def is_in_idle_code(index: SourceIndex, node: ast.AST) -> bool:
         _is_in_test_code(index, node)
         or _is_in_self_check(index, node)
         or _is_in_unreferenced_definition(index, node)
-        or _is_in_unasked_branch(index, node)
+        or _is_in_branch_no_call_takes(index, node)
     )
 
 
-def _is_in_unasked_branch(index: SourceIndex, node: ast.AST) -> bool:
+def _is_in_branch_no_call_takes(index: SourceIndex, node: ast.AST) -> bool:
     """Whether a node stands under `kind == "b"` in a function of a program that all calls give another kind."""
     child = node
     for one in index.ancestors(node) if index.is_notebook or has_main_guard_or_top_level_block(index) else ():

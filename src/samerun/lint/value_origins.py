@@ -71,7 +71,7 @@ def _list_sources(index: SourceIndex, node: ast.AST) -> Sequence[ast.AST]:
         sources: list[ast.AST] = []
         for bound in index.bindings_of(node):
             if isinstance(bound, ast.arg):
-                sources += argument_or_default_values(index, bound)
+                sources += argument_or_default_of_each_call(index, bound)
             else:
                 value = index.assigned_value(bound)
                 if value is not None:
@@ -121,7 +121,7 @@ def loads_of_assigned_variable(index: SourceIndex, value: ast.AST) -> list[ast.N
     return loads_bound_in(index, target.id, index.enclosing_scope_of(target))
 
 
-def argument_or_default_values(index: SourceIndex, parameter: ast.arg) -> Iterator[ast.expr]:
+def argument_or_default_of_each_call(index: SourceIndex, parameter: ast.arg) -> Iterator[ast.expr]:
     """What the calls in this text give to a parameter."""
     function = index.enclosing_scope_of(parameter)
     if isinstance(function, FUNCTIONS):
@@ -206,7 +206,7 @@ def element_kind(index: SourceIndex, iterable: ast.expr, depth: int = 6) -> Elem
         for bound in index.bindings_of(iterable):
             if isinstance(bound, ast.arg):
                 kinds.append(_annotated_kind(bound, elements=True))
-                kinds += [element_kind(index, one, depth - 1) for one in argument_or_default_values(index, bound)]
+                kinds += [element_kind(index, one, depth - 1) for one in argument_or_default_of_each_call(index, bound)]
             else:
                 value = index.assigned_value(bound)
                 kinds.append(element_kind(index, value, depth - 1) if value is not None else "unknown")

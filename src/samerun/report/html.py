@@ -12,7 +12,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from samerun.base.records import CheckReport, Divergence, Growth, NeutralResult
-from samerun.base.text import escape_for_terminal
+from samerun.base.text import escape_and_truncate_for_terminal
 from samerun.report.terminal import describe_divergence, describe_neutral_divergence, describe_ulp
 
 CONTEXT = 4
@@ -68,7 +68,7 @@ def render_page(template: str, **values: Any) -> str:
 
 
 def _escape_unless_markup(value: Any) -> Any:
-    return value if isinstance(value, Markup) or not isinstance(value, str) else escape_for_terminal(value)
+    return value if isinstance(value, Markup) or not isinstance(value, str) else escape_and_truncate_for_terminal(value)
 
 
 def read_source_excerpt(file: str, line: int) -> list[ExcerptLine]:

@@ -23,7 +23,7 @@ from samerun.base.records import (
     Growth,
     NeutralResult,
 )
-from samerun.base.text import escape_as_one_line, escape_for_terminal
+from samerun.base.text import escape_and_truncate_for_terminal, escape_as_one_line
 
 
 class ReportConsole(Console):
@@ -35,7 +35,7 @@ class ReportConsole(Console):
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Escape control characters: every text of a report passes here, names from the user's program included."""
         for segment in super().render(renderable, options):
-            text = segment.text if segment.control else escape_for_terminal(segment.text)
+            text = segment.text if segment.control else escape_and_truncate_for_terminal(segment.text)
             yield segment if text == segment.text else Segment(text, segment.style)
 
     def on_broken_pipe(self) -> None:

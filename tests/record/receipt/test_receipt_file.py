@@ -106,9 +106,9 @@ def test_a_link_is_followed(tmp_path: Path) -> None:
 def test_a_change_by_hand_is_noticed_but_not_in_the_circumstances(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     receipt = written(path)
-    path.write_text(receipt_json.encode_canonical({**receipt, "circumstances": {"began": "never"}}))
+    path.write_text(receipt_json.encode_with_sorted_keys_and_indent({**receipt, "circumstances": {"began": "never"}}))
     receipt_file.read_and_verify_digest(path)
-    path.write_text(receipt_json.encode_canonical({**receipt, "seed": 8}))
+    path.write_text(receipt_json.encode_with_sorted_keys_and_indent({**receipt, "seed": 8}))
     with pytest.raises(SamerunError, match="changed"):
         receipt_file.read_and_verify_digest(path)
 
@@ -203,7 +203,7 @@ def test_a_receipt_with_anything_in_it_is_read_or_refused(
         receipt = with_reproducible_digest(receipt)
     good, path = tmp_path / "good.json", tmp_path / "hostile.json"
     if not good.exists():
-        good.write_text(receipt_json.encode_canonical(RECEIPT))
+        good.write_text(receipt_json.encode_with_sorted_keys_and_indent(RECEIPT))
     path.write_text(json.dumps(receipt))
     try:
         side = load_run(path)
@@ -228,12 +228,12 @@ def test_what_the_fuzzer_makes_is_read_or_refused() -> None:
 @given(value=JSON)
 @settings(deadline=None)
 def test_canonical_text_gives_the_value_back_and_has_one_form(value: Any) -> None:
-    text = receipt_json.encode_canonical(value)
+    text = receipt_json.encode_with_sorted_keys_and_indent(value)
     if receipt_json._nesting_depth_up_to_limit(text.encode()) <= receipt_json.MAX_DEPTH and not _long_number(value):
         assert receipt_json.parse_untrusted_json(text.encode(), "x") == value
     assert text.isascii()
     if isinstance(value, dict):
-        assert receipt_json.encode_canonical(dict(reversed(value.items()))) == text
+        assert receipt_json.encode_with_sorted_keys_and_indent(dict(reversed(value.items()))) == text
 
 
 def _long_number(value: Any) -> bool:

@@ -91,12 +91,12 @@ def take_results_in_order(source: SourceAtLine) -> list[Edit]:
             continue
         if isinstance(call.args[0], ast.GeneratorExp):  # gone through first, as each of its items starts something
             edits.append(Edit(*node_span(call.func), "list"))
-        elif _is_always_list_or_dict(source, call.args[0]):
+        elif _is_always_list_or_dict_display(source, call.args[0]):
             edits.append(Edit(*node_span(call), ast.get_source_segment(source.text, call.args[0]) or ""))
     return edits
 
 
-def _is_always_list_or_dict(source: SourceAtLine, node: ast.expr) -> bool:
+def _is_always_list_or_dict_display(source: SourceAtLine, node: ast.expr) -> bool:
     """Whether it is a list or a dict, or a name that the file gives nothing else: a set of futures has no order."""
     values = source.find_assigned_values(node) if isinstance(node, (ast.Name, ast.Attribute)) else [node]
     return bool(values) and all(isinstance(one, (ast.List, ast.ListComp, ast.Dict, ast.DictComp)) for one in values)

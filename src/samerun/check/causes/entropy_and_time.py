@@ -116,7 +116,7 @@ ALL_RECORDED = 64
 
 def find_time_suspects(situation: Situation) -> list[Suspect]:
     found = []
-    tick = estimate_clock_tick_seconds(situation.host_events_until_difference)
+    tick = estimate_seconds_per_clock_reading(situation.host_events_until_difference)
     for clue in situation.select_clues(f.SEED, f.CREATE):
         if clue.a.is_seeded_by_system:
             continue
@@ -152,7 +152,7 @@ def find_time_suspects(situation: Situation) -> list[Suspect]:
     return found
 
 
-def estimate_clock_tick_seconds(events: list[Event]) -> float:
+def estimate_seconds_per_clock_reading(events: list[Event]) -> float:
     """Seconds from one reading of a clock to the next, in the program's course: what runs for so many seconds is then
     about as long under a clock that ticks by count. Of each line the median counts, so that pauses do not."""
     readings = defaultdict(list)

@@ -210,7 +210,7 @@ UNSEEDED_TORCH_GENERATOR = Cause(
 
 
 # A generator that belongs to an installed library, made without a seed.
-def find_unseeded_library_generator_suspects(situation: Situation) -> list[Suspect]:
+def find_suspects_of_unseeded_generators_in_libraries(situation: Situation) -> list[Suspect]:
     found = []
     for clue in situation.select_clues(f.CREATE):
         if clue.a.is_seeded_by_system and clue.a.text == "owner":
@@ -234,7 +234,7 @@ def find_unseeded_library_generator_suspects(situation: Situation) -> list[Suspe
 
 EXTERNAL_LIBRARY_RNG = Cause(
     "external-library-rng",
-    find_unseeded_library_generator_suspects,
+    find_suspects_of_unseeded_generators_in_libraries,
     "give the library its own seed at this call; global seeds do not reach its generator",
     "Libraries that keep a generator of their own (augmentation libraries, environments, samplers) are not"
     " reached by random.seed, numpy.random.seed or torch.manual_seed.",

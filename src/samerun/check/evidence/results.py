@@ -28,10 +28,12 @@ def results_agree(a: Run, b: Run, difference: Difference) -> bool:
     """Whether the runs differ in the order of threads or processes alone: the same exit code, output and results."""
     if a.exit_code != b.exit_code or a.timed_out or b.timed_out:
         return False
-    return is_harmless_order_difference(a.traces, b.traces, difference) and have_same_output_lines_in_any_order(a, b)
+    return is_harmless_order_difference(
+        a.traces, b.traces, difference
+    ) and have_same_normalized_output_lines_in_any_order(a, b)
 
 
-def have_same_output_lines_in_any_order(a: Run, b: Run) -> bool:
+def have_same_normalized_output_lines_in_any_order(a: Run, b: Run) -> bool:
     """Whether both runs printed the same lines: their order is that of the threads.
 
     Where the program reads a clock, numbers in them do not count. What it prints of a tensor was read by an operator.

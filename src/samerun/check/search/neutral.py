@@ -186,7 +186,7 @@ class SwitchJudge:
             require_ended_well(a64, "side A in float64")
             require_ended_well(b64, "side B in float64")
         except NotComparable as error:
-            return self._judge_by_envelope_or_raise(base, str(error))
+            return self._accept_in_envelope_or_raise(base, str(error))
         compiled = count_uses("compile", a, b) > 0
         judgement = neutrality.judge_runs_up_to_first_fault(
             a.numbers, b.numbers, a64.numbers, b64.numbers, None, compiled
@@ -198,7 +198,7 @@ class SwitchJudge:
             judgement = neutrality.judge_runs_up_to_first_fault(
                 a.numbers, b.numbers, a64.numbers, b64.numbers, p64.numbers, compiled
             )
-        base = self._with_errors_against_float64(base, judgement, a64)
+        base = self._with_step_value_and_float64_errors(base, judgement, a64)
         if judgement.verdict == "wrong":
             return self._rerun_and_explain_wrong(base, judgement, a64, b64)
         if judgement.number == 0 or judgement.verdict == "unclear":
@@ -249,7 +249,7 @@ class SwitchJudge:
             raise NotComparable(ALREADY_DIFFERS)
 
     # --- verdicts ------------------------------------------------------------------------------------
-    def _with_errors_against_float64(
+    def _with_step_value_and_float64_errors(
         self, base: NeutralResult, judgement: RunJudgement, a64: NumberedRun
     ) -> NeutralResult:
         """Add how far both sides are from side A in float64, at the record that tells the most."""
@@ -354,7 +354,7 @@ class SwitchJudge:
         sides = self.a.numbers, self.b.numbers, a64.numbers
         return explain_compiled_difference(told, sides, step, inspect, run_in_float64)
 
-    def _judge_by_envelope_or_raise(self, base: NeutralResult, why_no_float64: str) -> NeutralResult:
+    def _accept_in_envelope_or_raise(self, base: NeutralResult, why_no_float64: str) -> NeutralResult:
         """Without float64: a difference that stays where a disturbance of one ulp leads is rounding."""
         if base.growth == "outside":
             raise NotComparable(
@@ -364,7 +364,7 @@ class SwitchJudge:
 
     def _judge_precision(self, base: NeutralResult, first_point_outside: DistancePoint | None) -> NeutralResult:
         """The program's own precision against float64: is what it loses no more than a disturbance does?"""
-        base = self._with_errors_against_float64(
+        base = self._with_step_value_and_float64_errors(
             base, RunJudgement("clean", self.changed.kind, self.changed.number, ()), self.b
         )
         if first_point_outside is None:

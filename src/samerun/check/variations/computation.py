@@ -54,7 +54,7 @@ CPU_CAPABILITY = Variation(
 
 
 # The size of the batches in which samples are evaluated.
-def vary_or_leave_batch_split(plan: RunPlan, vary: bool) -> RunPlan:
+def vary_or_leave_inference_batch_size(plan: RunPlan, vary: bool) -> RunPlan:
     """Vary `batch_size` of every `samerun.data.DataLoader` that is iterated without gradients: half as large.
 
     What can go wrong: kernels choose their order of summation by the number of rows; a batch norm is left in
@@ -75,7 +75,7 @@ def why_batch_split_cannot_matter(traces: RunTraces) -> str:
 
 
 BATCH_SPLIT = Variation(
-    "batch_split", "shape", "batch_size as it is -> half, where nothing is trained", vary_or_leave_batch_split,
+    "batch_split", "shape", "batch_size as it is -> half, where nothing is trained", vary_or_leave_inference_batch_size,
     "batch-size",
     pointless=why_batch_split_cannot_matter, may_fail=True,
 )  # fmt: skip

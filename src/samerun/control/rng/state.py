@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from samerun.base.errors import SeedError
-from samerun.base.text import escape_for_terminal
+from samerun.base.text import escape_and_truncate_for_terminal
 from samerun.control.random_source import DeviceCountMismatch, RandomSource, validate_seed
 from samerun.control.rng.seeding import (
     all_random_sources,
@@ -185,7 +185,7 @@ def load_state_dict(state: Mapping[str, Any], *, strict: bool = True) -> None:
         refused = try_set_rng_states(rng)
         for name, reason in refused.items():
             if not strict and isinstance(reason, DeviceCountMismatch):
-                reason_text = escape_for_terminal(str(reason))
+                reason_text = escape_and_truncate_for_terminal(str(reason))
                 _log.warning("load_state_dict(): %s keeps its stream: the state's is refused: %s", name, reason_text)
             else:
                 raise SeedError(
@@ -252,7 +252,7 @@ def _raise_or_warn_of_mismatches(
     for finding, hint in findings:
         if strict:
             raise SeedError(f"load_state_dict(): {finding}.", f"{hint} Or pass strict=False to put back what fits.")
-        _log.warning("load_state_dict(): %s", escape_for_terminal(finding))  # names that stood in a file
+        _log.warning("load_state_dict(): %s", escape_and_truncate_for_terminal(finding))  # names that stood in a file
 
 
 def _without_rank_distinct_streams(rng: dict[str, Any]) -> dict[str, Any]:

@@ -94,7 +94,9 @@ def _tree_sum_by_reference(
     shape = [x.shape[dim] for dim in kept]
     rows = x.permute([*kept, *dims]).reshape(math.prod(shape), math.prod(x.shape[dim] for dim in dims))
     centers = None if center is None else center.reshape(-1)
-    found: torch.Tensor = call_numpy_reference(lambda *given: reference.tree_sum_rows(term, *given), rows, centers)
+    found: torch.Tensor = call_numpy_reference(
+        lambda *given: reference.tree_reduce_term_rows(term, *given), rows, centers
+    )
     return _divide_unless_one(found.reshape(shape), divisor)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from samerun.numerics.reference import Array
-from samerun.numerics.reference.sums import tree_sum_rows
+from samerun.numerics.reference.sums import tree_reduce_term_rows
 
 BLOCK = 256
 
@@ -187,7 +187,7 @@ def householder_qr(a: Array) -> tuple[Array, Array]:
     with np.errstate(all="ignore"):
         for j in range(min(m, n)):
             first, below = r[j, j], r[j + 1 :, j].copy()
-            squares = tree_sum_rows("square", below[None])[0]
+            squares = tree_reduce_term_rows("square", below[None])[0]
             v, last = np.concatenate([np.ones(1, a.dtype), below]), first
             if squares != 0:
                 last = -np.copysign(np.sqrt(first * first + squares), first)

@@ -50,7 +50,7 @@ def prod_rows(x: Array) -> Array:
         return tree_reduce_rows(x, np.multiply, 1.0)
 
 
-def tree_sum_rows(
+def tree_reduce_term_rows(
     term: Literal["x", "square", "square_from_center", "abs", "product"], x: Array, center: Array = None
 ) -> Array:
     """[kept, n] -> [kept]. `center`: [kept], for the term `square_from_center`."""

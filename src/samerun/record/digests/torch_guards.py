@@ -86,7 +86,7 @@ _get_device = torch.Tensor.device.__get__
 _SYMBOLIC_MODULES = frozenset(("torch._subclasses.fake_tensor", "torch._subclasses.functional_tensor"))
 
 
-def is_made_of_other_tensors(kind: type) -> bool:
+def has_own_torch_dispatch_and_values(kind: type) -> bool:
     """True for a class of tensors with a dispatch of its own and real values: DTensor, a program's wrapper."""
     return kind.__torch_dispatch__ is not _dispatch and kind.__module__ not in _SYMBOLIC_MODULES  # type: ignore[attr-defined]
 

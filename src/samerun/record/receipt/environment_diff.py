@@ -143,7 +143,7 @@ def _iter_all_differences(a: dict[str, Any], b: dict[str, Any]) -> Iterator[Envi
         if a[key] != b[key]:
             yield _make_difference(key, _command_to_text_or_unchanged(a[key]), _command_to_text_or_unchanged(b[key]))
     for key in ("packages", "variables", "knobs"):
-        yield from _iter_differing_entries(key, a[key], b[key])
+        yield from _iter_differing_top_level_entries(key, a[key], b[key])
     sources = a["code"]["sources"]
     rules = "repository" if sources and sources == b["code"]["sources"] else "code"
     for key in ("commit", "diff"):
@@ -165,13 +165,13 @@ def _iter_all_differences(a: dict[str, Any], b: dict[str, Any]) -> Iterator[Envi
         if held_a != held_b:
             yield _make_difference("held", held_a is not None, held_b is not None)
     else:
-        yield from _iter_differing_entries("held", held_a, held_b)
+        yield from _iter_differing_top_level_entries("held", held_a, held_b)
     machine_a, machine_b = dict(a["machine"]), dict(b["machine"])
     torch_a, torch_b = machine_a.pop("torch", None), machine_b.pop("torch", None)
     machine_a.pop("libraries", None), machine_b.pop("libraries", None)  # the packages hold the same versions
-    yield from _iter_differing_entries("machine", machine_a, machine_b)
+    yield from _iter_differing_top_level_entries("machine", machine_a, machine_b)
     if isinstance(torch_a, dict) and isinstance(torch_b, dict):
-        yield from _iter_differing_entries("machine.torch", torch_a, torch_b)
+        yield from _iter_differing_top_level_entries("machine.torch", torch_a, torch_b)
     same_key = a.get("environment_key") == b.get("environment_key")
     for role in sorted(set(a["processes"]) & set(b["processes"])):
         yield from _iter_process_differences(role, a["processes"][role], b["processes"][role], same_key)
@@ -181,7 +181,9 @@ def _command_to_text_or_unchanged(value: Any) -> Any:
     return " ".join(value["words"]) if isinstance(value, dict) and "words" in value else value
 
 
-def _iter_differing_entries(path_prefix: str, a: dict[str, Any], b: dict[str, Any]) -> Iterator[EnvironmentDifference]:
+def _iter_differing_top_level_entries(
+    path_prefix: str, a: dict[str, Any], b: dict[str, Any]
+) -> Iterator[EnvironmentDifference]:
     for key in sorted(set(a) | set(b)):
         if a.get(key) != b.get(key):
             yield _make_difference(f"{path_prefix}.{key}", a.get(key), b.get(key))

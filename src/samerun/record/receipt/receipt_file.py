@@ -42,7 +42,9 @@ def write(receipt_path: Path, new_receipt: NewReceipt, traces_to_move: Path | No
         if traces_to_move is not None:
             _move_traces_unless_folder_exists(traces_to_move, traces_path(receipt_path, digest))
         write_file_atomically(
-            receipt_path, receipt_json.encode_canonical(new_receipt.receipt).encode("ascii"), mode=MODE
+            receipt_path,
+            receipt_json.encode_with_sorted_keys_and_indent(new_receipt.receipt).encode("ascii"),
+            mode=MODE,
         )
     except OSError as error:
         raise SamerunError(

@@ -27,7 +27,7 @@ MAX_VALUES = 5_000_000
 four values. A receipt of 64 MiB that samerun wrote has 4.2 million."""
 
 
-def encode_canonical(value: Any) -> str:
+def encode_with_sorted_keys_and_indent(value: Any) -> str:
     """Sorted keys, one space of indentation, ASCII only, shortest floats; ends with a newline.
 
     Raises ValueError for NaN and infinity, which JSON does not have.

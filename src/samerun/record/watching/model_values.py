@@ -24,7 +24,7 @@ from samerun.record.digests.state_digests import (
 )
 from samerun.record.digests.torch_guards import HiddenFromProgram
 from samerun.record.watching.recorder import Recorder
-from samerun.record.watching.tensor_numbers import flatten_to_float64, holds_numbers, strip_wrapper_names
+from samerun.record.watching.tensor_numbers import flatten_to_float64, is_floating_or_complex, strip_wrapper_names
 
 NOWHERE = 1 << 62
 SAMPLED = 256
@@ -113,7 +113,7 @@ class ModelValues:
         written = self._written.get(id(tensor))
         if written is not None and written() is tensor:
             return True
-        if not (is_readable(tensor) and holds_numbers(tensor) and tensor.numel()):
+        if not (is_readable(tensor) and is_floating_or_complex(tensor) and tensor.numel()):
             return False
         with HiddenFromProgram():
             flat = flatten_to_float64(tensor)

@@ -101,7 +101,7 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
             args = torch_internals.wrap_numbers_as_tensor_arguments(func, args)
         if state.inside_samerun or recorder.stopped:
             return func(*args, **kwargs) if kwargs else func(*args)
-        if any(map(torch_guards.is_made_of_other_tensors, types)):
+        if any(map(torch_guards.has_own_torch_dispatch_and_values, types)):
             return NotImplemented  # it calls operators on the tensors it is made of: those are seen
         operator = self.table.by_id.get(id(func)) or self.table.add_operator_unless_higher_order(func)
         if operator is None or not (recorder.recording or operator.allocates):

@@ -31,7 +31,7 @@ from samerun.record.watching.shard_numbers import TakenNumbers
 from samerun.record.watching.stack_frames import OperatorSite
 from samerun.record.watching.tensor_numbers import (
     digest_generator_states,
-    holds_numbers,
+    is_floating_or_complex,
     name_dtype,
     read_optimizer_group_settings,
     read_scheduler_settings,
@@ -323,7 +323,7 @@ class StepValueRecorder:
                 if id(p) in self._gradients:
                     items.append(Item("gradient", names[id(p)], dtype, self._gradients[id(p)]))
                 taken = take_numbers_of_parameter(p, p, self._flat_ranges)
-                if taken is not None and holds_numbers(p):
+                if taken is not None and is_floating_or_complex(p):
                     items.append(Item("parameter", names[id(p)], dtype, taken))
                 elif taken is None:
                     unread.append(names[id(p)])

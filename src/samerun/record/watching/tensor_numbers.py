@@ -75,7 +75,7 @@ def geometry_key(tensor: Any) -> tuple[Any, ...]:
     return storage_key(tensor), tensor.storage_offset(), tuple(tensor.shape), tensor.stride()
 
 
-def holds_numbers(tensor: Any) -> bool:
+def is_floating_or_complex(tensor: Any) -> bool:
     """Whether the elements are floating or complex numbers."""
     return bool(tensor.is_floating_point() or tensor.is_complex())
 

@@ -213,7 +213,7 @@ class PartComparer(OperatorRecorder):  # type: ignore[no-untyped-call]
         is_behind = not self._differing.isdisjoint(_list_storage_addresses(arguments))
         for at, result in enumerate(results):
             storage = result.untyped_storage().data_ptr()
-            parts, mine = self._take_sample_parts_of_both_runs(counterpart, index_a, at, result)
+            parts, mine = self._take_candidate_parts_of_both_runs(counterpart, index_a, at, result)
             if not mine:
                 self._unknown[storage] = origin or call
                 continue
@@ -233,7 +233,7 @@ class PartComparer(OperatorRecorder):  # type: ignore[no-untyped-call]
             else:
                 ours.copy_(theirs)
 
-    def _take_sample_parts_of_both_runs(
+    def _take_candidate_parts_of_both_runs(
         self, counterpart: OperatorCall | None, index_a: int, result_position: int, result: Tensor
     ) -> tuple[list[Tensor], list[Tensor]]:
         """What may be the sample's of a result: in run A, and here; nothing where that is not known."""
