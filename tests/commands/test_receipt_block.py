@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import samerun
 from samerun.base.errors import SamerunError
@@ -141,6 +142,17 @@ def test_each_rank_writes_a_file_of_its_own(tmp_path: Path, monkeypatch: pytest.
     with samerun.receipt(tmp_path / "run.json"):
         pass
     assert [path.name for path in tmp_path.glob("*.json")] == ["run.rank1.json"]
+
+
+def test_a_view_of_which_torch_tells_nothing_is_passed_over(tmp_path: Path) -> None:
+    whole = torch.ones(2, requires_grad=True) * 1
+    part = whole.unbind(0)[0]
+    whole.add_(1)
+    with pytest.raises(RuntimeError, match="modified inplace"):
+        _ = part.is_leaf
+    with samerun.receipt(tmp_path / "run.json"):
+        torch.ones(2).add(1)
+    assert (tmp_path / "run.json").exists()
 
 
 def test_a_receipt_that_could_not_be_written_is_refused_before_the_block(tmp_path: Path) -> None:

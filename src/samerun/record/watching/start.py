@@ -130,6 +130,15 @@ MOST_MODELS = 1000
 """At most so many models and tensors are listed."""
 
 
+def _is_trainable_leaf(tensor: Any) -> bool:
+    """Whether an optimizer could train a tensor; torch refuses to tell it of one part of an `unbind` whose whole was
+    written in place. That part is no leaf."""
+    try:
+        return bool(tensor.is_leaf and tensor.requires_grad)
+    except RuntimeError:
+        return False
+
+
 def digest_initial_models_and_generators(recorder: Recorder) -> dict[str, Any]:
     """Digests of the models that exist, in the order of their names, and of the global generators.
 
@@ -153,7 +162,7 @@ def _describe_live_models() -> Iterator[dict[str, Any]]:
         kind = type(each)  # not isinstance: that would call properties of proxies
         if issubclass(kind, torch.nn.Module):
             modules.append(each)
-        elif kind in (torch.Tensor, torch.nn.Parameter) and each.is_leaf and each.requires_grad:
+        elif kind in (torch.Tensor, torch.nn.Parameter) and _is_trainable_leaf(each):
             leaves.append(each)
     inner = {id(child) for one in modules for _, child in dict_items_bypassing_overrides(vars(one).get("_modules"))}
     owned: set[int] = set()
