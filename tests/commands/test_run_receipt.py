@@ -177,6 +177,12 @@ def verify(cwd: Path, *words: str) -> tuple[int, dict[str, Any], str]:
     return done.returncode, json.loads(done.stdout) if done.stdout else {}, done.stderr
 
 
+@pytest.mark.parametrize("words", [["--yes"], ["--", "python", "train.py", "--json", "x"]])
+def test_an_option_behind_a_receipt_is_not_said_to_go_to_a_script(words: list[str], tmp_path: Path) -> None:
+    done = samerun(["verify", "missing.json", *words], tmp_path)
+    assert done.returncode == 2 and "passed to" not in done.stderr
+
+
 def test_verify_runs_nothing_unless_told_to(place: Path) -> None:
     before = (place / "model.pt").stat().st_mtime_ns
     for words in (["a.json"], ["--command", "a.json"]):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -23,7 +22,7 @@ class ProgramCommand(click.Command):
         }
         own, form, words = split_command_line_at_program(args, takes_value)
         ctx.meta[FORM], ctx.meta[WORDS] = form, words
-        if form == "script" and "--quiet" not in own:
+        if form == "script" and words[0].endswith(".py") and "--quiet" not in own:  # `verify` has a receipt there
             _note_own_options_after_script(self, words)
         return super().parse_args(ctx, own)
 
@@ -34,9 +33,11 @@ def _note_own_options_after_script(command: click.Command, words: list[str]) -> 
     misplaced = [word.partition("=")[0] for word in words[1:] if word.partition("=")[0] in own_options - {"--help"}]
     if not misplaced:
         return
+    from samerun.base.source_edits import read_python_source  # only where such an option is there
+
     try:
-        text = Path(words[0]).read_text(encoding="utf-8", errors="replace")
-    except OSError:
+        text = read_python_source(words[0]).text
+    except (OSError, SyntaxError, ValueError):
         return
     for name in dict.fromkeys(misplaced):
         if name not in text and name[2:].replace("-", "_") not in text:

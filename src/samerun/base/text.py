@@ -58,5 +58,5 @@ def suggest_close_match(word: str, names: Sequence[str]) -> str:
     """ "Did you mean NAME? ", or "" if none of the names looks like the word."""
     import difflib  # only where something was misspelt
 
-    near = difflib.get_close_matches(word, names, 1, 0.6)
+    near = difflib.get_close_matches(word, names, 1, 0.5)
     return f"Did you mean {near[0]}? " if near else ""

@@ -6,14 +6,13 @@ Nothing is imported or executed. The walk is a loop, so that no depth of nesting
 from __future__ import annotations
 
 import ast
-import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 from samerun.base.seed_edits import SeedEditor
-from samerun.base.source_edits import last_identifier
+from samerun.base.source_edits import last_identifier, split_python_lines
 
 Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -98,7 +97,7 @@ class SourceIndex:
     @cached_property
     def lines(self) -> list[str]:
         """The text's lines as `ast` numbers them, the first one at 0."""
-        return re.split(r"\r\n|\r|\n", self.text)
+        return split_python_lines(self.text)
 
     # --- who contains whom
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:

@@ -136,13 +136,15 @@ def pair_with_float64(
     calls: Counter[Any] = Counter()
     found = {}
     for operator in operators_in_float64:
-        found[call_key(operator), calls[call_key(operator)]] = operator
-        calls[call_key(operator)] += 1
+        key = call_key(operator)
+        found[key, calls[key]] = operator
+        calls[key] += 1
     calls.clear()
     twins = []
     for operator in program:
-        twins.append(found.get((call_key(operator), calls[call_key(operator)])))
-        calls[call_key(operator)] += 1
+        key = call_key(operator)
+        twins.append(found.get((key, calls[key])))
+        calls[key] += 1
     return twins
 
 

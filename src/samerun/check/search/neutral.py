@@ -135,7 +135,9 @@ class NeutralCheck:
         if calls.uncompared and not is_run_by_ranks(a, b):
             changed = FirstChange("call", 0, calls.first_uncompared_step)
             judged = SwitchJudge(self, switch, a, b, changed, calls).judge_by_uses_of_results_if_known()
-            return judged or raise_uncompared(a, calls)
+            if judged is None:
+                raise_uncompared(a, calls)
+            return judged
         what = f"{a.step_count} optimizer steps" if a.step_count else f"{len(a.numbers.calls)} calls of models"
         return NeutralResult(switch.name, "same", f"{switch.detail}; the same bits in {what}")
 

@@ -35,7 +35,11 @@ _NUMBER = re.compile(rb"(?<![A-Za-z0-9])\d+")
 
 def pinned_number_of_same_size(name: str, number: int) -> int:
     """A fixed number with as many digits as the true one."""
-    first = 10 ** (len(str(abs(number))) - 1)
+    return pinned_number_with_digits(name, len(str(abs(number))))
+
+
+def pinned_number_with_digits(name: str, digit_count: int) -> int:
+    first = 10 ** (digit_count - 1)
     return 5 * first + pins.pinned_seed(f"machine {name}") % first if first > 1 else 5
 
 
@@ -49,8 +53,8 @@ def pinned_file_content(name: str, content: bytes) -> bytes:
     def fix(found: re.Match[bytes]) -> bytes:
         nonlocal count
         count += 1
-        smallest = 10 ** (len(found[0]) - 1)  # not int(): the nanoseconds that `date` prints may begin with 0
-        return str(pinned_number_of_same_size(f"{name} {count}", smallest)).encode()
+        # Counted, not read as a number: the nanoseconds that `date` prints may begin with 0.
+        return str(pinned_number_with_digits(f"{name} {count}", len(found[0]))).encode()
 
     return _NUMBER.sub(fix, content)
 
