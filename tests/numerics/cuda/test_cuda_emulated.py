@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.utils import _python_dispatch
 
 import samerun
+from samerun.numerics.aten_handlers.declare import HALF_TYPES
 from samerun.numerics.aten_handlers.table import EXACT_ON_CUDA, EXACT_OVERLOADS_ON_CUDA, WHOLE_BY_TORCH
 from samerun.numerics.dispatch import mode
 from samerun.numerics.kernels import elementwise, linear_algebra, norms, ordered_scatter, softmax, sums
@@ -160,6 +161,7 @@ class Trap(_python_dispatch.TorchDispatchMode):
         ["add", "sub", "rsub", "clamp", "clamp_min", "clamp_max", "maximum", "minimum", "amax", "amin", "arange"]
     )
     OF_WHOLE_NUMBERS = frozenset(["sum", "cumsum", "prod", "index_add", "bincount", "pow", "max", "scatter_add"])
+    OF_WIDE_NUMBERS = frozenset(["fmod", "remainder", "threshold"])
     CHOOSING = frozenset(["fractional_max_pool2d", "fractional_max_pool3d"])
     UNIQUE_PLACES = frozenset(["aten::scatter_.src", "aten::scatter_.value"])
 
@@ -177,6 +179,10 @@ class Trap(_python_dispatch.TorchDispatchMode):
             assert isinstance(args[1], Tensor), f"{func} by a number"
         elif base in self.ONE_OPERATION:
             assert kwargs.get("alpha", 1) == 1, func
+        elif base in self.OF_WIDE_NUMBERS:  # of halves, CUDA rounds their numbers first
+            assert all(x.dtype not in HALF_TYPES for x in args if isinstance(x, torch.Tensor)), func
+        elif base == "threshold_backward":
+            assert args[2] == 0 or args[0].dtype not in HALF_TYPES, func
         elif base in self.CHOOSING:
             assert args[0].dtype is torch.float32  # it places windows in that type there
         elif base == "scatter_reduce":

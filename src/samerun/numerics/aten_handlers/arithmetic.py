@@ -13,12 +13,14 @@ import torch
 from torch import Tensor
 
 from samerun.numerics.aten_handlers.declare import (
+    HALF_TYPES,
     Members,
     Scalar,
     divide_correctly_rounded,
     require_floating_or_complex_dtype,
     widen_half_inputs,
 )
+from samerun.numerics.kernels import library
 from samerun.numerics.kernels.elementwise import try_fused_update_in_place
 from samerun.numerics.kernels.sums import amax, amin
 
@@ -38,30 +40,45 @@ def _sub_scaled(a: Tensor, b: Tensor, alpha: Scalar) -> Tensor:
     return torch.sub(a, torch.mul(b, alpha))
 
 
+def _round_numbers_as_on_cpu(a: Any, b: Any) -> tuple[Any, Any]:
+    """torch's CPU kernels round a number to the bfloat16 or float16 of the tensor that it is added to or subtracted
+    from; its CUDA kernels do not.
+    """
+    return _round_number_as_on_cpu(a, b), _round_number_as_on_cpu(b, a)
+
+
+def _round_number_as_on_cpu(number: Any, x: Any) -> Any:
+    if not isinstance(x, Tensor) or x.dtype not in HALF_TYPES or not library.is_off_cpu(x):
+        return number
+    if isinstance(number, Tensor) and (number.dim() or library.is_off_cpu(number)):
+        return number
+    return torch.as_tensor(number, dtype=x.dtype).item()
+
+
 def add(a: Any, b: Any, *, alpha: Scalar = 1) -> Tensor:
     if alpha == 1:
-        return torch.add(a, b)
+        return torch.add(*_round_numbers_as_on_cpu(a, b))
     out: Tensor = _add_scaled(a, b if isinstance(b, Tensor) else torch.tensor(b, device=a.device), alpha)
     return out
 
 
 def add_(a: Tensor, b: Any, *, alpha: Scalar = 1) -> Tensor:
-    return a.add_(b) if alpha == 1 else a.copy_(add(a, b, alpha=alpha))
+    return a.add_(_round_number_as_on_cpu(b, a)) if alpha == 1 else a.copy_(add(a, b, alpha=alpha))
 
 
 def sub(a: Any, b: Any, *, alpha: Scalar = 1) -> Tensor:
     if alpha == 1:
-        return torch.sub(a, b)
+        return torch.sub(*_round_numbers_as_on_cpu(a, b))
     out: Tensor = _sub_scaled(a, b if isinstance(b, Tensor) else torch.tensor(b, device=a.device), alpha)
     return out
 
 
 def sub_(a: Tensor, b: Any, *, alpha: Scalar = 1) -> Tensor:
-    return a.sub_(b) if alpha == 1 else a.copy_(sub(a, b, alpha=alpha))
+    return a.sub_(_round_number_as_on_cpu(b, a)) if alpha == 1 else a.copy_(sub(a, b, alpha=alpha))
 
 
 def rsub(a: Tensor, b: Any, alpha: Scalar = 1) -> Tensor:
-    return torch.rsub(a, b) if alpha == 1 else sub(b, a, alpha=alpha)
+    return torch.rsub(a, _round_number_as_on_cpu(b, a)) if alpha == 1 else sub(b, a, alpha=alpha)
 
 
 @widen_half_inputs

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.aten_handlers.declare import Members, NoPortableKernel, split_names
+from samerun.numerics.aten_handlers.declare import Members, NoPortableKernel, require_cpu_tensors, split_names
 from samerun.numerics.aten_handlers.exact import MOVES
 from samerun.numerics.kernels import functions, sums
 from samerun.numerics.kernels.elementwise import sqrt
@@ -307,7 +307,7 @@ def fft_c2r(x: Tensor, dim: Sequence[int], normalization: int, last_dim_size: in
     return _normalize((real, real), normalization, count)[0].to(_REAL_OF[x.dtype])
 
 
-FROM_REAL: Members = {"aten::_fft_r2c": fft_r2c, "aten::polar": polar}
+FROM_REAL: Members = {"aten::_fft_r2c": require_cpu_tensors(fft_r2c), "aten::polar": require_cpu_tensors(polar)}
 """What makes complex tensors of real ones."""
 MEMBERS: Members = {
     "aten::mul": mul, "aten::multiply": mul, "aten::div": div, "aten::true_divide": div, "aten::add": add,

@@ -7,7 +7,7 @@ are compiled with IEEE divisions and roots, and one operation leaves nothing to 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from samerun.numerics.aten_handlers.declare import (
     divide_correctly_rounded,
     widen_half_inputs,
 )
-from samerun.numerics.kernels import library, norms, ordered_scatter
+from samerun.numerics.kernels import elementwise, library, norms, ordered_scatter
 from samerun.numerics.kernels.ordered_scatter import (
     make_max_pool_backward_handler,
     make_nearest_backward_handler,
@@ -53,6 +53,18 @@ def div(x: Any, divisor: Any, *, rounding_mode: str | None = None) -> Tensor:
 
 def floor_divide(x: Any, divisor: Any) -> Tensor:
     return div(x, divisor, rounding_mode="floor")
+
+
+@widen_half_inputs
+def threshold(x: Tensor, threshold: Any, value: Any) -> Tensor:
+    """torch's CPU kernel compares in float32, its CUDA kernel with a threshold that it rounds to the type of x."""
+    return torch.threshold(x, threshold, value)
+
+
+def threshold_backward(grad: Tensor, x: Tensor, threshold: Any) -> Tensor:
+    given = aten.threshold_backward.default
+    out: Tensor = (given if threshold == 0 else widen_half_inputs(given))(grad, x, threshold)
+    return out
 
 
 def scatter(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
@@ -101,11 +113,20 @@ def cudnn_batch_norm_backward(
     return norms.batch_norm_backward(grad, x, mean, rstd, weight, True)
 
 
+def flatten_recurrent_weights(weights: Sequence[Tensor], *layout: Any) -> Tensor:
+    """What nn.LSTM calls when it is moved to a device: cuDNN's own memory, of which there is none. The weights stay."""
+    return torch.empty(0, dtype=weights[0].dtype, device=weights[0].device)
+
+
 MEMBERS: Members = {
     "aten::div": div,
     "aten::divide": div,
     "aten::true_divide": div,
     "aten::floor_divide": floor_divide,
+    "aten::fmod": widen_half_inputs(elementwise.fmod),
+    "aten::remainder": widen_half_inputs(elementwise.remainder),
+    "aten::threshold": threshold,
+    "aten::threshold_backward": threshold_backward,
     "aten::scatter.src": scatter,
     "aten::index_copy": index_copy,
     "aten::max_pool2d_with_indices_backward": widen_half_inputs(make_max_pool_backward_handler(2)),
@@ -128,6 +149,7 @@ MEMBERS: Members = {
     "aten::upsample_nearest3d_backward": widen_half_inputs(
         make_nearest_backward_handler(aten.upsample_nearest3d.default)
     ),
+    "aten::_cudnn_rnn_flatten_weight": flatten_recurrent_weights,
     "aten::cudnn_batch_norm": cudnn_batch_norm,
     "aten::cudnn_batch_norm_backward": cudnn_batch_norm_backward,
 }

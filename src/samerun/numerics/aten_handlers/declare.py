@@ -38,6 +38,17 @@ class NoPortableKernel(Exception):
         self.hint = hint
 
 
+def require_cpu_tensors(handler: Handler) -> Handler:
+    """`handler`, which refuses tensors of a CUDA device: they are moved to the CPU then (`dispatch.cpu_fallback`)."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if any(isinstance(value, Tensor) and not value.is_cpu for value in (*args, *kwargs.values())):
+            raise NoPortableKernel("CUDA.", "It runs on the CPU: tensor.cpu().")
+        return handler(*args, **kwargs)
+
+    return run
+
+
 def may_fuse_operators_into_one_c_call() -> bool:
     """Whether `portable()` is the one mode of this thread, and the library computes.
 

@@ -53,8 +53,5 @@ ORDERED = split_names("""
 
 OVERLOADS = split_names("max.dim min.dim sort.stable scatter.src scatter.value scatter_.src scatter_.value")
 
-ON_CUDA = split_names("fmod remainder")
-"""There the functions of CUDA's mathematical library, which are exact."""
-
 EXACT = frozenset(f"aten::{name}" for name in MOVES + ROUND_ONCE + ORDERED)
 EXACT_OVERLOADS = frozenset(f"aten::{name}" for name in OVERLOADS)

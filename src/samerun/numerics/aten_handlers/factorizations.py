@@ -11,13 +11,12 @@ the norm of the matrix.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from samerun.numerics.aten_handlers.declare import Members, NoPortableKernel
+from samerun.numerics.aten_handlers.declare import Members, NoPortableKernel, require_cpu_tensors
 from samerun.numerics.kernels import linear_algebra as kernels
 from samerun.numerics.kernels import sums
 from samerun.numerics.kernels.elementwise import sqrt
@@ -378,17 +377,6 @@ def lstsq(
     return (found[..., 0] if is_vector else found), residuals, rank, values
 
 
-def _refuse_non_cpu(handler: Callable[..., Any]) -> Callable[..., Any]:
-    """Tensors of a CUDA device are refused."""
-
-    def run(*args: Any, **kwargs: Any) -> Any:
-        if any(isinstance(value, Tensor) and not value.is_cpu for value in args):
-            raise NoPortableKernel("CUDA.", "It runs on the CPU: tensor.cpu().")
-        return handler(*args, **kwargs)
-
-    return run
-
-
 _HANDLERS: Members = {
         "linalg_lu_factor_ex": lu_factor_ex, "lu_unpack": lu_unpack, "linalg_lu": lu, "linalg_lu_solve": lu_solve,
         "_linalg_solve_ex": solve_ex, "linalg_inv_ex": inverse_ex, "_linalg_det": det, "_linalg_slogdet": slogdet,
@@ -396,4 +384,4 @@ _HANDLERS: Members = {
         "cholesky_inverse": cholesky_inverse, "_linalg_eigh": eigh, "_linalg_svd": svd,
         "linalg_pinv.atol_rtol_tensor": pinv, "linalg_lstsq": lstsq,
     }  # fmt: skip
-MEMBERS: Members = {f"aten::{name}": _refuse_non_cpu(handler) for name, handler in _HANDLERS.items()}
+MEMBERS: Members = {f"aten::{name}": require_cpu_tensors(handler) for name, handler in _HANDLERS.items()}

@@ -8,7 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.aten_handlers.declare import Members, NoPortableKernel, Scalar, widen_half_inputs
+from samerun.numerics.aten_handlers.declare import (
+    Members,
+    NoPortableKernel,
+    Scalar,
+    require_cpu_tensors,
+    widen_half_inputs,
+)
 from samerun.numerics.kernels import functions, sums
 from samerun.numerics.kernels import linear_algebra as kernels
 from samerun.numerics.kernels.linear_algebra import matmul
@@ -354,7 +360,7 @@ MEMBERS: Members = {
     "aten::geqrf": geqrf,
     "aten::linalg_householder_product": householder_product,
     "aten::linalg_solve_triangular": solve_triangular,
-    "aten::linalg_matrix_exp": matrix_exp,
+    "aten::linalg_matrix_exp": require_cpu_tensors(matrix_exp),
     "aten::ormqr": ormqr,
     "aten::triangular_solve": triangular_solve,
     "aten::_grouped_mm": grouped_mm,

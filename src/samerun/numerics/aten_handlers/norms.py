@@ -21,12 +21,15 @@ def _none_for_unrequested_gradients(gradients: Sequence[Tensor], output_mask: Se
 
 
 def _statistics_in_torchs_dtype(x: Tensor, weight: Tensor | None, statistics: Tensor) -> Tensor:
-    """torch's CPU kernels keep them in the type of x, in which the backward pass then reads them; where weights are
-    float32, and on CUDA, in float32.
-    """
-    if x.dtype not in HALF_TYPES or not x.is_cpu or (weight is not None and weight.dtype is not x.dtype):
-        return statistics
-    return statistics.to(x.dtype)
+    """torch's CPU kernels keep them in the type of x; where weights are float32, and on CUDA, in float32."""
+    return _round_as_on_cpu(x, weight, statistics)[0] if x.is_cpu else statistics
+
+
+def _round_as_on_cpu(x: Tensor, weight: Tensor | None, *statistics: Tensor) -> list[Tensor]:
+    """What the backward pass of the CPU reads, so that a CUDA device gives the same gradients."""
+    if x.dtype not in HALF_TYPES or (weight is not None and weight.dtype is not x.dtype):
+        return [*statistics]
+    return [each.to(x.dtype) for each in statistics]
 
 
 def layer_norm(
@@ -47,6 +50,7 @@ def layer_norm_backward(
     bias: Tensor | None,
     output_mask: Sequence[bool],
 ) -> OptionalTensors:
+    mean, rstd = _round_as_on_cpu(x, weight, mean, rstd)
     return _none_for_unrequested_gradients(
         kernels.layer_norm_backward(grad, x, normalized_shape, mean, rstd, weight), output_mask
     )
@@ -81,6 +85,7 @@ def group_norm_backward(
     groups: int,
     output_mask: Sequence[bool],
 ) -> OptionalTensors:
+    mean, rstd = _round_as_on_cpu(x, weight, mean, rstd)
     return _none_for_unrequested_gradients(
         kernels.group_norm_backward(grad, x, groups, mean, rstd, weight), output_mask
     )
@@ -101,6 +106,8 @@ def batch_norm_backward(
     """m and r are what the forward pass used: of the batch in training, else of the running values."""
     if not training and running_mean is not None and running_var is not None:
         mean, rstd = kernels.mean_and_rstd_from_running(running_mean, running_var, eps)
+    else:
+        mean, rstd = _round_as_on_cpu(x, weight, mean, rstd)
     return _none_for_unrequested_gradients(
         kernels.batch_norm_backward(grad, x, mean, rstd, weight, training), output_mask
     )

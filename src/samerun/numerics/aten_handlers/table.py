@@ -40,7 +40,6 @@ from samerun.numerics.aten_handlers import (
 from samerun.numerics.aten_handlers.checks import Runner, raise_torch_error_unless_accepted, with_meta_function_check
 from samerun.numerics.aten_handlers.declare import Handler, Members, NoPortableKernel
 from samerun.numerics.aten_handlers.exact import EXACT, EXACT_OVERLOADS
-from samerun.numerics.aten_handlers.exact import ON_CUDA as ONLY_ON_CUDA
 
 FAMILIES = (
     arithmetic, functions, reductions, softmax, norms, losses, linear_algebra, convolution, pooling, indexing,
@@ -58,7 +57,7 @@ MEMBERS: Members = {
 
 ON_CUDA: Members = {**MEMBERS, **cuda_overrides.MEMBERS}
 """The same for tensors of a CUDA device."""
-EXACT_ON_CUDA = (EXACT | {f"aten::{name}" for name in ONLY_ON_CUDA}) - frozenset(cuda_overrides.MEMBERS)
+EXACT_ON_CUDA = EXACT - frozenset(cuda_overrides.MEMBERS)
 EXACT_OVERLOADS_ON_CUDA = EXACT_OVERLOADS - frozenset(cuda_overrides.MEMBERS)
 
 # Asking torch's meta function takes time for each new signature, which programs with changing shapes pay again and
@@ -143,11 +142,17 @@ def resolve_runner_unless_exact(func: OpOverload, on_cuda: bool = False, is_comp
     return _make_decomposing_or_refusing_runner(func)
 
 
-def _make_decomposing_or_refusing_runner(func: OpOverload) -> Runner:
+def _has_no_tensors(func: OpOverload) -> bool:
+    """Whether it takes and returns none: a question about a library, such as the version of CUDA it was built for."""
+    values = (*func._schema.arguments, *func._schema.returns)
+    return not any("Tensor" in str(value.type) for value in values)
+
+
+def _make_decomposing_or_refusing_runner(func: OpOverload) -> Runner | None:
     """Decompose an operator that torch itself writes in other operators, and look those up."""
     name = func.name()  # type: ignore[no-untyped-call]
     if not torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd"):
-        return _raise_no_portable_kernel
+        return None if _has_no_tensors(func) else _raise_no_portable_kernel
     return lambda mode, func, args, kwargs: _call_inside_mode(mode, func.decompose, args, kwargs)
 
 

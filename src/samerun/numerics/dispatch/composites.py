@@ -45,6 +45,19 @@ def dropout_as_on_cpu(x: Tensor, p: float, train: bool) -> Tensor:
     return x * (noise.div_(1 - p) if p < 1 else noise)
 
 
+def ctc_loss_on_one_device(
+    log_probs: Tensor, targets: Tensor, input_lengths: Tensor, target_lengths: Tensor, *settings: Any
+) -> Tensor:
+    """Under a dispatch mode torch divides a loss on CUDA by lengths on the CPU, where programs leave them."""
+    on_device = (each.to(log_probs.device) for each in (targets, input_lengths, target_lengths))
+    loss: Tensor = _aten.ctc_loss.Tensor._op_dk(_COMPOSITE, log_probs, *on_device, *settings)
+    return loss
+
+
+_ON_CUDA: dict[str, Callable[..., Any]] = {
+    "dropout": dropout_as_on_cpu, "ctc_loss.Tensor": ctc_loss_on_one_device
+}  # fmt: skip
+
 _lock = threading.Lock()
 _installed: list[torch.library.Library] = []
 
@@ -61,9 +74,9 @@ def install_composite_kernels(get_portable_mode: Callable[[], Any]) -> None:
                     _resolve_aten_overload(name), portable_kernel, get_portable_mode
                 )
                 library.impl(name, kernel, key)  # type: ignore[no-untyped-call]
-        plain = _aten.dropout.default
-        kernel = _make_portable_or_torch_kernel(plain, dropout_as_on_cpu, get_portable_mode)
-        library.impl("dropout", kernel, "AutogradCUDA")  # type: ignore[no-untyped-call]
+        for name, portable_kernel in _ON_CUDA.items():
+            kernel = _make_portable_or_torch_kernel(_resolve_aten_overload(name), portable_kernel, get_portable_mode)
+            library.impl(name, kernel, "AutogradCUDA")  # type: ignore[no-untyped-call]
         _installed.append(library)
 
 

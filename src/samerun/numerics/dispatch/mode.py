@@ -16,7 +16,7 @@ from samerun.base.errors import CudaError, NotPortableError, NotPortableWarning,
 from samerun.numerics.aten_handlers.checks import raise_torch_error_unless_accepted
 from samerun.numerics.aten_handlers.declare import NoPortableKernel
 from samerun.numerics.aten_handlers.table import resolve_runner_unless_exact
-from samerun.numerics.dispatch import compiled_regions, composites, optimizer_loops, truncated_normal
+from samerun.numerics.dispatch import compiled_regions, composites, cpu_fallback, optimizer_loops, truncated_normal
 from samerun.numerics.dispatch.refusals import (
     explain_refusal,
     find_source_location_outside_torch,
@@ -42,20 +42,23 @@ _resolved_for_complex: dict[int, tuple[Any, Any]] = {}
 _complex_dtypes = frozenset((torch.complex64, torch.complex128))
 
 
-def _is_cuda_or_raise_unless_meta(unusual_tensor: Any) -> bool:
-    """True on a CUDA device, False for a meta tensor and a complex one of the CPU. Raises NoPortableKernel for any
-    other unusual tensor.
+_ON_CUDA, _COMPLEX_ON_CUDA = 1, 2
+
+
+def _classify_or_raise_unless_meta(unusual_tensor: Any) -> int:
+    """Flags: _ON_CUDA, and _COMPLEX_ON_CUDA too; 0 for a meta tensor and a complex one of the CPU. Raises
+    NoPortableKernel for any other unusual tensor.
     """
-    if (
-        unusual_tensor.is_cuda
-        and unusual_tensor.dtype in _dtypes
-        and unusual_tensor.layout is _strided
-        and torch.version.cuda
-    ):
-        return True
-    if not (unusual_tensor.is_cpu and unusual_tensor.dtype in _complex_dtypes and unusual_tensor.layout is _strided):
-        raise_no_kernel_unless_meta(unusual_tensor)
-    return False
+    if unusual_tensor.layout is _strided:
+        if unusual_tensor.is_cuda and torch.version.cuda:
+            if unusual_tensor.dtype in _dtypes:
+                return _ON_CUDA
+            if unusual_tensor.dtype in _complex_dtypes:
+                return _ON_CUDA | _COMPLEX_ON_CUDA
+        elif unusual_tensor.is_cpu and unusual_tensor.dtype in _complex_dtypes:
+            return 0
+    raise_no_kernel_unless_meta(unusual_tensor)
+    return 0
 
 
 def _has_meta_tensor(args: Any) -> bool:
@@ -108,22 +111,26 @@ class PortableMode(_python_dispatch.TorchDispatchMode):
         for kind in types:
             if kind is not _Tensor and kind.__torch_dispatch__ is not _Tensor.__torch_dispatch__:
                 return NotImplemented  # it unwraps itself, and what it holds comes back here
-        cuda = unusual = False
+        cuda, unusual = 0, False
         try:
             for argument in args:
                 if isinstance(argument, _Tensor):
                     if not (argument.is_cpu and argument.dtype in _dtypes and argument.layout is _strided):
                         unusual = True
-                        cuda = _is_cuda_or_raise_unless_meta(argument) or cuda
+                        cuda |= _classify_or_raise_unless_meta(argument)
                 elif type(argument) is list or type(argument) is tuple:
                     for item in argument:
                         if isinstance(item, _Tensor) and not (
                             item.is_cpu and item.dtype in _dtypes and item.layout is _strided
                         ):
                             unusual = True
-                            cuda = _is_cuda_or_raise_unless_meta(item) or cuda
+                            cuda |= _classify_or_raise_unless_meta(item)
             if cuda:
-                handler = _resolve_cuda_runner_unless_exact_cached(func)
+                is_complex = bool(cuda & _COMPLEX_ON_CUDA)
+                resolve = _resolve_complex_runner_cached if is_complex else _resolve_cuda_runner_unless_exact_cached
+                handler = resolve(func)
+                if handler is not None:
+                    return self._run_for_cuda(handler, func, args, kwargs or {}, is_complex)
             elif (unusual and _has_meta_tensor(args)) or (kwargs and str(kwargs.get("device")) == "meta"):
                 handler = None  # without values there are no bits
             elif unusual and _has_complex_tensor(args):
@@ -131,7 +138,7 @@ class PortableMode(_python_dispatch.TorchDispatchMode):
             if handler is None:
                 out = func(*args, **kwargs) if kwargs else func(*args)
                 if kwargs and isinstance(out, _Tensor) and not (out.is_cpu and out.dtype in _dtypes):
-                    _is_cuda_or_raise_unless_meta(out)
+                    _classify_or_raise_unless_meta(out)
                 return out
             return self._run_handler(handler, func, args, kwargs or {})
         except NoPortableKernel as reason:
@@ -142,6 +149,26 @@ class PortableMode(_python_dispatch.TorchDispatchMode):
             return self._raise_or_warn_and_run_torch(
                 NoPortableKernel(error.message, error.hint), func, args, kwargs or {}
             )
+
+    def _run_for_cuda(self, handler: Any, func: OpOverload, args: Any, kwargs: Any, is_complex: bool) -> Any:
+        """By the kernels for CUDA; where there is none, by those for the CPU."""
+        cpu_fallback.require_one_device(func, args)
+        reason: Exception = NoPortableKernel("complex numbers in a CUDA graph.", "Compute with them outside of it.")
+        if not is_complex:
+            try:
+                return self._run_handler(handler, func, args, kwargs)
+            except (NoPortableKernel, SamerunError) as error:
+                if isinstance(error, (NotPortableError, CudaError)):
+                    raise
+                reason = error
+        if not cpu_fallback.can_copy_to_cpu():
+            raise reason
+        return cpu_fallback.run_on_cpu(self._run_on_cpu_tensors, func, args, kwargs)
+
+    def _run_on_cpu_tensors(self, func: OpOverload, args: Any, kwargs: Any) -> Any:
+        is_complex = _has_complex_tensor(args)
+        handler = _resolve_complex_runner_cached(func) if is_complex else resolve_runner_unless_exact(func)
+        return func(*args, **kwargs) if handler is None else self._run_handler(handler, func, args, kwargs)
 
     def _run_handler(self, handler: Any, func: OpOverload, args: Any, kwargs: Any) -> Any:
         try:

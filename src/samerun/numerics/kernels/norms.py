@@ -15,7 +15,7 @@ import torch
 
 from samerun.numerics.kernels import library, sums
 from samerun.numerics.kernels.elementwise import sqrt
-from samerun.numerics.kernels.tensors import detach_cast_contiguous, require_numel, require_opmath_dtype
+from samerun.numerics.kernels.tensors import detach_cast_contiguous, require_numel, require_opmath_dtype, to_numpy
 from samerun.numerics.reference import normalizations as reference
 from samerun.numerics.status import DONE
 
@@ -41,7 +41,7 @@ def _weight_per_value(
     """The weight of each value of [num_rows, row_length]."""
     if values is None or row_length == 0:
         return None
-    of_group = np.repeat(values.numpy().reshape(groups, row_length // values_per_weight), values_per_weight, axis=1)
+    of_group = np.repeat(to_numpy(values).reshape(groups, row_length // values_per_weight), values_per_weight, axis=1)
     return np.tile(of_group, (num_rows // groups, 1))
 
 
@@ -66,7 +66,7 @@ def _normalize_rows(
         require_numel("weight", weight, groups * row_length // values_per_weight)
         require_numel("bias", bias, groups * row_length // values_per_weight)
     if x.dtype is torch.float64 or not library.uses_native_kernels(x):
-        given = x.reshape(num_rows, row_length).numpy()
+        given = to_numpy(x.reshape(num_rows, row_length))
         weights, biases = (
             _weight_per_value(weight, num_rows, row_length, groups, values_per_weight),
             _weight_per_value(bias, num_rows, row_length, groups, values_per_weight),
@@ -95,9 +95,9 @@ def _rows_backward_and_weight_grad_terms(
     require_numel("mean", mean, num_rows)
     if x.dtype is torch.float64 or not library.uses_native_kernels(x):
         weights = _weight_per_value(weight, num_rows, row_length, groups, values_per_weight)
-        given, gradient = x.reshape(num_rows, row_length).numpy(), grad.reshape(num_rows, row_length).numpy()
-        means = None if mean is None else mean.numpy()
-        found = reference.normalize_rows_backward(rms, given, gradient, weights, means, r.numpy())
+        given, gradient = (to_numpy(each.reshape(num_rows, row_length)) for each in (x, grad))
+        means = None if mean is None else to_numpy(mean)
+        found = reference.normalize_rows_backward(rms, given, gradient, weights, means, to_numpy(r))
         out, terms = (torch.from_numpy(each).reshape(x.shape) for each in found)
         return out, terms
     out, terms = torch.empty_like(x), torch.empty_like(x)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils import _pytree
 
@@ -90,9 +91,16 @@ def outer_dim_inner_sizes(x: torch.Tensor, dim: int) -> tuple[int, int, int]:
     return outer, size[dim], inner
 
 
+def to_numpy(x: torch.Tensor) -> np.ndarray:
+    """The numbers of a tensor on the CPU, for the reference. Raises SamerunError for another device."""
+    if not x.is_cpu:
+        raise SamerunError(f"{x.dtype} has no portable kernel on {x.device}.", "It runs on the CPU: tensor.cpu().")
+    return x.detach().numpy()
+
+
 def call_numpy_reference(compute: Callable[..., Any], *tensors: torch.Tensor | None) -> Any:
     """The result of a function on NumPy arrays, as a tensor (or several)."""
-    got = compute(*(None if x is None else x.detach().numpy() for x in tensors))
+    got = compute(*(None if x is None else to_numpy(x) for x in tensors))
     if isinstance(got, tuple):
         return tuple(None if each is None else torch.from_numpy(each) for each in got)
     return torch.from_numpy(got)
