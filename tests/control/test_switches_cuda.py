@@ -87,18 +87,3 @@ value = x.grad if made is None else made
 print(json.dumps(value.flatten()[:5000].double().cpu().tolist()))
 """
     assert told(program) == told(program)
-
-
-def test_a_refused_backward_names_both_lines_under_anomaly_mode() -> None:
-    program = """
-import json, torch, samerun
-x = torch.rand(1, 1, 4, 4, 4, device="cuda", requires_grad=True)
-try:
-    with samerun.deterministic(0), torch.autograd.set_detect_anomaly(True, check_nan=False):
-        y = torch.nn.AvgPool3d(2)(x)
-        y.sum().backward()
-except RuntimeError as error:
-    print(json.dumps([str(error), *getattr(error, "__notes__", [])]))
-"""
-    said = "\n".join(told(program))
-    assert "avg_pool3d_backward" in said and "backward of what <string>:6 called" in said

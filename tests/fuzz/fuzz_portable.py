@@ -127,7 +127,16 @@ def run_child(cases: Cases | WrongSamples, first: int, last: int, place: Path, f
 
 
 def search(cases: Cases | WrongSamples, count: int) -> list[tuple[int, str, str]]:
-    """Number, problem and call of each case that went wrong."""
+    """Number, problem and call of each case that went wrong. With one thread: a child has none of its parent's team."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return search_in_children(cases, count)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def search_in_children(cases: Cases | WrongSamples, count: int) -> list[tuple[int, str, str]]:
     with tempfile.TemporaryDirectory() as name:
         place, found = Path(name, "place"), Path(name, "found")
         place.write_bytes(b"%20d  ours " % 0)
@@ -164,7 +173,6 @@ def main() -> None:
     parser.add_argument("--words", action="store_true", help="fail for other words than torch's too")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
     if not library.is_available():
         sys.exit("the C library is not there")
     known = portable_calls.calls_of_cases() + (portable_calls.calls_of_samples() if options.samples else [])

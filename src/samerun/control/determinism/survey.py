@@ -61,7 +61,9 @@ class VariableProblem:
     @property
     def start_value_not_in_force(self) -> str | None:
         """What the process was started with, where that is not in force: PYTHONHASHSEED=random, or overridden by -R."""
-        if not self.late or self.found is not None or sys.flags.ignore_environment:
+        if self.variable.name != "PYTHONHASHSEED" or not self.late or self.found is not None:
+            return None  # what else is not in force was taken out by the program
+        if sys.flags.ignore_environment:
             return None
         return read_environ_at_process_start().get(self.variable.name) or None
 
