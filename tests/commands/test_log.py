@@ -232,14 +232,31 @@ def test_workers_read_what_one_process_reads(many: Path, monkeypatch: pytest.Mon
     assert not new_children(before)
 
 
+LISTING = (
+    "import os, signal, multiprocessing\nfrom pathlib import Path\n"
+    "from samerun.record.receipt import index, receipt_summary\n"
+    "receipt_summary.FILES_PER_TASK, receipt_summary.MIN_FILES_FOR_WORKERS = 3, 0\n"
+    "receipt_summary._count_cores_in_affinity_mask = lambda: 2\n"
+    "{definition}\n"
+    "if __name__ == '__main__':\n    print(len(index.update_and_list_receipts(Path('.'), progress=act)))\n"
+)
+
+
+def run_listing(folder: Path, *definition: str) -> subprocess.CompletedProcess[str]:
+    """List the receipts in a process whose workers may be killed; `definition`: of its function `act`, by lines."""
+    (folder / "program.py").write_text(LISTING.format(definition="\n".join(definition)))
+    command = [sys.executable, "program.py"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+
+
 def test_what_killed_workers_were_told_is_read_all_the_same(many: Path) -> None:
-    before = multiprocessing.active_children()
-
-    def kill(done: int, _: int) -> None:
-        for child in new_children(before)[: 1 if done < 20 else 2]:
-            child.kill()
-
-    assert len(index.update_and_list_receipts(many, progress=kill)) == 42
+    done = run_listing(
+        many,
+        "def act(done, of):",
+        "    for child in multiprocessing.active_children()[: 1 if done < 20 else 2]:",
+        "        child.kill()",
+    )
+    assert (done.stdout, done.returncode) == ("42\n", 0), done.stderr
 
 
 def test_a_first_time_that_was_broken_off_goes_on(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,18 +276,12 @@ def test_a_first_time_that_was_broken_off_goes_on(many: Path, monkeypatch: pytes
 
 
 def test_a_killed_listing_leaves_no_worker_behind(many: Path) -> None:
-    program = (
-        "import os, signal, multiprocessing\nfrom pathlib import Path\n"
-        "from samerun.record.receipt import index, receipt_summary\n"
-        "receipt_summary.FILES_PER_TASK, receipt_summary.MIN_FILES_FOR_WORKERS = 3, 0\n"
-        "receipt_summary._count_cores_in_affinity_mask = lambda: 2\n"
-        "def die(*_):\n"
-        "    print(*(child.pid for child in multiprocessing.active_children()), flush=True)\n"
-        "    os.kill(os.getpid(), signal.SIGKILL)\n"
-        "if __name__ == '__main__':\n    index.update_and_list_receipts(Path('.'), progress=die)\n"
+    done = run_listing(
+        many,
+        "def act(*_):",
+        "    print(*(child.pid for child in multiprocessing.active_children()), flush=True)",
+        "    os.kill(os.getpid(), signal.SIGKILL)",
     )
-    (many / "program.py").write_text(program)
-    done = subprocess.run([sys.executable, "program.py"], cwd=many, capture_output=True, text=True, timeout=60)
     pids = [int(word) for word in done.stdout.split()]
     assert len(pids) == 2 and done.returncode == -signal.SIGKILL, done.stderr
     end = time.monotonic() + 20
