@@ -16,7 +16,7 @@ from samerun.base.records import (
     VariationOutcome,
     Verdict,
 )
-from samerun.check.attribution import attribution
+from samerun.check.attribution import attribution, confirmation
 from samerun.check.attribution.value_measurement import rerun_and_measure_difference
 from samerun.check.evidence.results import results_agree
 from samerun.check.evidence.situation import Situation
@@ -308,7 +308,7 @@ class Search:
         if len(pinned) == len(pinned_so_far):
             return None
         base = self.run_and_record(self.make_varied_plan(pinned), "held-1")
-        if self.compare_results(base, self.run_and_record(base.plan, "held-2")) is not None:
+        if not confirmation.rerun_and_check_agreement(self, base, self.compare_results):
             return None
         # Addresses differ in every run, but their order does not always: they get more tries.
         for variation in [v for v in rest for _ in range(3 if v.name == addresses else 1)]:
