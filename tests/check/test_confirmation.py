@@ -106,6 +106,17 @@ def test_where_processes_race_another_value_must_give_the_same_again(again: str,
     assert (found, program.made) == (certain, 9 + len(again))
 
 
+@pytest.mark.parametrize(
+    ("races", "reruns", "differing", "count"), [(False, 1, 0, 1), (True, 1, 0, 5), (False, 3, 1, 8), (True, 3, 3, 5)]
+)
+def test_how_many_reruns_must_agree_before_a_variation_is_why(
+    races: bool, reruns: int, differing: int, count: int
+) -> None:
+    search: Any = SimpleNamespace(reruns=reruns, differing_reruns=differing)
+    base: Any = SimpleNamespace(traces=WITH_PROCESS if races else SimpleNamespace(traces={}))
+    assert confirmation.count_reruns_that_must_agree(search, base) == count
+
+
 @pytest.mark.parametrize(("results", "agree"), [("aaaaa", True), ("aaab", False)])
 def test_where_processes_race_one_rerun_that_agrees_is_not_enough(results: str, agree: bool) -> None:
     program = RacingProgram(results)

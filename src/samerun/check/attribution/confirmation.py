@@ -253,29 +253,37 @@ def with_suspect_sources_pinned(plan: RunPlan, suspect: Suspect, pin_names: tupl
     return pinned
 
 
-def compute_required_pinned_reruns(search: ExperimentRunner, suspect: Suspect | None, no_race_sign: bool = True) -> int:
+def compute_required_pinned_reruns(search: ExperimentRunner, suspect: Suspect, no_race_sign: bool = True) -> int:
     """How many pinned runs have to equal the first one, given how often the program differs by itself.
 
     A program with threads or processes of its own may differ now and then whatever the suspect is.
     """
     least = 1 if no_race_sign else TRIALS_WITH_RACE
-    least = max(least, 3) if suspect is not None and runs_may_agree_by_chance(suspect) else least
+    least = max(least, 3) if runs_may_agree_by_chance(suspect) else least
     if not search.reruns or search.differing_reruns >= search.reruns:
         return least
     rate = max(search.differing_reruns, 1) / search.reruns
     return max(least, count_reruns_to_rule_out_chance(rate))
 
 
+def count_reruns_that_must_agree(search: ExperimentRunner, base: Run) -> int:
+    """How many reruns of a run must equal it before a difference under a variation is that variation's.
+
+    Threads or processes that race give one of few results. With a single rerun that happened to agree, a race was
+    called an address or memory that nothing wrote, and certain.
+    """
+    least = 1 if has_no_sign_of_race(base.traces, treat_id_as_sign=False) else TRIALS_WITH_RACE
+    if 0 < search.differing_reruns < search.reruns:
+        return max(least, count_reruns_to_rule_out_chance(search.differing_reruns / search.reruns))
+    return least
+
+
 def rerun_and_check_agreement(
     search: ExperimentRunner, base: Run, compare: Callable[[Run, Run], Difference | None]
 ) -> bool:
-    """Whether the plan of a run gives the same again, so often that it is not by chance.
-
-    Processes that race give one of few results. With a single rerun that happened to agree, a difference under a
-    variation was called that variation's (an address for a race), and certain.
-    """
-    trials = compute_required_pinned_reruns(search, None, has_no_sign_of_race(base.traces, treat_id_as_sign=False))
-    again = (search.run_and_record(base.plan, f"held-{number + 2}") for number in range(trials))
+    """Whether the plan of a run gives the same again, so often that it is not by chance."""
+    count = count_reruns_that_must_agree(search, base)
+    again = (search.run_and_record(base.plan, f"held-{number + 2}") for number in range(count))
     return all(compare(base, run) is None for run in again)
 
 
