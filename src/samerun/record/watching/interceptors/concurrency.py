@@ -255,9 +255,9 @@ def intercept_program_start(recorder: Recorder, subprocess: Any) -> None:
     def wrap_init(original: Any) -> Any:
         def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
             by_user = stack_frames.is_called_by_user()
-            original(self, *args, **kwargs)
-            if by_user:
+            if by_user:  # before: the programs take their roles from what this process is by then
                 recorder.emit_host_event(f.FACT, f.PROGRAM_STARTED, only_at_user_code=True, thin_repeats=True)
+            original(self, *args, **kwargs)
             if by_user and serial:
                 wait_while_working(
                     lambda seconds: wait_for_program(self, seconds),
