@@ -103,7 +103,7 @@ class RunTraces:
 
     @property
     def main(self) -> Trace | None:
-        """The trace of the program itself: where a launcher, which computes nothing, has started ranks, of the first."""
+        """The trace of the program itself; of the first rank where a launcher started ranks and computes nothing."""
         main, first_rank = self.traces.get("main"), self.traces.get("rank0")
         if main is not None and first_rank is not None and count_events(main, f.OPERATOR):
             return main
