@@ -67,6 +67,38 @@ def test_a_program_without_torch_is_checked_by_what_it_prints(tmp_path: Path) ->
     assert report["notes"][0].startswith("Only printed lines differ: one run prints 'mean "), report["notes"]
 
 
+CLOCK_SEED = """
+import random, time
+import numpy as np
+
+start = time.time()
+GENERATOR = SEEDED
+print("mean", sum(GENERATOR.random() for _ in range(9)))
+print("took", time.time() - start, "since", start)
+"""
+
+
+@pytest.mark.parametrize(
+    "seeded",
+    [
+        "np.random.default_rng(time.time_ns())",
+        pytest.param("random.Random(time.time())", marks=pytest.mark.slow),
+        pytest.param("(random.seed(time.time_ns()), random)[1]", marks=pytest.mark.slow),
+    ],
+)
+def test_a_seed_from_the_clock_makes_a_printed_number_a_result(seeded: str, tmp_path: Path) -> None:
+    program = CLOCK_SEED.replace("SEEDED", seeded)
+    code, report = run_check(program, tmp_path)
+    cause = report["cause"]
+    assert (code, cause["kind"], cause["line"], cause["certain"]) == (1, "time", 6, True)
+
+
+@pytest.mark.slow
+def test_numbers_of_a_clock_beside_a_fixed_seed_are_no_result(tmp_path: Path) -> None:
+    code, report = run_check(CLOCK_SEED.replace("SEEDED", "random.Random(7)"), tmp_path)
+    assert (code, report["verdict"]) == (0, "same"), report
+
+
 def test_names_times_and_memory_in_printed_lines_are_no_difference(tmp_path: Path) -> None:
     code, report = run_check(NAMES, tmp_path)
     assert (code, report["verdict"]) == (0, "same"), report

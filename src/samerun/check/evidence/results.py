@@ -50,10 +50,11 @@ def have_same_normalized_output_lines_in_any_order(a: Run, b: Run) -> bool:
 def find_first_unmatched_printed_lines(a: Run, b: Run, with_numbers: bool = False) -> tuple[str, str] | None:
     """The first line of each run's standard output, in alphabetical order, that the other did not print; "" if none.
 
-    None where both printed the same; numbers do not count if the program reads a clock, unless `with_numbers`. Beside
-    operators of torch, only other fractions in the same words are a difference: a run may have another name or port.
+    None where both printed the same; numbers do not count if the program reads a clock, unless `with_numbers` or the
+    program seeded a generator otherwise. Beside operators of torch, only other fractions in the same words are a
+    difference: a run may have another name or port.
     """
-    without_numbers = not with_numbers and reads_clock(a, b)
+    without_numbers = not with_numbers and reads_clock(a, b) and not seeds_differ(a, b)
     one, other = (_read_sorted_normalized_lines(run, "stdout", without_numbers) for run in (a, b))
     if one is None or other is None or one == other:
         return None
@@ -80,6 +81,20 @@ def reads_clock(*runs: Run) -> bool:
         for run in runs if pins.CLOCK not in run.plan.watch.pins
         for trace in run.traces.traces.values()
     )  # fmt: skip
+
+
+def seeds_differ(a: Run, b: Run) -> bool:
+    """Whether the program gave a generator another seed: then what it drew is another result, whatever clocks say."""
+    return _count_explicit_seeds(a) != _count_explicit_seeds(b)
+
+
+def _count_explicit_seeds(run: Run) -> Counter[tuple[str, str, int]]:
+    return Counter(
+        (role, event.name, event.inputs)
+        for role, trace in run.traces.traces.items()
+        for event in select_events(trace, (f.SEED, f.CREATE))
+        if event.line and not event.is_seeded_by_system
+    )
 
 
 def _read_sorted_normalized_lines(

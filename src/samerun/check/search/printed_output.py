@@ -11,7 +11,7 @@ from typing import Protocol
 from samerun.base.records import DIFFERENT, CheckReport, Outcome, Verdict
 from samerun.check.attribution.attribution import AttributedCause
 from samerun.check.attribution.hidden_sources import ALL_SOURCES
-from samerun.check.evidence.results import find_first_unmatched_printed_lines, reads_clock
+from samerun.check.evidence.results import find_first_unmatched_printed_lines, reads_clock, seeds_differ
 from samerun.check.evidence.situation import Situation
 from samerun.check.execution.runner import Run
 from samerun.check.plan import RunPlan, Variation
@@ -62,7 +62,8 @@ def report_explained_printed_difference(
     The durations and dates that a program prints are no results. Where it reads a clock, the clock is held still, and
     beside operators of torch that are all the same only a cause that was found counts.
     """
-    held = printed_differences_may_be_random(search.runs, control) if reads_clock(control) else False
+    clock_counts = any(seeds_differ(control, other) for other in search.runs)
+    held = reads_clock(control) and not clock_counts and printed_differences_may_be_random(search.runs, control)
     if not held and not any(find_first_unmatched_printed_lines(control, other) for other in search.runs):
         return None
     before = search.plan, dict(search.outcomes), list(search.notes)
