@@ -219,5 +219,4 @@ MEMBERS: Members = {
     "aten::_ctc_loss": ctc_loss,
     "aten::_ctc_loss_backward": ctc_loss_backward,
     "aten::_use_cudnn_ctc_loss": lambda *given: False,
-    "aten::_use_miopen_ctc_loss": lambda *given: False,
 }

@@ -149,6 +149,7 @@ MEMBERS: Members = {
     "aten::upsample_nearest3d_backward": widen_half_inputs(
         make_nearest_backward_handler(aten.upsample_nearest3d.default)
     ),
+    "aten::_use_miopen_ctc_loss": lambda *given: False,
     "aten::_cudnn_rnn_flatten_weight": flatten_recurrent_weights,
     "aten::cudnn_batch_norm": cudnn_batch_norm,
     "aten::cudnn_batch_norm_backward": cudnn_batch_norm_backward,
