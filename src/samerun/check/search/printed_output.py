@@ -62,8 +62,11 @@ def report_explained_printed_difference(
     The durations and dates that a program prints are no results. Where it reads a clock, the clock is held still, and
     beside operators of torch that are all the same only a cause that was found counts.
     """
-    clock_counts = any(seeds_differ(control, other) for other in search.runs)
-    held = reads_clock(control) and not clock_counts and printed_differences_may_be_random(search.runs, control)
+    held = (
+        reads_clock(control)
+        and not any(seeds_differ(control, other) for other in search.runs)
+        and printed_differences_may_be_random(search.runs, control)
+    )
     if not held and not any(find_first_unmatched_printed_lines(control, other) for other in search.runs):
         return None
     before = search.plan, dict(search.outcomes), list(search.notes)

@@ -167,7 +167,7 @@ class PortableMode(_python_dispatch.TorchDispatchMode):
 
     def _run_on_cpu_tensors(self, func: OpOverload, args: Any, kwargs: Any) -> Any:
         is_complex = _has_complex_tensor(args)
-        handler = _resolve_complex_runner_cached(func) if is_complex else resolve_runner_unless_exact(func)
+        handler = _resolve_complex_runner_cached(func) if is_complex else _resolved[id(func)][0]
         return func(*args, **kwargs) if handler is None else self._run_handler(handler, func, args, kwargs)
 
     def _run_handler(self, handler: Any, func: OpOverload, args: Any, kwargs: Any) -> Any:
