@@ -69,7 +69,7 @@ class RacingProgram(Program):
 
     def run_and_record(self, plan: RunPlan, name: str, labels: tuple[str, ...] = ()) -> Any:
         self.made += 1
-        return SimpleNamespace(exit_code=0, result=next(self.results))
+        return SimpleNamespace(exit_code=0, result=next(self.results), plan=plan)
 
 
 @pytest.mark.parametrize(
@@ -88,6 +88,41 @@ def test_where_unpinned_runs_agree_more_pinned_runs_must(results: str, runs: int
     suspect = Suspect("unseeded-python", "train.py", 1, (), 0, ("python",))
     certain = confirmation.confirm_by_experiment(program, situation, plan, suspect, "pinned-1", suspect.pins)  # type: ignore[arg-type]
     assert (certain, program.made) == ("aab" not in results[4:7], runs)
+
+
+WITH_PROCESS: Any = SimpleNamespace(traces={"main/sub": SimpleNamespace(locations=[], strings=[])})
+"""Traces of a run with a process of its own: a sign of a race."""
+
+
+@pytest.mark.parametrize(("again", "certain"), [("a", False), ("bbb", True)])
+def test_where_processes_race_another_value_must_give_the_same_again(again: str, certain: bool) -> None:
+    """A race that is lost seldom may be lost for the first time with the source at another value."""
+    program = RacingProgram("aaaaaa" + "b" + "ab" + again)  # pinned, free, at two other values, at the second again
+    a = SimpleNamespace(exit_code=0, traces=WITH_PROCESS)
+    situation: Any = SimpleNamespace(a=a, b=SimpleNamespace(result="a"), difference=PARTED)
+    plan = RunPlan(("x",), ("x",), WatchConfig(folder=""))
+    suspect = Suspect("os-entropy", "train.py", 1, (), 0, ("entropy",))
+    found = confirmation.confirm_by_experiment(program, situation, plan, suspect, "pinned-1", suspect.pins)  # type: ignore[arg-type]
+    assert (found, program.made) == (certain, 9 + len(again))
+
+
+@pytest.mark.parametrize(
+    ("races", "reruns", "differing", "count"), [(False, 1, 0, 1), (True, 1, 0, 5), (False, 3, 1, 8), (True, 3, 3, 5)]
+)
+def test_how_many_reruns_must_agree_before_a_variation_is_why(
+    races: bool, reruns: int, differing: int, count: int
+) -> None:
+    search: Any = SimpleNamespace(reruns=reruns, differing_reruns=differing)
+    base: Any = SimpleNamespace(traces=WITH_PROCESS if races else SimpleNamespace(traces={}))
+    assert confirmation.count_reruns_that_must_agree(search, base) == count
+
+
+@pytest.mark.parametrize(("results", "agree"), [("aaaaa", True), ("aaab", False)])
+def test_where_processes_race_one_rerun_that_agrees_is_not_enough(results: str, agree: bool) -> None:
+    program = RacingProgram(results)
+    base: Any = SimpleNamespace(result="a", traces=WITH_PROCESS, plan=RunPlan(("x",), ("x",), WatchConfig(folder="")))
+    assert confirmation.rerun_and_check_agreement(program, base, program.compare_runs) == agree  # type: ignore[arg-type]
+    assert program.made == len(results)
 
 
 @pytest.mark.parametrize(("longer", "certain"), [("b", False), ("aA" + "b", True)])

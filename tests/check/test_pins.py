@@ -14,6 +14,7 @@ from samerun.check.evidence.situation import Suspect
 from samerun.check.execution.runner import Runner
 from samerun.check.search.run_status import limit_time_if_experiment
 from samerun.record import pins
+from samerun.record.pins import PINNED_CLOCK_START
 from samerun.report.progress import RunProgress
 
 BEGIN = "import os, torch\nx = torch.ones(64)\n"
@@ -81,6 +82,11 @@ PROGRAMS = {
     "time deadline": (
         "import time\n" + BEGIN + "until = time.time() + 0.2\nwhile time.time() < until:\n    x = x * 1.01\n" + END, 5,
     ),
+    "time of the processor": (
+        "import resource\n" + BEGIN + "def spent():\n    usage = resource.getrusage(resource.RUSAGE_SELF)\n"
+        "    return usage.ru_utime + usage.ru_stime\nuntil = spent() + 0.2\nwhile spent() < until:\n    x = x * 1.01\n"
+        + END, 5,
+    ),
     "os-entropy": (BEGIN + "number = os.getpid()\nx = x * number\n" + END, 3),
     "os-entropy name": (
         "import tempfile\n" + BEGIN + "name = tempfile.mkdtemp(dir='.')\nos.rmdir(name)\n"
@@ -128,6 +134,26 @@ print(rounds, time.time() - time.monotonic(), time.time_ns() // 10**9 - int(time
     rounds, apart, seconds = run(program, tmp_path, pins=(pin,), clock_tick=0.01).stdout.split()
     assert 40 < int(rounds) < 2000  # it ends: both lines know the same present
     assert abs(float(apart)) < 2 and int(seconds) in (0, -1)
+
+
+def test_processor_time_is_a_clock_that_can_be_held(tmp_path: Path) -> None:
+    program = """\
+import os, resource, sys, time
+for _ in range(200000):
+    pass
+usage, times = resource.getrusage(resource.RUSAGE_SELF), os.times()
+print(usage.ru_utime + usage.ru_stime, times.user + times.system, times[4])
+print(time.clock_gettime(time.CLOCK_MONOTONIC), time.clock_gettime_ns(time.CLOCK_PROCESS_CPUTIME_ID))
+print(type(usage).__name__, usage.ru_maxrss > 1000, type(times).__name__, file=sys.stderr)
+"""
+    held, again, free = (
+        run(program, tmp_path / str(number), pins=pins) for number, pins in enumerate((("clock",), ("clock",), ()))
+    )
+    assert held.stdout == again.stdout != free.stdout
+    assert held.stderr.split() == ["struct_rusage", "True", "times_result"]
+    here = f"clock@{tmp_path / 'other' / 'program.py'}:1"
+    beside = [float(number) for number in run(program, tmp_path / "other", pins=(here,)).stdout.split()[:4]]
+    assert all(0 <= now - PINNED_CLOCK_START < 60 for now in beside)
 
 
 def test_sources_that_are_held_at_one_line_are_free_at_others(tmp_path: Path) -> None:

@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 from check_command import check
 
+from samerun.check.evidence.default_factories import move_to_default_factory_if_any
+from samerun.check.evidence.situation import Suspect
+
 WITHOUT_TORCH = """
 import time
 import numpy as np
@@ -144,3 +147,51 @@ print("mean", sum(part.rng.random() for part in parts) / 2)
     assert (code, cause["kind"], cause["line"], cause["certain"]) == (
         1, "unseeded-python", line_of("unseeded", program), True,
     )  # fmt: skip
+
+
+FIELDS = """\
+import time
+from dataclasses import dataclass, field
+
+@dataclass
+class Data:
+    seed: int = field(default_factory=time.time_ns)  # seed
+
+@dataclass
+class Unused:
+    begun: float = field(default_factory=time.time)
+
+@dataclass
+class Run:
+    data: Data = field(default_factory=Data)
+MORE
+"""
+
+
+def move_in(folder: Path, more: str) -> Suspect:
+    (folder / "conf").mkdir(parents=True)
+    (folder / "conf" / "schema.py").write_text(FIELDS.replace("MORE", more), encoding="utf-8")
+    (folder / "train.py").write_text("from conf.schema import Run\n\nrun = Run()\n", encoding="utf-8")
+    suspect = Suspect("time", str(folder / "train.py"), 3, (), 0, certain=True)
+    return move_to_default_factory_if_any(suspect, ())
+
+
+def test_a_clock_that_a_nested_dataclass_reads_is_named_at_its_field(tmp_path: Path) -> None:
+    moved = move_in(tmp_path / "one", "")
+    assert (Path(moved.file).name, moved.line, moved.certain) == ("schema.py", line_of("seed", FIELDS), True)
+    both = move_in(tmp_path / "two", "    started: float = field(default_factory=time.time)")
+    assert (Path(both.file).name, both.line, both.certain) == ("train.py", 3, False)
+    assert "schema.py:6, schema.py:15" in both.evidence[-1]
+
+
+@pytest.mark.exhaustive
+def test_a_seed_that_a_field_of_another_file_reads_from_the_clock_is_certain(tmp_path: Path) -> None:
+    move_in(tmp_path, "")
+    with open(tmp_path / "train.py", "a", encoding="utf-8") as file:
+        file.write("import torch\ntorch.manual_seed(run.data.seed % 100003)\nprint(torch.rand(9).shape)\n")
+    code, report = check(["--vary", "rerun", "train.py"], tmp_path)
+    cause = report["cause"]
+    assert (code, cause["kind"], cause["file"], cause["line"], cause["certain"]) == (
+        1, "time", "conf/schema.py", line_of("seed", FIELDS), True,
+    )  # fmt: skip
+    assert len(report["runs"]) < 20

@@ -10,6 +10,7 @@ from check_command import check
 from watched_program import run
 
 from samerun.check.evidence.task_writes import list_task_writes, sort_task_writes_by_use
+from samerun.record.trace import format as f
 from samerun.record.watching import serial_waits
 
 BEGIN = """\
@@ -71,6 +72,93 @@ def test_writes_of_tasks_to_what_others_see_are_read_off_the_source(name: str, t
 def test_what_no_task_does_is_no_such_write(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(BEGIN + "print(list(map(server.work, range(3))))\n")
     assert list_task_writes([str(tmp_path / "program.py")]) == []
+
+
+APPENDED = """\
+import gzip, tempfile, time
+from multiprocessing import Process
+from pathlib import Path
+
+def label(numbers, path):
+    for n in numbers:
+        time.sleep(0.003)
+        with open(path, "a") as file:
+            file.write(f"{n}\\n")
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "a")
+        processes = [Process(target=label, args=(range(n, 24, 3), path)) for n in range(3)]
+        [process.start() for process in processes], [process.join() for process in processes]
+        rows = [int(line) for line in open(path)]
+    print("score", sum(place * n for place, n in enumerate(ORDER)) / 7)
+"""
+
+
+def test_files_to_which_tasks_append_are_shared(tmp_path: Path) -> None:
+    program = APPENDED + "\ndef other(name):\n    name.open('ab'), gzip.open(name, 'at'), open('a'), open(name, 'w')\n"
+    (tmp_path / "program.py").write_text(program + "Process(target=other)\n")
+    writes = list_task_writes([str(tmp_path / "program.py")])
+    assert [(line, name) for _, line, name in writes] == [(8, "path"), (20, "gzip"), (20, "name")]
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("order", ["rows", "sorted(rows)"])
+def test_the_order_in_which_processes_append_to_a_file_is_a_race(order: str, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(APPENDED.replace("ORDER", order))
+    for _ in range(4):  # six runs may be the same by chance
+        code, report = check(["--vary", "rerun", "--repeat", "6", "program.py"], tmp_path)
+        if code == 1 or order != "rows":
+            break
+    if order != "rows":
+        assert (code, report["verdict"]) == (0, "same"), report
+        return
+    cause = report["cause"]
+    assert (code, cause["kind"], cause["line"], cause["certain"]) == (1, "thread-race", 8, False), cause
+
+
+def test_programs_that_are_started_beside_each_other_run_in_turn_with_the_pin(tmp_path: Path) -> None:
+    program = """\
+import subprocess
+for n in range(3):
+    subprocess.Popen(["sh", "-c", f"sleep {0.2 - n / 10}; echo {n} >> came"])
+subprocess.run(["sh", "-c", "sleep 0.4; cat came"])
+"""
+    assert run(program, tmp_path, pins=("serial",)).stdout == b"0\n1\n2\n"
+
+
+CALLED_BACK = """\
+import time
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.pool import ThreadPool
+
+class Rows(list):
+    def __call__(self, row):
+        self.append(row.result() if hasattr(row, "result") else row)
+
+def late(n):
+    time.sleep((3 - n) / 20)
+    return n
+
+rows, others = Rows(), Rows()
+with ThreadPool(4) as pool, ThreadPoolExecutor(4) as executor:
+    for n in range(4):
+        pool.apply_async(late, (n,), callback=rows)
+        executor.submit(late, n).add_done_callback(others)
+    pool.close(), pool.join()
+print(rows, others)
+"""
+
+
+@pytest.mark.parametrize(("pins", "first"), [((), 3), (("serial",), 0)])
+def test_callbacks_of_pools_are_recorded_where_they_are_handed_over(
+    pins: tuple[str, ...], first: int, tmp_path: Path
+) -> None:
+    outcome = run(CALLED_BACK, tmp_path, pins=pins)
+    order = [0, 1, 2, 3] if first == 0 else [3, 2, 1, 0]
+    assert outcome.stdout.decode() == f"{order} {order}\n"
+    found = {(event.name, event.line) for event in outcome.events(f.COMPLETION)}
+    assert {("Pool callback", 16), ("add_done_callback", 17)} <= found
 
 
 @pytest.mark.slow

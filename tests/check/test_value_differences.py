@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,8 +15,12 @@ from samerun.base.records import Divergence, Growth
 from samerun.check.evidence.value_differences import (
     MOST_POINTS,
     choose_snapshot_steps,
+    compare_steps_by_digest,
     measure_growth_points_if_different,
 )
+from samerun.record.trace import format as f
+from samerun.record.trace.run import RunTraces
+from samerun.record.trace.writer import TraceWriter
 from samerun.record.watching import kept_tensors
 from samerun.record.watching.kept_tensors import step_values_path
 from samerun.report.html import make_growth_plot
@@ -52,6 +57,25 @@ def test_the_numbers(tmp_path: Path) -> None:
     assert same == Growth(1, 0, 3, 3, None, None, 0.0, None)
     assert apart == Growth(2, 1, 3, 3, gap, 1, gap / 5, (0.5, 0.25))
     assert measure_growth_points_if_different(tmp_path / "a", tmp_path / "a", (1, 2)) == ()
+
+
+@pytest.mark.parametrize(("drawn", "first"), [("", ("loss",)), ("python", ("loss", "rng.python"))])
+def test_generators_that_nobody_uses_are_in_another_state_in_every_run(
+    drawn: str, first: tuple[str, ...], tmp_path: Path
+) -> None:
+    runs: list[Any] = []
+    for state in (1, 2):
+        (tmp_path / str(state)).mkdir()
+        writer = TraceWriter(str(tmp_path / str(state) / "main.trace"), "main")
+        rows = [(f.DRAW, drawn, 0)] if drawn else []
+        for kind, name, outputs in [*rows, *((f.LEAF, n, state) for n in ("rng.numpy", "rng.python", "loss"))]:
+            at = writer.intern_string(name)
+            writer.append(f.EVENT.pack(kind, 0, 0, at, 0, 0, 0, outputs.to_bytes(16, "little")))
+        writer.append(f.EVENT.pack(f.STEP, 0, 0, 0, 0, 0, 0, state.to_bytes(16, "little")))
+        writer.close()
+        runs.append(SimpleNamespace(traces=RunTraces(tmp_path / str(state))))
+    found = compare_steps_by_digest(*runs)
+    assert found is not None and tuple(name for name, _ in found.leaves) == first
 
 
 def test_values_that_are_not_finite(tmp_path: Path) -> None:

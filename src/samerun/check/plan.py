@@ -34,7 +34,8 @@ class RunPlan:
     copied: bool = False
     """Run in a fresh copy of the working directory."""
     without: tuple[str, ...] = ()
-    """Files, relative to the working directory, that its copy lacks."""
+    """Files, relative to the working directory, that its copy lacks; absolute ones below the home directory, of which
+    the run then gets another with links to all else."""
     other_home: bool = False
     """Another home directory, which holds links to what is in the real one."""
     scope: ComparisonScope = ()

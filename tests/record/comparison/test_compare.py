@@ -251,6 +251,19 @@ def test_a_file_that_only_the_second_run_reads(tmp_path: Path, at: int, seen: bo
     assert [clue.a.line for clue in found] == ([700] if seen else [])
 
 
+@pytest.mark.parametrize(("seeds", "seen"), [((2, 1), False), ((2, 3), True)])
+def test_started_programs_that_only_come_in_another_order_are_no_clue(
+    seeds: tuple[int, int], seen: bool, tmp_path: Path
+) -> None:
+    for name, outputs in (("a", (1, 2)), ("b", seeds)):
+        (tmp_path / name).mkdir()
+        for role, seed in zip(("main/sub", "main/sub~1"), outputs, strict=True):
+            write(tmp_path / name, role, [Row(kind=f.SEED, name="python", line=7, outputs=seed)])
+        write(tmp_path / name, "main", operators(3))
+    found = find_differing_host_events(RunTraces(tmp_path / "a"), RunTraces(tmp_path / "b"), "main", 3, 3)
+    assert [clue.role for clue in found] == (["main/sub", "main/sub~1"] if seen else [])
+
+
 def test_of_ranks_the_one_that_differs_after_the_fewest_collectives_is_named(compared) -> None:
     sent = [Row(name="c10d.send", line=3), Row(name="c10d.recv_", line=3)]
     first = {"rank0": [*operators(3), *sent, *operators(3, 10)], "rank1": [*operators(9), *sent]}

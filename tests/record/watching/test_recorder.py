@@ -738,7 +738,7 @@ def test_processes_that_are_started_at_once_are_known_by_their_ranks(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     ranks = run(STARTED_RANKS, tmp_path / "traces")
-    assert set(ranks.traces.traces) == {"rank0", "rank1"}
+    assert set(ranks.traces.traces) == {"main", "rank0", "rank1"}
     assert ranks.operators("sin", role="rank0") and ranks.operators("exp", role="rank1")
 
 

@@ -12,10 +12,12 @@ from samerun.check.attribution.confirmation import (
     MOST_EXPERIMENTS,
     confirm_by_experiment,
     find_decisive_or_likeliest_reading,
+    find_suspects_that_differ_when_varied_alone,
     is_mere_clock_or_entropy_reading,
     is_race_elsewhere_held_by_same_pin,
     limit_pins_to_line,
     pin_lines_together_and_find_likeliest,
+    rerun_and_check_later_runs_agree,
     with_suspect_sources_pinned,
 )
 from samerun.check.attribution.draw_experiments import rerun_and_move_to_decisive_draw
@@ -37,6 +39,7 @@ from samerun.check.attribution.variable_experiments import (
     rerun_and_move_to_origin_of_seed,
 )
 from samerun.check.causes.table import cause_of_kind, list_suspects_likeliest_first
+from samerun.check.evidence.default_factories import move_to_default_factory_if_any
 from samerun.check.evidence.line_search import (
     DifferingVariable,
     find_first_differing_variable,
@@ -49,6 +52,7 @@ from samerun.check.evidence.trace_signs import (
     find_compiled_draws_suspect,
     find_differing_row_count_suspect,
     find_last_bits_branch_suspect,
+    list_user_files,
 )
 from samerun.check.evidence.value_differences import ElementDifference
 from samerun.check.execution.runner import Run
@@ -112,6 +116,8 @@ def attribute_rerun_difference_by_experiments(
                 return make_attributed_cause(
                     suspect, rerun_and_measure_difference(search, situation, plan, plan), others
                 )
+            if suspect.kind == "data-changed" and rerun_and_check_later_runs_agree(search, situation):
+                return make_attributed_cause(suspect, None, others)
             continue
         if tried >= MOST_EXPERIMENTS:
             break
@@ -121,6 +127,7 @@ def attribute_rerun_difference_by_experiments(
                 readings = [s for s in listed if is_mere_clock_or_entropy_reading(s) and s.pins == suspect.pins]
                 which = find_decisive_or_likeliest_reading(search, situation, plan, readings)
             if which is not None:
+                which = move_to_default_factory_if_any(which, list_user_files(situation.a.traces))
                 return make_attributed_cause(which, rerun_and_measure_difference(search, situation, plan, plan), others)
             settled.add(suspect.pins)
             continue
@@ -351,26 +358,6 @@ def drop_suspects_with_repeated_experiment(suspects: Sequence[Suspect]) -> list[
             result.append(suspect)
         seen.add(key)
     return result
-
-
-def find_suspects_that_differ_when_varied_alone(
-    search: AttributionSearch,
-    situation: Situation,
-    varied_plan: RunPlan,
-    suspects: Sequence[Suspect],
-    varied_source_name: str,
-) -> list[Suspect]:
-    """The suspects whose line makes a difference when only it is varied, in the order given."""
-    hits = []
-    for number, suspect in enumerate(suspects, 1):
-        run = search.run_and_record(
-            varied_plan.with_watch(varied_line=(varied_source_name, suspect.file, suspect.line)),
-            f"only-{number}",
-            (varied_source_name,),
-        )
-        if search.compare_runs(situation.a, run) is not None:
-            hits.append(suspect)
-    return hits
 
 
 def rerun_and_find_differing_variable(

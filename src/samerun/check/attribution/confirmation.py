@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -36,6 +36,8 @@ TRIALS_IF_PRINTED = 4
 """The same where only printed lines differ: a rounded number, or one that says what was used, may agree by chance."""
 TRIALS_IF_LATER = 3
 """So many pinned runs have to equal the first one up to the difference, if they differ from it further behind."""
+LATER_RUNS = 3
+"""So many more runs have to equal the second one before a file that the first run left is taken for the cause."""
 MOST_EXPERIMENTS = 5
 """So many suspects, or lines of one source, are tested."""
 MOST_TRIALS = 20
@@ -168,9 +170,15 @@ class Experiment:
             return True
         for value in range(1, OTHER_PIN_VALUES + 1):
             other = with_suspect_sources_pinned(self.plan.with_watch(pin_variant=value), self.suspect, self.names)
-            if self._differ_before_pinned_runs_differ(self.first, self.run(other, f"-other{value}")):
-                return True
+            run = self.run(other, f"-other{value}")
+            if self._differ_before_pinned_runs_differ(self.first, run):
+                return self.trials < TRIALS_WITH_RACE or self._comes_again(run, f"-other{value}")
         return False
+
+    def _comes_again(self, run: Run, name_suffix: str) -> bool:
+        """Whether runs with the source pinned at that value give the same: a race that is lost seldom does not."""
+        runs = (self.run(run.plan, f"{name_suffix}-again") for _ in range(TRIALS_IF_LATER))
+        return not any(self._differ_before_pinned_runs_differ(run, again) for again in runs)
 
     def _differ_before_pinned_runs_differ(self, a: Run | None, b: Run) -> bool:
         """Whether two runs differ before anything that differs even with the source pinned."""
@@ -178,6 +186,35 @@ class Experiment:
         return found is not None and (
             self.later is None or not comes_later_in_same_thread(found, self.situation.difference)
         )
+
+
+def rerun_and_check_later_runs_agree(search: ExperimentRunner, situation: Situation) -> bool:
+    """Whether the program, run again as it is, gives what the second run gave: only the first run is another one.
+
+    A file of the first run that lies where no experiment can take it away is then why, as far as can be told.
+    """
+    runs = (search.run_and_record(situation.a.plan, f"later-{number + 1}") for number in range(LATER_RUNS))
+    return all(search.compare_runs(situation.b, run) is None for run in runs)
+
+
+def find_suspects_that_differ_when_varied_alone(
+    search: ExperimentRunner,
+    situation: Situation,
+    varied_plan: RunPlan,
+    suspects: Sequence[Suspect],
+    varied_source_name: str,
+) -> list[Suspect]:
+    """The suspects whose line makes a difference when only it is varied, in the order given."""
+    hits = []
+    for number, suspect in enumerate(suspects, 1):
+        run = search.run_and_record(
+            varied_plan.with_watch(varied_line=(varied_source_name, suspect.file, suspect.line)),
+            f"only-{number}",
+            (varied_source_name,),
+        )
+        if search.compare_runs(situation.a, run) is not None:
+            hits.append(suspect)
+    return hits
 
 
 def comes_later_in_same_thread(difference: Difference, reference: Difference) -> bool:
@@ -207,7 +244,9 @@ def with_suspect_sources_pinned(plan: RunPlan, suspect: Suspect, pin_names: tupl
     if pins.MEMORY in pin_names:
         pinned = vary_or_pin_memory(pinned, False)
     if pins.FOLDER in pin_names:
-        pinned = replace(pinned, copied=True, without=suspect.without)
+        # Each run then has another path of the home directory: what depends on that differs in the pinned runs too.
+        in_home = any(map(os.path.isabs, suspect.without))
+        pinned = replace(pinned, copied=not in_home, without=suspect.without)
     if pins.ADDRESSES in pin_names:
         pinned = replace(pinned, prefix=(*pinned.prefix, *setarch_command_disabling_aslr()))
         pinned = pinned.with_environment(PYTHONHASHSEED="1")  # it moves objects too
@@ -225,6 +264,27 @@ def compute_required_pinned_reruns(search: ExperimentRunner, suspect: Suspect, n
         return least
     rate = max(search.differing_reruns, 1) / search.reruns
     return max(least, count_reruns_to_rule_out_chance(rate))
+
+
+def count_reruns_that_must_agree(search: ExperimentRunner, base: Run) -> int:
+    """How many reruns of a run must equal it before a difference under a variation is that variation's.
+
+    Threads or processes that race give one of few results. With a single rerun that happened to agree, a race was
+    called an address or memory that nothing wrote, and certain.
+    """
+    least = 1 if has_no_sign_of_race(base.traces, treat_id_as_sign=False) else TRIALS_WITH_RACE
+    if 0 < search.differing_reruns < search.reruns:
+        return max(least, count_reruns_to_rule_out_chance(search.differing_reruns / search.reruns))
+    return least
+
+
+def rerun_and_check_agreement(
+    search: ExperimentRunner, base: Run, compare: Callable[[Run, Run], Difference | None]
+) -> bool:
+    """Whether the plan of a run gives the same again, so often that it is not by chance."""
+    count = count_reruns_that_must_agree(search, base)
+    again = (search.run_and_record(base.plan, f"held-{number + 2}") for number in range(count))
+    return all(compare(base, run) is None for run in again)
 
 
 def count_reruns_to_rule_out_chance(differing_rate: float) -> int:

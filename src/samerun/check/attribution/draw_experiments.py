@@ -20,6 +20,8 @@ from samerun.record.trace.run import Event
 
 GENERATORS: dict[tuple[str, ...], str] = {(pins.PYTHON,): "python", (pins.NUMPY_GLOBAL,): "numpy"}
 """Pins of generators whose draws can be freed at one line, and the names that they have in traces."""
+MADE_BY_FIELDS = (pins.NUMPY_GENERATOR, pins.PYTHON_GENERATOR, pins.CLOCK, pins.ENTROPY)
+"""Pins of what the factory of a dataclass's field may make or read."""
 MOST_LINES = 4
 TRIALS = 2
 """A choice among a few names is the same by chance now and then."""
@@ -33,7 +35,7 @@ def rerun_and_move_to_decisive_draw(
     It stays where it is, and is certain no longer, if no line alone changes the results.
     """
     draws = list_unseeded_draws(situation, suspect)
-    if suspect.pins and suspect.pins[0] in (pins.NUMPY_GENERATOR, pins.PYTHON_GENERATOR):
+    if suspect.pins and suspect.pins[0] in MADE_BY_FIELDS:
         return move_to_default_factory_if_any(suspect, list_user_files(situation.a.traces))
     if len(draws) < 2:
         return suspect

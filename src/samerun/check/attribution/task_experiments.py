@@ -60,7 +60,7 @@ def rerun_and_find_task_order_suspect(
 def starts_threads_or_processes(traces: RunTraces) -> bool:
     """Whether anything runs beside the main thread, workers of a DataLoader left out."""
     return any("/" in role and "/loader" not in role for role in traces.traces) or any(
-        count_events(trace, f.THREAD) for trace in traces.traces.values()
+        count_events(trace, f.THREAD) or not {*f.STARTS}.isdisjoint(trace.strings) for trace in traces.traces.values()
     )
 
 

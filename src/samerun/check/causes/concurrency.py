@@ -12,13 +12,17 @@ from samerun.record import pins
 from samerun.record.trace import format as f
 from samerun.record.trace.run import select_events
 from samerun.record.watching.collectives import IN_FLIGHT_READ
+from samerun.record.watching.interceptors.completion import ADDED_CALLBACK, POOL_CALLBACK
 from samerun.record.watching.interceptors.rank_messages import ANY_SOURCE, STORE
 
 # What finishes first is used first.
 PINNED_BY_IN_ORDER = (
     "as_completed", "imap_unordered", "concurrent.futures.wait", "asyncio.as_completed", "asyncio.wait",
+    "selector.select", "select.select", "connection.wait", "Popen.poll", "Process.is_alive", "AsyncResult.ready",
+    "Future.done",
 )  # fmt: skip
 """What the pin `in-order` acts on."""
+CALLBACKS = (ADDED_CALLBACK, POOL_CALLBACK)
 
 
 def find_async_order_suspects(situation: Situation) -> list[Suspect]:
@@ -42,6 +46,8 @@ def find_async_order_suspects(situation: Situation) -> list[Suspect]:
                 continue
             in_turn = clue.a.name in PINNED_BY_IN_ORDER
             rank = 1.0 + relative_event_distance(situation, clue) * (0.3 if in_turn else 1.0)
+            if clue.a.name in CALLBACKS:  # a pool takes from queues too, at the line that makes it
+                rank = 0.9
             found.append(
                 Suspect("async-order", clue.a.file, clue.a.line,
                         (f"{clue.a.name} at line {clue.a.line} gave another item first",),
@@ -101,7 +107,8 @@ ASYNC_ORDER = Cause(
     find_async_order_suspects,
     "take results in the order in which they were asked for (pool.map, in_order=True, recv(src=...), a sequence"
     " number), and wait() for a collective before its tensors are used",
-    "Queues, as_completed, wait, imap_unordered and DataLoader(in_order=False) hand over what finishes first; asyncio"
+    "Queues, as_completed, wait, imap_unordered and DataLoader(in_order=False) hand over what finishes first; select,"
+    " and poll() or done() in a loop, find what is ready first; asyncio"
     " goes on with the task whose thread or socket is ready first; recv without a source takes the message of the rank"
     " that is first, and a store (TCPStore.add) counts ranks as they come. A tensor that is read before the collective"
     " with async_op=True was waited for holds what had"

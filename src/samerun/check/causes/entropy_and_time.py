@@ -14,6 +14,7 @@ from samerun.check.causes.cause import Cause
 from samerun.check.evidence.situation import (
     Situation,
     Suspect,
+    does_only_one_run_have_file,
     find_seed_source_clue,
     relative_event_distance,
 )
@@ -139,6 +140,8 @@ def find_time_suspects(situation: Situation) -> list[Suspect]:
                         5 + relative_event_distance(situation, clue), (pins.CLOCK,), tick=tick)
             )  # fmt: skip
     for clue in situation.select_clues(f.FACT):
+        if does_only_one_run_have_file(clue):
+            continue
         if clue.b is not None and (clue.a.name == "os.stat" or clue.a.name.endswith("time")):
             name = os.path.basename(clue.a.text) or "a file"
             found.append(

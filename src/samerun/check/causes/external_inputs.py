@@ -5,8 +5,14 @@ from __future__ import annotations
 import os
 
 from samerun.check.causes.cause import Cause
-from samerun.check.evidence.situation import Situation, Suspect, relative_event_distance
+from samerun.check.evidence.situation import (
+    Situation,
+    Suspect,
+    does_only_one_run_have_file,
+    relative_event_distance,
+)
 from samerun.record import pins
+from samerun.record.comparison.compare import HostEventDifference
 from samerun.record.trace import format as f
 from samerun.record.trace.run import RunTraces, select_events
 
@@ -54,7 +60,7 @@ def find_data_changed_suspects(situation: Situation) -> list[Suspect]:
         if clue.b is None and (clue.kind, clue.a.text) in in_both:
             continue  # in another order: the file was there in both runs
         asked = clue.kind == f.FACT
-        if asked and (clue.b is None or not clue.a.name.startswith("os.path.") or clue.a.name[8:] not in FILE_QUERIES):
+        if asked and not is_existence_or_size_answer(clue):
             continue
         name = os.path.basename(clue.a.text) or "a file"
         if asked:
@@ -63,12 +69,14 @@ def find_data_changed_suspects(situation: Situation) -> list[Suspect]:
             what = f"{name} was there to be read by one run only, at line {clue.a.line}"
         else:
             what = f"{name} held something else when it was read at line {clue.a.line}"
-        path = relative_path_or_empty_if_outside(clue.a.text)
+        path = path_to_leave_out_or_empty(clue.a.text)
+        without = (path,) if path and (asked or clue.b is None) else ()
+        in_copied_folder = bool(path) and not os.path.isabs(path)
         found.append(
             Suspect("data-changed", clue.a.file, clue.a.line,
                     (what, "if an earlier run wrote it, the program goes on from its own results"),
                     (1.5 if asked else 1.6) + relative_event_distance(situation, clue),
-                    (pins.FOLDER,) if path else (), without=(path,) if path and (asked or clue.b is None) else ())
+                    (pins.FOLDER,) if without or in_copied_folder else (), without=without)
         )  # fmt: skip
     return found[:3]
 
@@ -79,10 +87,22 @@ def list_kinds_and_paths_of_file_events(traces: RunTraces) -> set[tuple[int, str
     return {(event.kind, event.text) for trace in traces.traces.values() for event in select_events(trace, kinds)}
 
 
-def relative_path_or_empty_if_outside(path: str) -> str:
-    """A path as seen from the working directory; "" where it lies elsewhere."""
+def is_existence_or_size_answer(clue: HostEventDifference) -> bool:
+    """Whether both runs asked about a file, and its size differs, or only one of them has it."""
+    if clue.b is None:
+        return False
+    if clue.a.name == "os.stat":
+        return does_only_one_run_have_file(clue)
+    return clue.a.name.startswith("os.path.") and clue.a.name[8:] in FILE_QUERIES
+
+
+def path_to_leave_out_or_empty(path: str) -> str:
+    """A file as `RunPlan.without` names it; "" if neither the working directory nor the home directory holds it."""
     shown = os.path.relpath(path) if path else ""
-    return "" if shown.startswith(os.pardir) else shown
+    if not shown.startswith(os.pardir):
+        return shown
+    home, absolute = os.path.join(os.path.expanduser("~"), ""), os.path.abspath(path)
+    return absolute if absolute.startswith(home) else ""
 
 
 DATA_CHANGED = Cause(

@@ -66,7 +66,7 @@ def find_worker_seed_suspects(situation: Situation) -> list[Suspect]:
             return [Suspect("worker-seed", made[-1].file, made[-1].line, why, 0.4, certain=True)]
     if situation.variation == "workers":
         return find_same_worker_seed_suspects(situation)
-    started = [e for e in situation.host_events_until_difference if e.kind == f.FACT and e.name == "Process.start"]
+    started = [e for e in situation.host_events_until_difference if e.kind == f.FACT and e.name == f.PROCESS_STARTED]
     if situation.variation == "process_start" and started:
         why = (
             f"the process started at line {started[-1].line} inherits what the program has changed, or begins anew",

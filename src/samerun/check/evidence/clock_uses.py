@@ -18,7 +18,7 @@ from samerun.check.evidence.line_search import parse_source_or_empty, read_state
 CLOCK_FUNCTIONS = {
     "time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "process_time",
     "process_time_ns", "thread_time", "thread_time_ns", "default_timer", "now", "utcnow", "today", "localtime",
-    "gmtime", "ctime", "strftime",
+    "gmtime", "ctime", "strftime", "clock_gettime", "clock_gettime_ns", "times", "getrusage",
 }  # fmt: skip
 SHOWING_FUNCTIONS = {
     "print", "info", "debug", "warning", "error", "critical", "exception", "write", "add_scalar", "add_scalars",

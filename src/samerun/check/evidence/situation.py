@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from xxhash import xxh3_128_digest
+
 from samerun.check.evidence.resumption import ResumeDifference
 from samerun.check.execution.runner import Run
 from samerun.record.comparison.compare import (
@@ -16,6 +18,9 @@ from samerun.record.comparison.compare import (
 from samerun.record.pins import CLOCK_TICK_SECONDS
 from samerun.record.trace import format as f
 from samerun.record.trace.run import Event, select_events
+
+NO_FILE = xxh3_128_digest(b"None")
+"""The recorded answer of `os.stat` about a file that is not there."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +114,11 @@ def relative_event_distance(situation: Situation, clue: HostEventDifference) -> 
     if event is None or clue.role != situation.difference.role:
         return 0.5
     return min(0.99, max(0.0, (event.index - clue.a.index) / (event.index + 1.0)))
+
+
+def does_only_one_run_have_file(clue: HostEventDifference) -> bool:
+    """Whether `os.stat` failed in one of the runs: the file, not its time, is what differs."""
+    return clue.b is not None and NO_FILE in (clue.a.outputs, clue.b.outputs)
 
 
 def find_seed_source_clue(

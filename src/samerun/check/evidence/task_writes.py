@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -90,6 +91,9 @@ def list_shared_writes(file: str, function: Function, is_run_method: bool) -> It
             targets = [node.func]
         elif isinstance(node, (ast.Assign, ast.AugAssign)):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        if isinstance(node, ast.Call) and is_open_for_appending(node):
+            opened = node.func.value if isinstance(node.func, ast.Attribute) else node.args[0]
+            yield TaskWrite(file, node.lineno, ast.unparse(opened))
         for target in targets:
             if isinstance(target, (ast.Attribute, ast.Subscript)):
                 is_attribute = isinstance(target, ast.Attribute) and not isinstance(node, ast.Call)
@@ -98,6 +102,15 @@ def list_shared_writes(file: str, function: Function, is_run_method: bool) -> It
                     yield TaskWrite(file, target.lineno, last_identifier(target.value))
             elif isinstance(target, ast.Name) and target.id in outer:
                 yield TaskWrite(file, target.lineno, target.id)
+
+
+def is_open_for_appending(call: ast.Call) -> bool:
+    """Whether a function or method `open` gets a mode that appends: other tasks may append to that file as well."""
+    names_file = isinstance(call.func, ast.Name)
+    given = [*call.args[names_file:], *(keyword.value for keyword in call.keywords if keyword.arg == "mode")]
+    modes = [each.value for each in given if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    has_file = bool(call.args) or not names_file
+    return has_file and last_identifier(call.func) == "open" and any(re.fullmatch("a[bt+]*", mode) for mode in modes)
 
 
 def find_root_name(node: ast.expr) -> str:

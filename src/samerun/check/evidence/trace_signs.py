@@ -39,7 +39,7 @@ def has_no_sign_of_race(traces: RunTraces, treat_id_as_sign: bool = True) -> boo
     Signs are threads that draw from one generator or write to one tensor, results taken as they come, clocks that
     may decide something, processes other than a DataLoader's, operators whose order of summation may follow the
     threads, a DataLoader with several workers and `in_order=False`, reads before a collective was waited for, and
-    (`by_address`) `id`. A thread that prepares
+    (`treat_id_as_sign`) `id`. A process that computes nothing is one too: it may write a file. A thread that prepares
     batches or writes a log is not a sign, nor is the duration of a step that is only printed.
     """
     if treat_id_as_sign and any_user_file_calls_id(traces):
@@ -47,7 +47,7 @@ def has_no_sign_of_race(traces: RunTraces, treat_id_as_sign: bool = True) -> boo
     clocks: dict[str, set[int]] = {file: set() for file in list_user_files(traces)}
     has_second_worker = any(role.endswith(".worker1") for role in traces.traces)
     for role, trace in traces.traces.items():
-        if "/" in role and "/loader" not in role:
+        if ("/" in role and "/loader" not in role) or not {*f.STARTS}.isdisjoint(trace.strings):
             return False
         if any(part in name for name in trace.strings for part in UNORDERED if name.startswith("aten.")):
             return False

@@ -14,7 +14,8 @@ import numpy as np
 from samerun.base.records import Divergence, Growth
 from samerun.check.execution.runner import Run
 from samerun.record.comparison.streams import SOFT_LEAVES
-from samerun.record.trace.run import read_final_digests_by_model_class, read_steps
+from samerun.record.trace import format as f
+from samerun.record.trace.run import read_final_digests_by_model_class, read_steps, select_events
 from samerun.record.watching.kept_tensors import step_values_path
 
 # --- saved tensors, element by element
@@ -140,6 +141,8 @@ def _float_bits_to_total_order(bits: Array) -> Array:
 
 # --- how a difference grows over the steps
 MOST_POINTS = 12
+GENERATOR_OF_UNSEEDED_LEAF = {"rng.numpy": "numpy", "rng.python": "python"}
+"""Generators that start from the system's entropy; torch's starts from a fixed number."""
 
 
 def compare_steps_by_digest(a: Run, b: Run, steps_of_a_before_b: int = 0) -> Divergence | None:
@@ -155,11 +158,12 @@ def compare_steps_by_digest(a: Run, b: Run, steps_of_a_before_b: int = 0) -> Div
         return None
     differing: list[int] = []
     leaves: dict[str, int] = {}
+    unused = find_leaves_of_unused_generators(a, b)
     for left, right in pairs:
         names = left.names_of_differing_leaves(right)
         if set(names) - SOFT_LEAVES:  # random states alone are not results
             differing.append(left.number)
-        for name in names:
+        for name in set(names) - unused:
             leaves.setdefault(name, left.number)
     ends = read_final_digests_by_model_class(one), read_final_digests_by_model_class(other)
     end = "unknown" if not all(ends) else "same" if ends[0] == ends[1] else "different"
@@ -167,6 +171,13 @@ def compare_steps_by_digest(a: Run, b: Run, steps_of_a_before_b: int = 0) -> Div
     return Divergence(
         steps=steps_of_a_before_b + len(pairs), different=to_step_ranges(differing), leaves=first_in, end=end
     )
+
+
+def find_leaves_of_unused_generators(a: Run, b: Run) -> set[str]:
+    """States of generators that neither run seeds or draws from: they differ in any two runs, and say nothing."""
+    traces = (trace for run in (a, b) for trace in run.traces.traces.values())
+    used = {event.name for trace in traces for event in select_events(trace, (f.DRAW, f.SEED))}
+    return {leaf for leaf, generator in GENERATOR_OF_UNSEEDED_LEAF.items() if generator not in used}
 
 
 def to_step_ranges(ascending_steps: list[int]) -> tuple[tuple[int, int], ...]:

@@ -125,8 +125,8 @@ class Runner:
                 copy_folder(here, where, (*plan.without, str(self.folder)))
                 symlink_siblings_of_folder_and_parents(here, where)
                 plan = plan.with_environment(PWD=str(where))
-            if plan.other_home:
-                make_home_of_symlinks(folder / "home" / "other")
+            if plan.other_home or any(map(os.path.isabs, plan.without)):
+                make_home_of_symlinks(folder / "home" / "other", [path for path in plan.without if os.path.isabs(path)])
                 plan = plan.with_environment(HOME=str(folder / "home" / "other"))
             config = shown / "watch.json"
             config.write_text(plan.watch.to_json(), encoding="utf-8")

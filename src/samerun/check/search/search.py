@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from samerun.base.records import (
     ALREADY,
@@ -16,7 +17,7 @@ from samerun.base.records import (
     VariationOutcome,
     Verdict,
 )
-from samerun.check.attribution import attribution
+from samerun.check.attribution import attribution, confirmation
 from samerun.check.attribution.value_measurement import rerun_and_measure_difference
 from samerun.check.evidence.results import results_agree
 from samerun.check.evidence.situation import Situation
@@ -149,7 +150,7 @@ class Search:
         for variation in resuming:
             result = resume.try_interruptions_until_difference(self, first, self.interruptions)
             if result.situation is not None and "rerun" not in self.outcomes:
-                chance = self.rerun_control_once_and_compare(first)
+                chance = self.rerun_control_and_compare(first)
                 if chance is not None:
                     return self.attribute_and_report_rerun_difference(chance, [*pinned, variation])
             self.record_outcome(variation, result.outcome, result.detail)
@@ -252,18 +253,21 @@ class Search:
                 found = Situation(names, control, combined.run, combined.difference)
         if found is None:
             return None
-        chance = self.rerun_control_once_and_compare(control)
+        chance = self.rerun_control_and_compare(control)
         if chance is not None:
             return chance, None
         return found, replace(
             attribution.attribute_variation_difference(self, found, culprit), variation=found.variation
         )
 
-    def rerun_control_once_and_compare(self, control: Run) -> Situation | None:
-        """The difference between two control runs, if the program is flaky; else None."""
-        again = self.run_and_record(control.plan, "control-again")
-        difference = self.compare_and_count_rerun(control, again)
-        return self.rerun_to_find_operator(Situation("rerun", control, again, difference)) if difference else None
+    def rerun_control_and_compare(self, control: Run) -> Situation | None:
+        """The difference between two control runs, if the program is flaky; else None. Where it races, some agree."""
+        for _ in range(confirmation.count_reruns_that_must_agree(self, control)):
+            again = self.run_and_record(control.plan, "control-again")
+            difference = self.compare_and_count_rerun(control, again)
+            if difference is not None:
+                return self.rerun_to_find_operator(Situation("rerun", control, again, difference))
+        return None
 
     def compare_and_count_rerun(self, control: Run, again: Run) -> Difference | None:
         """The difference between two control runs. Raises RunFailed if the second did not end in time."""
@@ -308,7 +312,7 @@ class Search:
         if len(pinned) == len(pinned_so_far):
             return None
         base = self.run_and_record(self.make_varied_plan(pinned), "held-1")
-        if self.compare_results(base, self.run_and_record(base.plan, "held-2")) is not None:
+        if not confirmation.rerun_and_check_agreement(self, base, self.compare_results):
             return None
         # Addresses differ in every run, but their order does not always: they get more tries.
         for variation in [v for v in rest for _ in range(3 if v.name == addresses else 1)]:
@@ -353,13 +357,9 @@ class Search:
         difference, plan = situation.difference, situation.a.plan
         if difference.what != "leaf" or plan.watch.depth == "ops":
             return situation
-        window = (difference.step, difference.step)
+        settings: dict[str, Any] = {"depth": "ops", "operator_window": (difference.step, difference.step)}
         a, b = (
-            self.run_and_record(
-                run.plan.with_watch(depth="ops", operator_window=window),
-                f"{run.name}-step{difference.step}",
-                run.labels,
-            )
+            self.run_and_record(run.plan.with_watch(**settings), f"{run.name}-step{difference.step}", run.labels)
             for run in (situation.a, situation.b)
         )
         found = self.compare_runs(a, b)

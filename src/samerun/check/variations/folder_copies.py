@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from samerun.base.errors import SamerunError
@@ -89,9 +89,18 @@ def symlink_siblings_of_folder_and_parents(source: Path, copy: Path) -> None:
                 (copy / entry).symlink_to(source / entry)
 
 
-def make_home_of_symlinks(target: Path) -> None:
-    """A home directory in which everything lies that the real one holds."""
+def make_home_of_symlinks(target: Path, absent: Sequence[str] = ()) -> None:
+    """A home directory in which everything lies that the real one holds, but for some files."""
+    symlink_entries_but(Path(os.path.expanduser("~")), target, [Path(path) for path in absent])
+
+
+def symlink_entries_but(source: Path, target: Path, absent: Sequence[Path]) -> None:
+    """Links to what a folder holds; the folders that lead to an absent file are made, so that the run writes to them
+    and not to the user's."""
     target.mkdir(parents=True)
-    home = Path(os.path.expanduser("~"))
-    for entry in sorted(home.iterdir()) if home.is_dir() else []:
-        (target / entry.name).symlink_to(entry)
+    for entry in sorted(source.iterdir()) if source.is_dir() else []:
+        below = [path for path in absent if path.is_relative_to(entry)]
+        if below and entry not in below:
+            symlink_entries_but(entry, target / entry.name, below)
+        elif not below:
+            (target / entry.name).symlink_to(entry)

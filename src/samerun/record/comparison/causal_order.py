@@ -20,7 +20,6 @@ from samerun.record.trace import format as f
 from samerun.record.trace.reader import EVENT_DTYPE, Trace
 from samerun.record.trace.run import select_events
 
-PROCESS_STARTED = "Process.start"
 MOST_EVENTS_BEHIND = 1 << 10
 
 
@@ -103,7 +102,7 @@ def is_rank_or_communicating_process(role: str, exchanges: CollectivesAndMessage
 
 def starts_process_before(trace: Trace, index: int) -> bool:
     """Whether the program itself had started another process before an event."""
-    return any(event.name == PROCESS_STARTED for event in select_events(trace, (f.FACT,), index))
+    return any(event.name == f.PROCESS_STARTED for event in select_events(trace, (f.FACT,), index))
 
 
 def sort_key_of_role(role: str) -> list[str | int]:

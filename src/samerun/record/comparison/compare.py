@@ -33,7 +33,7 @@ from samerun.record.comparison.streams import (
 )  # fmt: skip
 from samerun.record.trace import format as f
 from samerun.record.trace.reader import Trace
-from samerun.record.trace.run import Event, RunTraces, select_events
+from samerun.record.trace.run import NUMBERED_BY_ARRIVAL, Event, RunTraces, select_events
 
 COLLECTIVE_SPACES = ("c10d.", "_c10d_functional")
 MAX_THREAD_NUMBER = 0xFFFF
@@ -310,8 +310,27 @@ def find_differing_host_events(
             late = each == role and end_event_b is not None and events[0].index > end_event_b
             if key not in groups_a and events[0].kind in READ_KINDS and not late:
                 clues_of_process.append(HostEventDifference(each, events[0], None, only_b=True))
+        if NUMBERED_BY_ARRIVAL.fullmatch(each) and each != role:
+            clues_of_process = [clue for clue in clues_of_process if not is_of_another_process(clue, a, b)]
         clues.extend(sorted(clues_of_process, key=lambda clue: clue.a.index))
     return clues
+
+
+def is_of_another_process(clue: HostEventDifference, a: RunTraces, b: RunTraces) -> bool:
+    """Whether processes that are numbered by arrival only have other numbers: together both runs have the same."""
+    if clue.a.is_seeded_by_system:
+        return False
+
+    def list_outputs(run: RunTraces) -> list[bytes]:
+        return sorted(
+            event.outputs
+            for each, trace in run.traces.items()
+            if NUMBERED_BY_ARRIVAL.fullmatch(each)
+            for event in select_events(trace, (clue.kind,))
+            if (event.name, event.file, event.line) == (clue.a.name, *clue.source_location)
+        )
+
+    return list_outputs(a) == list_outputs(b)
 
 
 def group_events_by_name_and_location(events: list[Event]) -> dict[tuple[object, ...], list[Event]]:

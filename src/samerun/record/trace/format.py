@@ -72,6 +72,9 @@ KIND_NAMES = {
     SKIPPED: "skipped", MEMORY: "memory", COLLECTIVE: "collective", DOUBLE: "double",
 }  # fmt: skip
 
+PROCESS_STARTED, PROGRAM_STARTED, POOL_STARTED = "Process.start", "Popen", "process pool"
+STARTS = (PROCESS_STARTED, PROGRAM_STARTED, POOL_STARTED)
+"""Facts: the program starts something that runs beside it."""
 RANK_OF_PROCESS = "torch.distributed rank"
 """Name of the fact that tells a process's rank in the default group, as text."""
 POOL_THREAD = "pool"

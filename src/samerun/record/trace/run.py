@@ -50,6 +50,13 @@ class Event:
 NUMBERED_BY_ARRIVAL = re.compile(r"(.*/)?(sub|main)(~\d+)?", re.DOTALL)
 """Roles of processes that were started as commands: the number says which of them was the first to compute."""
 
+STARTED_BY_MAIN = "main/"
+
+
+def _is_rank(trace: Trace) -> bool:
+    """Whether the process told its rank among others."""
+    return f.RANK_OF_PROCESS in trace.strings
+
 
 class RunTraces:
     """All traces in one folder, by the role of their process.
@@ -80,10 +87,12 @@ class RunTraces:
         for numbered, trace in traces.items():
             match = NUMBERED_BY_ARRIVAL.fullmatch(numbered)
             alone = numbered == "main" and "main~1" not in traces
-            if match is None or alone or f.RANK_OF_PROCESS not in trace.strings:
+            if match is None or alone or not _is_rank(trace):
                 continue
             facts = [event for event in select_events(trace, (f.FACT,)) if event.name == f.RANK_OF_PROCESS]
-            named = f"{match[1] or ''}rank{facts[0].text}" if facts and facts[0].text.isdecimal() else numbered
+            is_started_by_launcher = match[1] == STARTED_BY_MAIN and "main" in traces and not _is_rank(traces["main"])
+            prefix = "" if is_started_by_launcher else match[1] or ""
+            named = f"{prefix}rank{facts[0].text}" if facts and facts[0].text.isdecimal() else numbered
             if named in self.traces:
                 continue
             for role in [role for role in self.traces if role == numbered or role.startswith(f"{numbered}/")]:
@@ -94,8 +103,11 @@ class RunTraces:
 
     @property
     def main(self) -> Trace | None:
-        """The trace of the program itself: where a launcher has started ranks, of the first of them."""
-        return self.traces.get("rank0") or self.traces.get("main") or next(iter(self.traces.values()), None)
+        """The trace of the program itself; of the first rank where a launcher started ranks and computes nothing."""
+        main, first_rank = self.traces.get("main"), self.traces.get("rank0")
+        if main is not None and first_rank is not None and count_events(main, f.OPERATOR):
+            return main
+        return first_rank or main or next(iter(self.traces.values()), None)
 
     def event_count(self) -> int:
         return sum(trace.count for trace in self.traces.values())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from typing import Any
 
 SERIAL_SECONDS = 3.0
 """So long it is waited for one that does nothing: it waits for others, and must be allowed to run beside them."""
@@ -46,3 +47,11 @@ def read_cpu_seconds_of_process(pid: int) -> float:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError, IndexError):
         return 0.0
+
+
+def wait_for_program(process: Any, seconds: float) -> None:
+    """Wait for a `Popen`, no longer than some seconds."""
+    try:
+        process.wait(seconds)
+    except Exception:  # it still runs
+        pass

@@ -97,7 +97,7 @@ def find_user_line(through_imports: bool = False) -> UserLine:
         if kind is None:
             kind = classify_code(code)
         if kind == USER:
-            own = not nameless or nameless == frame.f_globals.get("__name__")
+            own = not nameless or nameless == frame.f_globals.get("__name__") or is_module_of_user(nameless)
             return UserLine(code.co_filename, frame.f_lineno, direct and own)
         if kind == IMPORT:
             if not through_imports:
@@ -111,6 +111,18 @@ def find_user_line(through_imports: bool = False) -> UserLine:
             direct = False
         frame = frame.f_back
     return UserLine("", 0, False)
+
+
+_modules_of_user: dict[str, bool] = {}
+
+
+def is_module_of_user(name: str) -> bool:
+    """Whether a module that is loaded is the user's."""
+    known = _modules_of_user.get(name)
+    if known is None:
+        file = getattr(sys.modules.get(name), "__file__", None)
+        known = _modules_of_user[name] = bool(file) and not is_library_or_generated_file(str(file))
+    return known
 
 
 def list_user_lines(up_to_modules: tuple[str, ...] = ()) -> tuple[tuple[str, int], ...]:

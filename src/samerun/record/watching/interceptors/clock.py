@@ -1,4 +1,5 @@
-"""The clocks of `time` and `datetime`. They can be shifted (variation) or made to tick by count (pin).
+"""The clocks of `time`, `datetime`, `os.times` and `resource`. They can be shifted (variation) or made to tick by count
+(pin).
 
 Where only some lines get such a clock, all others read one that starts at the same moment and runs at the usual speed,
 because programs compare what they read at one line with what they read at another: a loop that runs for some seconds.
@@ -6,6 +7,7 @@ because programs compare what they read at one line with what they read at anoth
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import sys
 import warnings
@@ -107,6 +109,23 @@ def intercept_time_clocks(recorder: Recorder, time: Any) -> None:
     for name in ("localtime", "gmtime", "ctime"):
         wrap_attribute(time, name, wrap_conversion)
 
+    def wrap_clock_gettime(original: Any) -> Any:
+        def reading(clock_id: int) -> Any:
+            value = original(clock_id)
+            scale = 10**9 if isinstance(value, int) else 1
+            if clock.is_changed and not recorder.thread.inside_samerun:
+                value = type(value)(clock.pin_or_shift_reading(value / scale, f"clock {clock_id}") * scale)
+            clock.record_reading(f"time.{original.__name__}", float(value))
+            return value
+
+        return reading
+
+    for clock_id in {number for name, number in vars(time).items() if name.startswith("CLOCK_")}:
+        with contextlib.suppress(OSError):  # not every kernel has all of them
+            clock.start_readings[f"clock {clock_id}"] = float(int(time.clock_gettime(clock_id)))
+    for name in ("clock_gettime", "clock_gettime_ns"):
+        wrap_attribute(time, name, wrap_clock_gettime)
+
     def wrap_strftime(original: Any) -> Any:
         def strftime(format: str, *args: Any) -> str:
             return str(original(format, *args) if args else original(format, time.localtime()))
@@ -118,6 +137,48 @@ def intercept_time_clocks(recorder: Recorder, time: Any) -> None:
 
 
 CLOCK = Interceptor("clock", "time", intercept_time_clocks)
+
+
+def intercept_processor_times(recorder: Recorder, os: Any) -> None:
+    """`os.times`: under a pin all time is the user's."""
+    recorder.clock.start_readings["elapsed"] = float(int(os.times().elapsed))
+
+    def wrap_times(original: Any) -> Any:
+        def times() -> Any:
+            found = original()
+            clock = recorder.clock
+            if clock.is_changed and not recorder.thread.inside_samerun:
+                spent = clock.pin_or_shift_reading(found.user + found.system, "times")
+                real_time = clock.pin_or_shift_reading(found.elapsed, "elapsed")
+                found = type(found)((spent, 0.0, found.children_user, found.children_system, real_time))
+            clock.record_reading("os.times", found.user + found.system)
+            return found
+
+        return times
+
+    wrap_attribute(os, "times", wrap_times)
+
+
+def intercept_resource_usage(recorder: Recorder, resource: Any) -> None:
+    """`resource.getrusage`: of what it tells, the processor time."""
+
+    def wrap_getrusage(original: Any) -> Any:
+        def getrusage(who: int) -> Any:
+            found = original(who)
+            clock = recorder.clock
+            if clock.is_changed and not recorder.thread.inside_samerun:
+                spent = clock.pin_or_shift_reading(found.ru_utime + found.ru_stime, f"usage {who}")
+                found = type(found)((spent, 0.0, *found[2:]))
+            clock.record_reading("resource.getrusage", found.ru_utime + found.ru_stime)
+            return found
+
+        return getrusage
+
+    wrap_attribute(resource, "getrusage", wrap_getrusage)
+
+
+PROCESSOR_TIMES = Interceptor("clock-os", "os", intercept_processor_times)
+RESOURCE_USAGE = Interceptor("clock-resource", "resource", intercept_resource_usage)
 
 
 def intercept_datetime_now(recorder: Recorder, module: Any) -> None:

@@ -20,25 +20,9 @@ from samerun.record.digests.state_digests import digest_tree
 from samerun.record.trace import format as f
 from samerun.record.watching import stack_frames
 from samerun.record.watching.interceptor import Interceptor, pins_results_to_submission_order, wrap_attribute
+from samerun.record.watching.object_numbers import ObjectNumbers
 from samerun.record.watching.recorder import Recorder
 from samerun.record.watching.serial_waits import SERIAL_SECONDS, wait_while_working
-
-
-class ObjectNumbers:
-    """Numbers objects in the order in which they are first asked about; -1 for what cannot be referenced weakly."""
-
-    def __init__(self) -> None:
-        self.known: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
-        self.next = itertools.count()
-
-    def get_or_assign_number(self, item: Any) -> int:
-        try:
-            number = self.known.get(item)
-            if number is None:
-                number = self.known[item] = next(self.next)
-        except TypeError:
-            return -1
-        return number
 
 
 class SortedSet(set[Any]):
@@ -186,6 +170,51 @@ def intercept_future_completion(recorder: Recorder, futures: Any) -> None:
     wrap_attribute(futures._base.Future, "__init__", wrap_future_init)
 
 
+def intercept_done_callbacks(recorder: Recorder, futures: Any) -> None:
+    """`Future.add_done_callback`, where the program itself adds one."""
+    calls = itertools.count()
+
+    def wrap_add(original: Any) -> Any:
+        def add_done_callback(self: Any, fn: Any) -> None:
+            if stack_frames.is_called_by_user():
+                fn = make_recording_callback(recorder, ADDED_CALLBACK, next(calls), fn)
+            original(self, fn)
+
+        return add_done_callback
+
+    wrap_attribute(futures._base.Future, "add_done_callback", wrap_add)
+
+
+def intercept_pool_callbacks(recorder: Recorder, pool: Any) -> None:
+    """The callback of `apply_async` and its like: a thread of the pool calls it when a result has come."""
+    calls = itertools.count()
+
+    def wrap_init(original: Any) -> Any:
+        def __init__(self: Any, pool: Any, callback: Any, error_callback: Any) -> None:
+            if callback is not None:
+                callback = make_recording_callback(recorder, POOL_CALLBACK, next(calls), callback)
+            original(self, pool, callback, error_callback)
+
+        return __init__
+
+    wrap_attribute(pool.ApplyResult, "__init__", wrap_init)
+
+
+ADDED_CALLBACK, POOL_CALLBACK = "add_done_callback", "Pool callback"
+
+
+def make_recording_callback(recorder: Recorder, event_name: str, number: int, callback: Any) -> Any:
+    """The callback of the task `number`, whose calls are recorded at the user's line that hands it over."""
+    user_line = stack_frames.find_user_line()
+
+    def call(*args: Any) -> Any:
+        if user_line.line:
+            recorder.emit_host_event(f.COMPLETION, event_name, value=str(number).encode(), user_line=user_line)
+        return callback(*args)
+
+    return call
+
+
 def wait_for_future(future: Any, seconds: float) -> None:
     try:
         future.exception(seconds)
@@ -193,8 +222,8 @@ def wait_for_future(future: Any, seconds: float) -> None:
         pass
 
 
-def wait_for_each_submit_if_serial(recorder: Recorder, thread: Any) -> None:
-    """`ThreadPoolExecutor.submit`: only changed by the pin, which waits for each task."""
+def wait_for_each_submit_if_serial(recorder: Recorder, executors: Any) -> None:
+    """`submit` of executors of threads and of processes: only changed by the pin, which waits for each task."""
     if pins.SERIAL not in recorder.config.pins:
         return
 
@@ -206,7 +235,9 @@ def wait_for_each_submit_if_serial(recorder: Recorder, thread: Any) -> None:
 
         return submit
 
-    wrap_attribute(thread.ThreadPoolExecutor, "submit", wrap_submit)
+    for name in ("ThreadPoolExecutor", "ProcessPoolExecutor"):
+        if hasattr(executors, name):
+            wrap_attribute(getattr(executors, name), "submit", wrap_submit)
 
 
 def intercept_imap_unordered(recorder: Recorder, pool: Any) -> None:
@@ -239,6 +270,11 @@ THREAD_QUEUE = Interceptor("completion-queue", "queue", pin_and_intercept_thread
 PROCESS_QUEUES = Interceptor("completion-process-queue", "multiprocessing.queues", intercept_process_queue_get)
 FUTURES = Interceptor("completion-futures", "concurrent.futures", intercept_future_completion)
 EXECUTOR = Interceptor("completion-executor", "concurrent.futures.thread", wait_for_each_submit_if_serial)
+DONE_CALLBACKS = Interceptor("completion-callbacks", "concurrent.futures", intercept_done_callbacks)
+POOL_CALLBACKS = Interceptor("completion-pool-callbacks", "multiprocessing.pool", intercept_pool_callbacks)
+PROCESS_EXECUTOR = Interceptor(
+    "completion-process-executor", "concurrent.futures.process", wait_for_each_submit_if_serial
+)
 POOL = Interceptor("completion-pool", "multiprocessing.pool", intercept_imap_unordered)
 
 

@@ -21,7 +21,7 @@ from samerun.record.trace import format as f
 from samerun.record.watching import stack_frames, thread_state
 from samerun.record.watching.interceptor import Interceptor, wrap_attribute
 from samerun.record.watching.recorder import Recorder
-from samerun.record.watching.serial_waits import read_cpu_seconds_of_process, wait_while_working
+from samerun.record.watching.serial_waits import read_cpu_seconds_of_process, wait_for_program, wait_while_working
 
 
 def intercept_thread_start(recorder: Recorder, threading: Any) -> None:
@@ -232,7 +232,7 @@ def intercept_process_start(recorder: Recorder, process: Any) -> None:
         def start(self: Any) -> None:
             by_user = stack_frames.is_called_by_user()
             if by_user or getattr(getattr(self, "_target", None), "__module__", "") == TORCH_SPAWN:
-                recorder.emit_host_event(f.FACT, "Process.start", only_at_user_code=True, thin_repeats=True)
+                recorder.emit_host_event(f.FACT, f.PROCESS_STARTED, only_at_user_code=True, thin_repeats=True)
             original(self)
             if serial and by_user:
                 recorder.thread.inside_samerun += 1
@@ -248,4 +248,45 @@ def intercept_process_start(recorder: Recorder, process: Any) -> None:
     wrap_attribute(process.BaseProcess, "start", wrap_start)
 
 
+def intercept_program_start(recorder: Recorder, subprocess: Any) -> None:
+    """`Popen` where the program itself makes one, and does not wait for it as `subprocess.run` does."""
+    serial = pins.SERIAL in recorder.config.pins
+
+    def wrap_init(original: Any) -> Any:
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+            by_user = stack_frames.is_called_by_user()
+            if by_user:  # before: the programs take their roles from what this process is by then
+                recorder.emit_host_event(f.FACT, f.PROGRAM_STARTED, only_at_user_code=True, thin_repeats=True)
+            original(self, *args, **kwargs)
+            if by_user and serial:
+                wait_while_working(
+                    lambda seconds: wait_for_program(self, seconds),
+                    lambda: self.returncode is not None,
+                    lambda: read_cpu_seconds_of_process(self.pid),
+                )
+
+        return __init__
+
+    wrap_attribute(subprocess.Popen, "__init__", wrap_init)
+
+
+def record_process_pools(recorder: Recorder, pools: Any) -> None:
+    """That the program makes a pool of processes; what they do is recorded if they compute."""
+
+    def wrap_init(original: Any) -> Any:
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+            if stack_frames.is_called_by_user(("multiprocessing",)):
+                recorder.emit_host_event(f.FACT, f.POOL_STARTED, only_at_user_code=True, thin_repeats=True)
+            original(self, *args, **kwargs)
+
+        return __init__
+
+    for name in ("Pool", "ProcessPoolExecutor"):
+        if hasattr(pools, name):
+            wrap_attribute(getattr(pools, name), "__init__", wrap_init)
+
+
+CHILD_PROGRAMS = Interceptor("child-programs", "subprocess", intercept_program_start)
+PROCESS_POOLS = Interceptor("process-pools", "multiprocessing.pool", record_process_pools)
+PROCESS_EXECUTORS = Interceptor("process-executors", "concurrent.futures.process", record_process_pools)
 CHILD_PROCESSES = Interceptor("child-processes", "multiprocessing.process", intercept_process_start)
