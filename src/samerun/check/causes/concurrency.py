@@ -12,7 +12,12 @@ from samerun.record import pins
 from samerun.record.trace import format as f
 from samerun.record.trace.run import select_events
 from samerun.record.watching.collectives import IN_FLIGHT_READ
-from samerun.record.watching.interceptors.completion import ADDED_CALLBACK, POOL_CALLBACK
+from samerun.record.watching.interceptors.completion import (
+    ADDED_CALLBACK,
+    ASYNCIO_SLEEP,
+    ASYNCIO_TASK,
+    POOL_CALLBACK,
+)
 from samerun.record.watching.interceptors.rank_messages import ANY_SOURCE, STORE
 
 # What finishes first is used first.
@@ -23,6 +28,8 @@ PINNED_BY_IN_ORDER = (
 )  # fmt: skip
 """What the pin `in-order` acts on."""
 CALLBACKS = (ADDED_CALLBACK, POOL_CALLBACK)
+TURNS_OF_TASKS = (ASYNCIO_SLEEP, ASYNCIO_TASK)
+"""They tell whether tasks came in another order; no pin acts on that, and why they did is told by what they waited for."""
 
 
 def find_async_order_suspects(situation: Situation) -> list[Suspect]:
@@ -30,7 +37,7 @@ def find_async_order_suspects(situation: Situation) -> list[Suspect]:
         return []
     found = []
     for clue in situation.select_clues(f.COMPLETION):
-        if clue.b is not None and clue.a.line and clue.a.direct:
+        if clue.b is not None and clue.a.line and clue.a.direct and clue.a.name not in TURNS_OF_TASKS:
             # Taking the same results in order leaves all else as it was, races of the tasks too: it is tried before
             # those, which go as well where threads run one after the other.
             if clue.a.name == ANY_SOURCE:  # it names no rank, and so nothing else can be why another came first

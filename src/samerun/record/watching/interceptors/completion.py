@@ -325,9 +325,54 @@ def intercept_asyncio_completion(recorder: Recorder, asyncio: Any) -> None:
 
     calls = itertools.count()
     wrap_attribute(asyncio.base_events.BaseEventLoop, "run_in_executor", wrap_run_in_executor)
-    for name, make in (("as_completed", wrap_as_completed), ("wait", wrap_wait)):
+    order = TaskOrder(recorder)
+    wrap_attribute(asyncio.base_events.BaseEventLoop, "create_task", order.wrap_create_task)
+    for name, make in (("as_completed", wrap_as_completed), ("wait", wrap_wait), ("sleep", order.wrap_sleep)):
         for module in (asyncio.tasks, asyncio):
             wrap_attribute(module, name, make)
+
+
+class TaskOrder:
+    """Records in which order tasks of asyncio that run beside each other go on after a sleep, and end."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.tasks, self.sleeps = itertools.count(), itertools.count()
+        self.running = 0
+
+    def wrap_create_task(self, original: Any) -> Any:
+        def create_task(loop: Any, *args: Any, **kwargs: Any) -> Any:
+            user_line = stack_frames.find_user_line()
+            task = original(loop, *args, **kwargs)
+            number = str(next(self.tasks)).encode()
+            self.running += 1
+
+            def end(task: Any) -> None:
+                if self.running > 1 and user_line.line:
+                    self.recorder.emit_host_event(
+                        f.COMPLETION, ASYNCIO_TASK, value=number, user_line=user_line, thin_repeats=True
+                    )
+                self.running -= 1
+
+            task.add_done_callback(end)
+            return task
+
+        return create_task
+
+    def wrap_sleep(self, original: Any) -> Any:
+        async def sleep(delay: float, result: Any = None) -> Any:
+            number = str(next(self.sleeps)).encode()
+            found = await original(delay, result)
+            if self.running > 1:
+                self.recorder.emit_host_event(
+                    f.COMPLETION, ASYNCIO_SLEEP, value=number, only_at_user_code=True, thin_repeats=True
+                )
+            return found
+
+        return sleep
+
+
+ASYNCIO_TASK, ASYNCIO_SLEEP = "asyncio.Task", "asyncio.sleep"
 
 
 def task_creation_order(task: Any) -> tuple[int, str]:
