@@ -93,7 +93,7 @@ def cpu_seconds() -> float:
 RANK = """
 import os, sys, time
 import torch, torch.distributed as dist
-from samerun.control.ddp import ScratchBuffer, start_mean_over_ranks_in_place
+from samerun.control.ddp import ScratchBuffer, mean_over_ranks_in_place_as_future
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
 world, floats = dist.get_world_size(), int(sys.argv[1])
@@ -107,7 +107,7 @@ for turn in range(int(sys.argv[2])):
         if name == "plain":
             dist.all_reduce(plain)
         else:
-            start_mean_over_ranks_in_place(tree, dist.group.WORLD, world, scratch).wait()
+            mean_over_ranks_in_place_as_future(tree, dist.group.WORLD, world, scratch).wait()
         times[name].append(time.perf_counter() - begin)
 if dist.get_rank() == 0:
     a, b = (sorted(times[name][4:]) for name in ("plain", "tree"))

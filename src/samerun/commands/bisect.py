@@ -76,7 +76,7 @@ def command(
     try:
         require_output_safe_to_replace("--json", json_to)
         form, words = _split_program_words(program_words)
-        bisect = {"commits": bisect_commits, "settings": bisect_settings, "packages": bisect_packages,
+        bisect = {"commits": bisect_commits, "settings": bisect_arguments_and_variables, "packages": bisect_packages,
                   "data": bisect_data}[options["over"]]  # fmt: skip
         with _open_empty_receipt_folder(options["save"]) as folder:
             program = ProgramRuns(folder, form, words, options["linked"], quiet)
@@ -239,7 +239,7 @@ def _load_receipts(good: str, bad: str) -> tuple[dict[str, Any], dict[str, Any]]
     return receipts[0] or {}, receipts[1] or {}
 
 
-def bisect_settings(
+def bisect_arguments_and_variables(
     program: ProgramRuns, good_receipt: str, bad_receipt: str, ignored_output_globs: Sequence[str]
 ) -> dict[str, Any]:
     """The program is the one that the user names; of the receipts come only its arguments and harmless variables."""

@@ -86,10 +86,10 @@ def sum_microbatches_and_average_bucket(state: GradientTreeState, bucket: GradBu
     """The hook that DDP calls: return a future of the bucket's gradients, averaged over ranks."""
     for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
         state.sums.add_earlier_sums_to_last_in_place(parameter, gradient)
-    return start_mean_over_ranks_in_place(bucket.buffer(), state.group, state.world_size, state.scratch)
+    return mean_over_ranks_in_place_as_future(bucket.buffer(), state.group, state.world_size, state.scratch)
 
 
-def start_mean_over_ranks_in_place(
+def mean_over_ranks_in_place_as_future(
     buffer: torch.Tensor, group: ProcessGroup, world_size: int, scratch: ScratchBuffer
 ) -> Future[torch.Tensor]:
     """Return a future of the mean of a flat tensor over ranks, in place: a balanced binary tree, in rank order."""

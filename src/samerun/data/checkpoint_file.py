@@ -313,7 +313,7 @@ def digest_plain_value(value: Any, *, max_bytes: int | None = None, as_if_dense:
 
 def _count_digested_bytes(tensor: torch.Tensor, as_if_dense: bool) -> int:
     whole = tensor.numel() * tensor.element_size()
-    return whole if as_if_dense or not _is_expanded_beyond_memory(tensor) else tensor.untyped_storage().nbytes()
+    return whole if as_if_dense or not _is_large_and_expanded(tensor) else tensor.untyped_storage().nbytes()
 
 
 def _require_within_budget(digested_bytes: int, max_bytes: int | None) -> None:
@@ -356,7 +356,7 @@ def _iterate_children(value_path: str, value: Any) -> Iterator[tuple[str, Any]]:
     return iter(())
 
 
-def _is_expanded_beyond_memory(tensor: torch.Tensor) -> bool:
+def _is_large_and_expanded(tensor: torch.Tensor) -> bool:
     """Return whether elements share memory, so that a few bytes can stand for any number of them."""
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
         return False
@@ -369,7 +369,7 @@ def _iterate_tensor_bytes_to_digest(tensor: torch.Tensor, as_if_dense: bool) -> 
         yield repr(tensor).encode()
         return
     plain = tensor.detach().cpu()
-    if _is_expanded_beyond_memory(plain) and not as_if_dense:
+    if _is_large_and_expanded(plain) and not as_if_dense:
         bits = f"{plain.storage_offset()} {plain.stride()} {plain.is_conj()} {plain.is_neg()}"
         yield f"expanded {bits}".encode()
         plain = torch.empty(0, dtype=torch.uint8).set_(plain.untyped_storage())

@@ -18,7 +18,7 @@ from samerun.lint.value_origins import find_origins, names_in, returned_values
 RNG_WORDS = re.compile("rng|random|seed|generator|states?_all", re.IGNORECASE)
 
 
-def _checkpoints(index: SourceIndex) -> Iterator[tuple[ast.Call, ast.Dict]]:
+def _resumable_optimizer_checkpoints(index: SourceIndex) -> Iterator[tuple[ast.Call, ast.Dict]]:
     """What is saved with an optimizer's state in it, where the text can also take it up again."""
     loads = index.calls_by_last_name.get("load_state_dict", ())
     if (
@@ -146,7 +146,7 @@ def find_saves_without_generators(index: SourceIndex) -> Iterator[Hit]:
     if _derives_seed_from_epoch(index):
         return  # a resumed epoch draws the same
     elsewhere = any(index.calls_by_last_name.get(one) for one in ("get_rng_state", "get_rng_state_all", "getstate"))
-    every = list(_checkpoints(index))
+    every = list(_resumable_optimizer_checkpoints(index))
     during = [one for one in every if not _is_behind_training(index, one[0])] or every
     gone_on_from = [one for one in during if not _is_of_best(index, one[0]) and not _is_saved_as_best(one[0])]
     for call, saved in gone_on_from or during:
@@ -235,7 +235,7 @@ def find_checkpoints_without_scheduler(index: SourceIndex) -> Iterator[Hit]:
         or _saves_or_fast_forwards_scheduler(index)
     ):
         return
-    for call, saved in _checkpoints(index):
+    for call, saved in _resumable_optimizer_checkpoints(index):
         if _is_of_best(index, call):
             continue  # its weights are taken up again
         if not re.search("sched|lr", _text_of_checkpoint(index, call, saved).lower()):

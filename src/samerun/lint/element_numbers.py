@@ -69,7 +69,7 @@ def stores_number(value: ast.expr, numbers: set[str]) -> bool:
     return any(_is_number_name(one, numbers) and one not in inside for one in ast.walk(value))
 
 
-def list_turn_numbers(loop: ast.For | ast.AsyncFor, body: list[ast.AST]) -> set[str]:
+def names_that_differ_in_each_iteration(loop: ast.For | ast.AsyncFor, body: list[ast.AST]) -> set[str]:
     """The names that have another number in each turn of a loop: what it counts by, counters, and names for these."""
     numbers = enumerated_names(loop.target, loop.iter)
     for node in body:

@@ -69,7 +69,7 @@ class ProjectCalls:
         users: dict[bytes, list[tuple[str, bytes]]] = defaultdict(list)
         for file in self.parts.keys() - self.tests:
             for own, part in self.parts[file]:
-                if _only_tries_seeding(part):
+                if _is_main_block_that_tries_seeding(part):
                     continue
                 for name in self._list_mentioned(file, part, known):
                     users[name].append((file, own))
@@ -137,7 +137,7 @@ class ProjectCalls:
         return b"".join(part for name, part in self.parts[file] if name not in self.unreferenced_definitions[file])
 
 
-def _only_tries_seeding(part: bytes) -> bool:
+def _is_main_block_that_tries_seeding(part: bytes) -> bool:
     """Whether a part is a main block that seeds, and does no more than show what is drawn then."""
     return part.startswith(b"if __name__") and all(map(SEEDING_OR_SHOWING.fullmatch, CALLED_FUNCTION.findall(part)))
 

@@ -24,12 +24,12 @@ def takes_no_part(index: SourceIndex, subscript: ast.Subscript, where: ast.Slice
     if rest or (isinstance(few, int) and 0 < few <= FEWEST) or _is_cut_to_filled_part(index, where):
         return True
     bound = where.upper if begins else where.lower if where.upper is None else None
-    if bound is not None and _is_left_out_by_default(index, bound):
+    if bound is not None and _is_limit_none_unless_given(index, bound):
         return True
     return _is_one_of_all_parts(index, subscript, where) or _is_behind_header(index, subscript, where)
 
 
-def _is_left_out_by_default(index: SourceIndex, limit: ast.expr) -> bool:
+def _is_limit_none_unless_given(index: SourceIndex, limit: ast.expr) -> bool:
     """Whether the end of a slice is an option that is None unless somebody gives it: `names[:limit]`."""
     tests = (part for test in index.enclosing_tests(limit) for part in ast.walk(test))
     if any(isinstance(part, type(limit)) and ast.dump(part) == ast.dump(limit) for part in tests):

@@ -17,7 +17,7 @@ from samerun.lint.element_numbers import (
     gives_number,
     gives_number_to_entry,
     is_count,
-    list_turn_numbers,
+    names_that_differ_in_each_iteration,
     numbers_keys,
     stores_number,
 )
@@ -282,7 +282,7 @@ class OrderFlow:
     def _follow_loop(self, loop: ast.For | ast.AsyncFor, kind: str) -> OrderUse | None:
         """What a loop over the order does with it, other than element by element."""
         body = [node for statement in loop.body for node in ast.walk(statement)]
-        numbers = list_turn_numbers(loop, body)
+        numbers = names_that_differ_in_each_iteration(loop, body)
         if sorts_what_it_goes_through(body) or ignores_elements(loop.target, numbers, body):
             return None  # sorted again before it is used: os.walk, say
         for node in body:

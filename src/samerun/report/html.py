@@ -57,7 +57,7 @@ def render_page(template: str, **values: Any) -> str:
     """A page from one of the templates here, with the common style. All of `values` is escaped."""
     environment = Environment(
         autoescape=True,
-        finalize=_escape_unless_markup,
+        finalize=_escape_control_characters_unless_markup,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -67,7 +67,7 @@ def render_page(template: str, **values: Any) -> str:
     return environment.from_string(text).render(style=Markup(style), **values)
 
 
-def _escape_unless_markup(value: Any) -> Any:
+def _escape_control_characters_unless_markup(value: Any) -> Any:
     return value if isinstance(value, Markup) or not isinstance(value, str) else escape_and_truncate_for_terminal(value)
 
 

@@ -58,8 +58,8 @@ from samerun.check.evidence.value_differences import ElementDifference
 from samerun.check.execution.runner import Run
 from samerun.check.plan import RunPlan, Variation
 from samerun.check.variations.memory import (
-    vary_allocated_memory_alone,
-    vary_fresh_arrays_alone,
+    stop_varying_malloc_memory,
+    vary_malloc_memory_alone,
     why_aslr_cannot_be_disabled,
 )
 from samerun.record import pins
@@ -242,12 +242,12 @@ def attribute_variation_difference(
     source = VARIED_AT_LINE.get(single_variation.name, "") if single_variation is not None else ""
     certain = True
     if source:
-        of_lines = vary_fresh_arrays_alone(varied) if source == "memory" else varied
+        of_lines = stop_varying_malloc_memory(varied) if source == "memory" else varied
         alone = find_suspects_that_differ_when_varied_alone(
             search, situation, of_lines, matching[:MOST_LINES_VARIED], source
         )
         if not alone and source == "memory":
-            of_libraries = vary_allocated_memory_alone(varied)
+            of_libraries = vary_malloc_memory_alone(varied)
             run = search.run_and_record(of_libraries, "only-libraries", (source,))
             if search.compare_runs(situation.a, run) is not None:
                 # No line made the memory that is read: an operator did, or else the line that first has other values.

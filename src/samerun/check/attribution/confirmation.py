@@ -22,7 +22,7 @@ from samerun.check.execution.runner import Run
 from samerun.check.plan import RunPlan
 from samerun.check.variations.memory import (
     setarch_command_disabling_aslr,
-    vary_fresh_arrays_alone,
+    stop_varying_malloc_memory,
     vary_or_pin_memory,
 )
 from samerun.record import pins
@@ -99,9 +99,9 @@ class Experiment:
     def run_and_confirm(self) -> bool:
         """Whether the difference disappears when pinned, returns without, and follows the values of the pins."""
         # In this order: the first test costs least and refutes most suspects; the other two only guard against chance.
-        return self.rerun_pinned_and_check_it_disappears() and self.confirm_what_disappears()
+        return self.rerun_pinned_and_check_it_disappears() and self.confirm_returns_unpinned_and_follows_pins()
 
-    def confirm_what_disappears(self) -> bool:
+    def confirm_returns_unpinned_and_follows_pins(self) -> bool:
         """Whether a difference that is gone with the source pinned returns without, and follows the pins' values."""
         return self.rerun_unpinned_and_check_it_returns() and self.rerun_and_check_results_follow_pins()
 
@@ -164,7 +164,7 @@ class Experiment:
             line = "memory", self.suspect.file, self.suspect.line
             other = vary_or_pin_memory(self.pinned_plan, True).with_watch(varied_line=line)
             # With malloc's memory varied too, any line would seem to be the one if a library reads its own.
-            other = other if self.suspect.inside_operator else vary_fresh_arrays_alone(other)
+            other = other if self.suspect.inside_operator else stop_varying_malloc_memory(other)
             return self._differ_before_pinned_runs_differ(self.first, self.run(other, "-other"))
         if not kinds <= set(PINS_WITH_VALUES):
             return True
@@ -370,7 +370,7 @@ def pin_lines_together_and_find_likeliest(
         rest = [each for each in needed if each is not suspect]
         if len(rest) > 1 and (fewer := make_experiment(rest)).rerun_pinned_and_check_it_disappears():
             needed, sufficient = rest, fewer
-    if not sufficient.confirm_what_disappears():
+    if not sufficient.confirm_returns_unpinned_and_follows_pins():
         return None
     lines = ", ".join(f"{os.path.basename(each.file)}:{each.line}" for each in needed[1:])
     only = "" if any(is_end_of_duration(each.file, each.line) for each in needed) else "only "

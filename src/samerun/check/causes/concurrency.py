@@ -29,7 +29,7 @@ PINNED_BY_IN_ORDER = (
 """What the pin `in-order` acts on."""
 CALLBACKS = (ADDED_CALLBACK, POOL_CALLBACK)
 TURNS_OF_TASKS = (ASYNCIO_SLEEP, ASYNCIO_TASK)
-"""They tell whether tasks came in another order; no pin acts on that, and why they did is told by what they waited for."""
+"""Tell whether tasks came in another order. No pin acts on it, and what they waited for says why."""
 
 
 def find_async_order_suspects(situation: Situation) -> list[Suspect]:

@@ -19,19 +19,17 @@ def find_resume_rng_suspects(situation: Situation) -> list[Suspect]:
     comparison = situation.resume_difference
     if comparison is None or comparison.step is None:
         return []
-    return [
-        *find_lost_private_generator_suspects(situation, comparison),
-        *find_lost_global_generator_suspects(situation, comparison),
-    ]
+    private = find_lost_private_generator_suspect(situation, comparison)
+    return [*([private] if private else []), *find_lost_global_generator_suspects(situation, comparison)]
 
 
-def find_lost_private_generator_suspects(situation: Situation, comparison: ResumeDifference) -> list[Suspect]:
+def find_lost_private_generator_suspect(situation: Situation, comparison: ResumeDifference) -> Suspect | None:
     """A generator that the program made: the line that made it, or gave it its seed."""
     drawn, draw = comparison.difference.what == "draw", comparison.difference.a
     if not drawn or draw is None or draw.name in GLOBAL:
         drawn, draw = False, comparison.lost_own_draw
     if draw is None:
-        return []
+        return None
     trace = situation.a.traces.traces[comparison.difference.role]
     made = [
         e
@@ -40,11 +38,11 @@ def find_lost_private_generator_suspects(situation: Situation, comparison: Resum
     ]
     seeded = [e for e in made if e.kind == f.SEED] or made
     if not seeded:
-        return []
+        return None
     line = seeded[-1].line
     why = f"{draw.text or draw.name} at line {draw.line} draws from a generator in another state"
     more = f"the generator made at line {line} begins again after the resume: the checkpoint lacks its state"
-    return [Suspect("resume-rng", seeded[-1].file, line, (why, more), 0.5 if drawn else 0.6, parts=(states.OWN,))]
+    return Suspect("resume-rng", seeded[-1].file, line, (why, more), 0.5 if drawn else 0.6, parts=(states.OWN,))
 
 
 def _makes_or_seeds_drawn_generator(event: Event, draw: Event) -> bool:
@@ -157,7 +155,8 @@ def find_resume_position_suspects(situation: Situation) -> list[Suspect]:
         why += (f"the same there: {join_with_and(equal)}",)
     if "loss" not in differing and "grads" not in differing:
         return make_optimizer_and_scheduler_suspects(comparison, file, line, why)
-    return [*find_data_position_suspects(comparison, why), Suspect(POSITION_KIND, file, line, why, 3.0)]
+    other_data = find_data_position_suspect(comparison, why)
+    return [*([other_data] if other_data else []), Suspect(POSITION_KIND, file, line, why, 3.0)]
 
 
 def describe_difference_at_end(comparison: ResumeDifference) -> str:
@@ -184,7 +183,7 @@ def make_optimizer_and_scheduler_suspects(
     ]
 
 
-def find_data_position_suspects(comparison: ResumeDifference, evidence: tuple[str, ...]) -> list[Suspect]:
+def find_data_position_suspect(comparison: ResumeDifference, evidence: tuple[str, ...]) -> Suspect | None:
     """Other data: the loop that takes them, and the experiment that gives the resumed run those of the other."""
     assert comparison.step is not None and comparison.resumed_step is not None
     # The resumed run may pass over batches that it has had, so they are laid end to end.
@@ -203,14 +202,12 @@ def find_data_position_suspects(comparison: ResumeDifference, evidence: tuple[st
         first = other[0]
         line = data_loop_line_or_same_line(first.file, first.line)
         told = f"another batch comes at line {first.line}: the place in the data is another one"
-        return [Suspect(POSITION_KIND, first.file, line, (*evidence, told), 2.0, replay=True)]
+        return Suspect(POSITION_KIND, first.file, line, (*evidence, told), 2.0, replay=True)
     if event is None or event.kind != f.OPERATOR or not event.line or event.phase == "optimizer":
-        return []
+        return None
     line = data_loop_line_or_same_line(event.file, event.line)
     told = f"the data that {short_operator_name(event)} gets at line {event.line} are other ones"
-    return [
-        Suspect(POSITION_KIND, event.file, line, (*evidence, told), 2.0, replay=(event.file, event.line, event.name))
-    ]
+    return Suspect(POSITION_KIND, event.file, line, (*evidence, told), 2.0, replay=(event.file, event.line, event.name))
 
 
 def find_first_operator_with_other_inputs(comparison: ResumeDifference) -> Event | None:

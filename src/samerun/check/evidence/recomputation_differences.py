@@ -24,7 +24,9 @@ def explain_recomputation(
     found = explain_second_write(operators_b, operators_a)
     for side, record, operators, _ in sides if found is None else ():
         other = record_a if side == "B" else record_b
-        found = found or explain_cut_off(side, record, other) or explain_changed_values(side, operators)
+        found = (
+            found or explain_cut_off(side, record, other) or find_first_operator_recomputed_differently(side, operators)
+        )
     return found
 
 
@@ -38,7 +40,7 @@ def explain_cut_off(side: str, record: NumberRecord, other: NumberRecord) -> Cul
     return Culprit("checkpoint", *where, f"{text} (use_reentrant=True)")
 
 
-def explain_changed_values(side: str, operators: list[OperatorSummary]) -> Culprit | None:
+def find_first_operator_recomputed_differently(side: str, operators: list[OperatorSummary]) -> Culprit | None:
     """The first operator that gives, when it is recomputed, what its forward pass did not give: state has changed."""
     forward = [o for o in operators if o.phase == f.FORWARD]
     keys, index = {call_key_without_phase(o) for o in forward}, ValueIndex(forward)

@@ -104,7 +104,7 @@ def prepare_follow_up_search_with_cause_pinned(
     # Pins at the line first: with the whole source pinned, a second hazard of the same kind would not show. If the line
     # is pinned already and the difference stayed, the source is read elsewhere, and all of it is pinned. Without a new
     # pin the next search would find the same again, so there is none (decision 24).
-    for names in (limit_pins_to_cause_line(suspect.pins, attributed.cause), suspect.pins):
+    for names in (append_cause_line_to_separable_pins(suspect.pins, attributed.cause), suspect.pins):
         fresh = set(names) - set(search.plan.watch.pins)
         if fresh or (names and set(suspect.without) - set(search.plan.without)):
             plan = with_suspect_sources_pinned(search.plan, suspect, names)
@@ -146,7 +146,7 @@ def prepare_search_with_plan(
     )  # fmt: skip
 
 
-def limit_pins_to_cause_line(pin_names: tuple[str, ...], cause: FoundCause) -> tuple[str, ...]:
+def append_cause_line_to_separable_pins(pin_names: tuple[str, ...], cause: FoundCause) -> tuple[str, ...]:
     """Pins limited to the line of the cause, so that another hazard of the same source still shows."""
     if not cause.file:
         return pin_names

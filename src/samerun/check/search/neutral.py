@@ -122,7 +122,7 @@ class NeutralCheck:
             changed = find_first_differing_step_or_call(a, b)
             if changed is None:
                 return self._judge_same_steps(switch, a, b, calls)
-            result = SwitchJudge(self, switch, a, b, changed, calls).judge()
+            result = SwitchJudge(self, switch, a, b, changed, calls).judge_difference_as_rounding_or_wrong()
             if result.outcome == "rounding" and switch.tries_portable:
                 result = replace(result, detail=f"{result.detail}; {self._run_inside_portable_and_describe(a, b)}")
             return result
@@ -181,7 +181,7 @@ class SwitchJudge:
         self.a = replace(a, numbers=add_tied_parameters(a.numbers, self._parameter_names))
         self.b = self._with_names_of_side_a(b)
 
-    def judge(self) -> NeutralResult:
+    def judge_difference_as_rounding_or_wrong(self) -> NeutralResult:
         switch, a, b = self.switch, self.a, self.b
         require_same_names_and_sizes(a.numbers, b.numbers, self.changed)
         require_common_decisive_values(a.numbers, b.numbers)

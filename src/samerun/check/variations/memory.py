@@ -25,7 +25,7 @@ def vary_or_pin_memory(plan: RunPlan, vary: bool) -> RunPlan:
     return plan.with_watch(fresh_memory="pattern" if vary else "zeros").with_environment(MALLOC_PERTURB_=perturb)
 
 
-def vary_fresh_arrays_alone(plan: RunPlan) -> RunPlan:
+def stop_varying_malloc_memory(plan: RunPlan) -> RunPlan:
     """The plan of a run with varied memory, in which only tensors and arrays that the program makes are varied.
 
     They can be varied at one line; malloc's memory is varied for the whole process or not at all.
@@ -33,7 +33,7 @@ def vary_fresh_arrays_alone(plan: RunPlan) -> RunPlan:
     return plan.with_environment(MALLOC_PERTURB_=str(0xFF))
 
 
-def vary_allocated_memory_alone(plan: RunPlan) -> RunPlan:
+def vary_malloc_memory_alone(plan: RunPlan) -> RunPlan:
     """The plan of a run with varied memory, in which only what malloc gives to libraries is varied."""
     return plan.with_watch(varied_line=("memory", "", -1))  # no line
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from samerun.control.deterministic_kernels.declare import DeterministicOperator, Kernel, upcast_half_to_float32
 from samerun.control.deterministic_kernels.ordered_sums import (
     TransposedMap,
-    gather_input_gradient,
+    sum_output_gradients_over_readers,
     transpose_output_to_input_map,
 )
 
@@ -129,7 +129,7 @@ def _upsample_backward(
         readers = _make_transposed_interpolation_map(
             mode, input_size[dim], out.shape[dim], align_corners, scale_factor, out.dtype, out.device
         )
-        out = gather_input_gradient(out, dim, readers)
+        out = sum_output_gradients_over_readers(out, dim, readers)
     return out.to(grad_output.dtype)
 
 

@@ -144,7 +144,7 @@ def transpose_output_to_input_map(
     return TransposedMap(outputs.to(device), weight, None if bool(is_used.all()) else is_used.to(device), order.numel())
 
 
-def gather_input_gradient(output_gradient: Tensor, negative_dim: int, readers: TransposedMap) -> Tensor:
+def sum_output_gradients_over_readers(output_gradient: Tensor, negative_dim: int, readers: TransposedMap) -> Tensor:
     """The gradient of the inputs along `negative_dim` (counted from the end: -1, -2, ...), from that of the outputs."""
     num_inputs, most = readers.outputs.shape
     tail = (1,) * (-1 - negative_dim)

@@ -12,9 +12,9 @@ from torch import Tensor
 from samerun.control.deterministic_kernels.declare import DeterministicOperator, Kernel, upcast_half_to_float32
 from samerun.control.deterministic_kernels.ordered_sums import (
     TransposedMap,
-    gather_input_gradient,
     group_rows_by_key,
     plane_to_flat_indices,
+    sum_output_gradients_over_readers,
     sum_rows_by_key,
     take_last_row_of_each_group,
     transpose_output_to_input_map,
@@ -60,7 +60,7 @@ def _adaptive_avg_pool_backward(grad_output: Tensor, self: Tensor, dims: int) ->
     out = upcast_half_to_float32(grad_output)
     for dim in range(-1, -1 - dims, -1):
         readers, window_sizes = _adaptive_windows_of_each_input(self.shape[dim], out.shape[dim], self.device)
-        out = gather_input_gradient(out / window_sizes.view(-1, *(1,) * (-1 - dim)), dim, readers)
+        out = sum_output_gradients_over_readers(out / window_sizes.view(-1, *(1,) * (-1 - dim)), dim, readers)
     return out.to(grad_output.dtype)
 
 
@@ -100,7 +100,7 @@ def avg_pool3d_backward(
         if not divisor_override:
             counts = _divisor_per_output(out.shape[dim], inputs, size, step, pad, count_include_pad, out.device)
             out = out / counts.view(-1, *(1,) * (-1 - dim))
-        out = gather_input_gradient(
+        out = sum_output_gradients_over_readers(
             out, dim, _sliding_windows_of_each_input(inputs, out.shape[dim], size, step, pad, out.device)
         )
     return out.to(grad_output.dtype)

@@ -281,11 +281,11 @@ def find_extra_before_resync(a: ValueStream, b: ValueStream) -> ExtraEvents:
     return ExtraEvents("", 0)
 
 
-def _count_events_until_head_recurs(head_stream: ValueStream, searched_stream: ValueStream, window: int) -> int:
+def _count_events_until_head_recurs(head_stream: ValueStream, searched_stream: ValueStream, most_searched: int) -> int:
     """How many events ahead the next events of `head_stream` occur in `searched_stream`; 0 if they do not."""
     length = min(RESYNC_LENGTH, len(head_stream.events))
     wanted, begin = head_stream.head_bytes(length), searched_stream.start * SIZE
-    end = min(begin + (window + length) * SIZE, len(searched_stream.raw))
+    end = min(begin + (most_searched + length) * SIZE, len(searched_stream.raw))
     at = searched_stream.raw.find(wanted, begin + SIZE, end)
     while at >= 0 and (at - begin) % SIZE:  # a match that does not start at an event
         at = searched_stream.raw.find(wanted, at + 1, end)

@@ -303,7 +303,7 @@ def find_differing_host_events(
             others = groups_b.get(key, [])
             for number, event in enumerate(events):
                 pair = others[number] if number < len(others) else None
-                if pair is None or event.is_seeded_by_system or differ_as_evidence(event, pair):
+                if pair is None or event.is_seeded_by_system or values_differ_as_evidence(event, pair):
                     clues_of_process.append(HostEventDifference(each, event, pair))
                     break
         for key, events in groups_b.items():
@@ -342,7 +342,7 @@ def group_events_by_name_and_location(events: list[Event]) -> dict[tuple[object,
     return groups
 
 
-def differ_as_evidence(a: Event, b: Event) -> bool:
+def values_differ_as_evidence(a: Event, b: Event) -> bool:
     """Whether two paired events are evidence: a file read under another path is not, nor are uninitialised bytes."""
     if a.kind in READ_KINDS:
         return a.outputs != b.outputs and a.text == b.text

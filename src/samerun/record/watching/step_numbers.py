@@ -34,7 +34,7 @@ from samerun.record.watching.tensor_numbers import (
     is_floating_or_complex,
     name_class_without_wrappers,
     name_dtype,
-    read_optimizer_group_settings,
+    read_optimizer_group_numbers_as_hex,
     read_scheduler_settings,
     summarise_as_count_and_four_sums,
     take_all_or_sampled_numbers,
@@ -286,7 +286,7 @@ class StepValueRecorder:
         where[key] = where.get(key, 0) + 1
 
     def note_optimizer(self, optimizer: Any, user_line: stack_frames.UserLine) -> None:
-        settings = read_optimizer_group_settings(optimizer)
+        settings = read_optimizer_group_numbers_as_hex(optimizer)
         self._optimizers[id(optimizer)] = {"line": f"{user_line.file}:{user_line.line}", "settings": settings}
 
     def note_scheduler(self, scheduler: Any, user_line: stack_frames.UserLine) -> None:
@@ -306,7 +306,7 @@ class StepValueRecorder:
             id(p): taken for p, gradient in gradients if gradient is not None
             and (taken := take_numbers_of_parameter(p, gradient, self._flat_ranges)) is not None
         }  # fmt: skip
-        self._settings = read_optimizer_group_settings(optimizer)
+        self._settings = read_optimizer_group_numbers_as_hex(optimizer)
         file, line, _ = stack_frames.find_user_line()
         self._step_line = f"{file}:{line}"
 

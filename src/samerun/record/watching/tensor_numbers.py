@@ -38,7 +38,7 @@ def name_class_without_wrappers(model: Any) -> str:
     return type(model).__name__
 
 
-def read_optimizer_group_settings(optimizer: Any) -> dict[str, str]:
+def read_optimizer_group_numbers_as_hex(optimizer: Any) -> dict[str, str]:
     """The numbers that an optimizer computes with, as hexadecimal floats: learning rate, momentum and the like."""
     found = {}
     for at, group in enumerate(optimizer.param_groups):

@@ -156,7 +156,7 @@ def pin_and_intercept_machine_queries(recorder: Recorder, os_module: Any) -> Non
         wrap_attribute(os_module, name, make_wrapper)
 
 
-def pin_and_intercept_outputs_of_programs(recorder: Recorder, subprocess: Any) -> None:
+def pin_and_record_numbers_in_outputs_of_programs(recorder: Recorder, subprocess: Any) -> None:
     """What a started program prints, where the program reads it: its numbers are fixed as those of `/proc` are."""
 
     def pin_output(user_line: Any, command: str, output: Any) -> Any:
@@ -217,5 +217,5 @@ def describe_command(arguments: Any) -> str:
 
 
 FILES = Interceptor("machine-files", "io", pin_files_of_machine)
-PROGRAMS = Interceptor("machine-programs", "subprocess", pin_and_intercept_outputs_of_programs)
+PROGRAMS = Interceptor("machine-programs", "subprocess", pin_and_record_numbers_in_outputs_of_programs)
 QUERIES = Interceptor("machine-queries", "os", pin_and_intercept_machine_queries)
