@@ -88,10 +88,8 @@ def save_sharded(
     _require_process_group("save_sharded")
     _wait_for_pending_save()
     group = _get_or_make_group()
-    state = _call_and_raise_on_all_ranks(group, lambda: _collect_rank_state(parts, extra))
-    generation = _call_and_raise_on_all_ranks(
-        group, lambda: _prepare_folder(target) if dist.get_rank() == 0 else 0, from_rank_0=True
-    )
+    state = _call_on_ranks(group, lambda: _collect_rank_state(parts, extra))
+    generation = _call_on_ranks(group, lambda: _prepare_folder(target) if dist.get_rank() == 0 else 0, from_rank_0=True)
     if wait:
         _write_files(target, generation, state, group)
         return None
@@ -132,11 +130,9 @@ def _write_files(folder: Path, generation: int, state: SavedState, group: Any) -
         sharded_files.write_archive(path, {"chunks": chunks, "own": own})
         return {"table": table, "own": digests}
 
-    written = _all_gather(group, _call_and_raise_on_all_ranks(group, write_own_file))
+    written = _all_gather(group, _call_on_ranks(group, write_own_file))
     manifest = _make_manifest(generation, written)
-    _call_and_raise_on_all_ranks(
-        group, lambda: sharded_files.replace_manifest(folder, manifest) if dist.get_rank() == 0 else None
-    )
+    _call_on_ranks(group, lambda: sharded_files.replace_manifest(folder, manifest) if dist.get_rank() == 0 else None)
 
 
 def _make_manifest(generation: int, written_by_rank: list[dict[str, Any]]) -> Manifest:
@@ -160,7 +156,7 @@ def load_sharded(
     optimizers = list_optimizers(parts.get("optimizer"))
     were_empty = [not optimizer.state for optimizer in optimizers]
     try:
-        loaded = _call_and_raise_on_all_ranks(group, lambda: _read(target, parts, rng, previous))
+        loaded = _call_on_ranks(group, lambda: _read(target, parts, rng, previous))
     except BaseException:
         for optimizer, was_empty in zip(optimizers, were_empty, strict=True):
             if was_empty:
@@ -369,7 +365,7 @@ def _all_gather(group: Any, value: Any) -> list[Any]:
     return values
 
 
-def _call_and_raise_on_all_ranks(group: Any, call: Callable[[], Any], from_rank_0: bool = False) -> Any:
+def _call_on_ranks(group: Any, call: Callable[[], Any], from_rank_0: bool = False) -> Any:
     """Call on every rank, and raise on all if it failed on one. `from_rank_0`: return what rank 0 has."""
     result, failed = None, None
     try:

@@ -12,12 +12,8 @@ from samerun.record import pins
 from samerun.record.trace import format as f
 from samerun.record.trace.run import select_events
 from samerun.record.watching.collectives import IN_FLIGHT_READ
-from samerun.record.watching.interceptors.completion import (
-    ADDED_CALLBACK,
-    ASYNCIO_SLEEP,
-    ASYNCIO_TASK,
-    POOL_CALLBACK,
-)
+from samerun.record.watching.interceptors.asyncio_tasks import ASYNCIO_SLEEP, ASYNCIO_TASK
+from samerun.record.watching.interceptors.completion import ADDED_CALLBACK, POOL_CALLBACK
 from samerun.record.watching.interceptors.rank_messages import ANY_SOURCE, STORE
 
 # What finishes first is used first.

@@ -2,6 +2,7 @@
 
 from samerun.record.watching.interceptor import Interceptor
 from samerun.record.watching.interceptors import (
+    asyncio_tasks,
     batches,
     checkpoints,
     clock,
@@ -58,7 +59,7 @@ INTERCEPTORS: tuple[Interceptor, ...] = (
     completion.POOL,
     completion.DONE_CALLBACKS,
     completion.POOL_CALLBACKS,
-    completion.ASYNCIO,
+    asyncio_tasks.ASYNCIO,
     readiness.SELECTORS_SELECT,
     readiness.SELECT,
     readiness.CONNECTION_WAIT,
