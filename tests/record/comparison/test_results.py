@@ -15,11 +15,11 @@ from samerun.record.trace.run import RunTraces
 
 CLEAN = (
     "whole_numbers", "numbers_by_class", "counters", "queue_then_sorted", "completed_then_placed", "pool_then_sorted",
-    "seeded_tasks", "own_models",
+    "seeded_tasks", "own_models", "tasks_gathered_in_order",
 )  # fmt: skip
 RACY = (
     "floats", "floats_by_class", "unread_floats", "last_writer", "trained_in_order", "read_on_the_way",
-    "models_merged_as_they_end",
+    "models_merged_as_they_end", "tasks_that_add_as_they_come",
 )  # fmt: skip
 PROGRAM = """
 import os, queue, sys, threading
@@ -202,6 +202,29 @@ def models_merged_as_they_end(order):
     in_turn(train, order)
     kept.append(merged)
 
+def sleeping_tasks(order, take):
+    "Tasks of asyncio that go on in this order."
+    import asyncio, torch
+    async def fetch(n):
+        await asyncio.sleep(0.02 * order.index(n))
+        return take(torch.linspace(0, 1, 4) * (n + 1))
+    async def main():
+        return await asyncio.gather(*(fetch(n) for n in sorted(order)))
+    return asyncio.run(main())
+
+def tasks_gathered_in_order(order):
+    import torch
+    total = torch.ones(4)
+    for part in sleeping_tasks(order, lambda part: part):
+        total = total * 1.5 + part
+    kept.append(total)
+
+def tasks_that_add_as_they_come(order):
+    import torch
+    total = torch.ones(4)
+    sleeping_tasks(order, lambda part: total.mul_(1.5).add_(part))
+    kept.append(total)
+
 def read_on_the_way(order):
     import torch
     total = torch.zeros((), dtype=torch.int64)
@@ -234,7 +257,13 @@ def test_only_results_tell_orders_apart(recorded: Path, name: str, clean: bool) 
 
 def test_partial_sums_differ(recorded: Path) -> None:
     """Else the clean ones would show nothing."""
-    for name in ("whole_numbers", "numbers_by_class", "completed_then_placed", "pool_then_sorted"):
+    for name in (
+        "whole_numbers",
+        "numbers_by_class",
+        "completed_then_placed",
+        "pool_then_sorted",
+        "tasks_gathered_in_order",
+    ):
         assert find_first_difference(RunTraces(recorded / f"{name}0"), RunTraces(recorded / f"{name}2")), name
 
 

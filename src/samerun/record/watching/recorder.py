@@ -38,12 +38,10 @@ class Recorder:
 
     def __init__(self, config: WatchConfig) -> None:
         self.config = config
-        self.role = ""
-        self.step = 0
+        self.role, self.failure, self.step = "", "", 0
         self._local = ThreadLocalState()
         self.writer: TraceWriter | None = None
         self.stopped = False
-        self.failure = ""
         self.recording = config.depth != "steps" and not (config.operator_window and config.operator_window[0] > 1)
         self.enter_operators: Callable[[], None] | None = None
         self.leave_operators: Callable[[], None] | None = None
@@ -52,7 +50,7 @@ class Recorder:
         self.drop_known_digests: Callable[[list[Any]], None] = lambda tensors: None
         self.note_waited: Callable[[Any, bool], None] = lambda work, is_complete: None
         self.begin_recording_reads: Callable[[], None] = lambda: None
-        """From the first thread on, numbers that are read from tensors are recorded: they are results."""
+        """Once the order may vary, numbers that are read from tensors are recorded: they are results."""
         self.clock: Any = None
         self.loader_count = 0
         self.own_generators: list[Any] | None = None if config.kept_states is None else []
@@ -77,11 +75,10 @@ class Recorder:
         """Files that were opened for writing, in that order: digested at the end of the process."""
         self.cleared_on_restart: list[dict[Any, Any]] = [self.output_files, self.skipped_operators]
         """Collections that belong to one record: emptied when another one begins."""
-        self._threads, self.has_threads = itertools.count(1), False
+        self._threads, self.order_may_vary = itertools.count(1), False
         self._written = 0.0
         self._repeats: dict[tuple[Any, ...], int] = {}
-        self._lock = threading.RLock()
-        self._pid = os.getpid()
+        self._lock, self._pid = threading.RLock(), os.getpid()
         self.thread.number, self.thread.role = 0, "main"
 
     @property
@@ -128,7 +125,7 @@ class Recorder:
         self.role = f"{self.process_role()}{thread.role.removeprefix('main')}/fork{thread.fork_count}"
         os.environ[ROLE_VARIABLE] = self.role
         self._pid = os.getpid()
-        self._threads, self.has_threads = itertools.count(1), False
+        self._threads, self.order_may_vary = itertools.count(1), False
         self._repeats.clear()
         self.step = 0
         thread.number, thread.role, thread.operator_count = 0, "main", 0
@@ -142,11 +139,15 @@ class Recorder:
     def count_child_and_make_thread_role(self, thread_name: str) -> str:
         """The role of a thread that this thread is about to start."""
         state = self.thread
-        if not self.has_threads:
-            self.has_threads = True
-            self.begin_recording_reads()
+        self.note_order_may_vary()
         number = state.child_counts[thread_name] = state.child_counts.get(thread_name, 0) + 1
         return f"{state.role}/{thread_name}#{number}"
+
+    def note_order_may_vary(self) -> None:
+        """From the first thread, or the first result that is taken as it comes, on: reads and the last memory count."""
+        if not self.order_may_vary:
+            self.order_may_vary = True
+            self.begin_recording_reads()
 
     def number_and_emit_thread(self, role: str) -> None:
         state = self.thread
@@ -202,8 +203,7 @@ class Recorder:
         phase: int | None = None,
     ) -> None:
         """Write one event of the current thread."""
-        writer = self.writer or self.open_writer()
-        if writer is None:
+        if (writer := self.writer or self.open_writer()) is None:
             return
         state = self.thread
         if state.number < 0:
@@ -219,8 +219,7 @@ class Recorder:
 
     def emit_leaf_events(self, leaves: list[tuple[str, bytes]], flags: int) -> None:
         """Write the leaves of a step: (name, digest) of each state after it."""
-        writer = self.writer or self.open_writer()
-        if writer is None:
+        if (writer := self.writer or self.open_writer()) is None:
             return
         state, pack, string = self.thread, f.EVENT.pack, writer.intern_string
         if state.number < 0:
@@ -253,10 +252,11 @@ class Recorder:
         file, line, direct = user_line or stack_frames.find_user_line()
         if only_at_user_code and not line:
             return
+        if kind == f.COMPLETION:
+            self.note_order_may_vary()
         if thin_repeats and not self.count_and_should_record((kind, name, file, line)):
             return
-        writer = self.writer or self.open_writer()
-        if writer is None:
+        if (writer := self.writer or self.open_writer()) is None:
             return
         self.emit(
             kind,
@@ -384,7 +384,7 @@ class Recorder:
         for one in (self._repeats, *self.cleared_on_restart, self.thread.child_counts):
             one.clear()
         # ThreadLocalState and loaders are named by their numbers, which start again with each record.
-        self.loader_count, self._threads, self.has_threads = 0, itertools.count(1), False
+        self.loader_count, self._threads, self.order_may_vary = 0, itertools.count(1), False
         self.thread.number, self.thread.role, self.thread.operator_count = 0, "main", 0
         self.recording = config.depth != "steps" and not (config.operator_window and config.operator_window[0] > 1)
         if self.recording and self.enter_operators is not None:

@@ -101,9 +101,9 @@ def set_up_operator_mode(recorder: Recorder, torch: Any) -> None:
     recorder.fork_callbacks.append(partial(record_reads, False))
     recorder.step_callbacks.append(step_ended)
 
-    def record_live_memory_if_threads() -> None:
-        """What threads wrote need not be read by any operator: what is still there at the end counts as a result."""
-        if not recorder.has_threads or not recorder.recording or recorder.stopped:
+    def record_live_memory_if_order_may_vary() -> None:
+        """What threads or tasks wrote need not be read by any operator: what is there at the end counts as a result."""
+        if not recorder.order_may_vary or not recorder.recording or recorder.stopped:
             return
         recorder.thread.inside_samerun += 1
         try:
@@ -116,7 +116,7 @@ def set_up_operator_mode(recorder: Recorder, torch: Any) -> None:
         for value, count in sorted(contents.items()):
             recorder.emit(f.MEMORY, inputs=count, outputs=value, phase=f.BETWEEN)
 
-    recorder.end_callbacks.append(record_live_memory_if_threads)
+    recorder.end_callbacks.append(record_live_memory_if_order_may_vary)
     recorder.enter_operators, recorder.leave_operators = enter, leave
     if recorder.recording or memory is not None:
         enter()
