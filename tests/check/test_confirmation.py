@@ -12,6 +12,7 @@ import pytest
 from samerun.check.attribution import confirmation
 from samerun.check.attribution.draw_experiments import rerun_and_move_to_decisive_draw
 from samerun.check.attribution.hidden_sources import find_hidden_source
+from samerun.check.causes.nondeterministic_operator import find_nondeterministic_operator_suspects
 from samerun.check.evidence.situation import Suspect
 from samerun.check.plan import RunPlan
 from samerun.record.config import WatchConfig
@@ -241,3 +242,15 @@ def test_a_source_that_is_confirmed_late_stands_where_it_is_read(
     found = find_hidden_source(program, situation, [Suspect("time", "train.py", 3, (), 0, ("clock",)), *listed])
     assert found is not None and (found.kind, found.line, found.certain) == ("unseeded-python", line, certain)
     assert ("no line of this program reads it" in " ".join(found.evidence)) == (not lines)
+
+
+@pytest.mark.parametrize("variation", ["threads", "cpu_capability", "locale"])
+@pytest.mark.parametrize(("operator", "unordered"), [("aten.index_put_.default", True), ("aten.sum.default", False)])
+def test_a_variation_makes_nothing_certain_of_an_operator_that_may_differ_in_each_run(
+    variation: str, operator: str, unordered: bool
+) -> None:
+    """Runs without the variation agree by chance on a busy machine, whose threads take turns."""
+    event = SimpleNamespace(kind=f.OPERATOR, name=operator, flags=0, file="train.py", line=3)
+    situation: Any = SimpleNamespace(variation=variation, difference=SimpleNamespace(what="outputs", a=event))
+    found = find_nondeterministic_operator_suspects(situation)
+    assert [(one.line, one.certain) for one in found] == ([(3, False)] if unordered else [])

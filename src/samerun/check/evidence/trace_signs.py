@@ -17,7 +17,7 @@ from samerun.record.trace import format as f
 from samerun.record.trace.reader import Trace
 from samerun.record.trace.run import Event, RunTraces, select_events
 from samerun.record.watching.collectives import IN_FLIGHT_READ
-from samerun.record.watching.watched_operator import UNORDERED
+from samerun.record.watching.watched_operator import may_add_in_order_of_arrival
 
 # --- in one run: whether the program may differ in some runs only
 QUEUES = ("queue.get", "multiprocessing.Queue.get")
@@ -49,7 +49,7 @@ def has_no_sign_of_race(traces: RunTraces, treat_id_as_sign: bool = True) -> boo
     for role, trace in traces.traces.items():
         if ("/" in role and "/loader" not in role) or not {*f.STARTS}.isdisjoint(trace.strings):
             return False
-        if any(part in name for name in trace.strings for part in UNORDERED if name.startswith("aten.")):
+        if any(map(may_add_in_order_of_arrival, trace.strings)):
             return False
         if threads_share_generator_or_tensor(trace) or IN_FLIGHT_READ in trace.strings:
             return False

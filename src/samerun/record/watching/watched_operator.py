@@ -29,6 +29,13 @@ OPAQUE = {
 """Position of an output that is scratch space for the backward: its unused bytes are never written."""
 UNORDERED = ("index_put", "scatter", "index_add", "put_", "embedding_dense_backward", "index_select_backward", "histc")
 """Parts of the names of operators that may add in the order in which threads arrive."""
+
+
+def may_add_in_order_of_arrival(operator_name: str) -> bool:
+    """Whether an operator of torch may give other bits in each run, with the same number of threads too."""
+    return operator_name.startswith("aten.") and any(part in operator_name for part in UNORDERED)
+
+
 SILENT_SPACES = frozenset(("profiler", "prim", "debugprims"))
 ASYNCHRONOUS_SPACES = frozenset(("c10d", "_c10d_functional", "_c10d_functional_autograd", "c10d_functional"))
 BARRIERS = ("barrier", "monitored_barrier_")
