@@ -181,10 +181,10 @@ static samerun_status try_convolve_images(const convolution_job_t *job, const sa
     padded_size[2] = (padded_size[2] + stride_phases - 1) / stride_phases * stride_phases;
     char *copy =
         is_input_gradient
-            ? samerun_borrow_padded_image_if_needed(gradient, shape->images * shape->outputs, shape->out, padded_size,
-                                                    shape->stride, pad_before, 1, element_size, &copied)
-            : samerun_borrow_padded_image_if_needed(image, shape->images * shape->inputs, shape->in, padded_size, one,
-                                                    pad_before, stride_phases, element_size, &copied);
+            ? samerun_copy_padded_to_scratch_if_needed(gradient, shape->images * shape->outputs, shape->out,
+                                                       padded_size, shape->stride, pad_before, 1, element_size, &copied)
+            : samerun_copy_padded_to_scratch_if_needed(image, shape->images * shape->inputs, shape->in, padded_size,
+                                                       one, pad_before, stride_phases, element_size, &copied);
     if (copied && copy == NULL) return SAMERUN_NO_MEMORY;
     const void *padded = copied ? copy : is_input_gradient ? gradient : image;
     if (direct) {

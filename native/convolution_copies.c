@@ -118,9 +118,10 @@ static void copy_channels_padded_range(void *padded_copy_job, int64_t channel_be
     }
 }
 
-char *samerun_borrow_padded_image_if_needed(const void *src, int64_t channels, const int64_t *in_size,
-                                            const int64_t *padded_size, const int64_t *step, const int64_t *pad_before,
-                                            int64_t stride_phases, size_t element_size, int *needs_copy) {
+char *samerun_copy_padded_to_scratch_if_needed(const void *src, int64_t channels, const int64_t *in_size,
+                                               const int64_t *padded_size, const int64_t *step,
+                                               const int64_t *pad_before, int64_t stride_phases, size_t element_size,
+                                               int *needs_copy) {
     *needs_copy = stride_phases != 1 || memcmp(in_size, padded_size, 3 * sizeof *in_size) != 0;
     for (int i = 0; i < 3; i++) *needs_copy |= pad_before[i] != 0 || (step[i] != 1 && in_size[i] > 1);
     if (!*needs_copy) return NULL;

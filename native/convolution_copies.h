@@ -11,9 +11,10 @@
  * zeros elsewhere. Lines are kept in `stride_phases` phases (samerun_polyphase_index); padded_size[2] is a multiple
  * of that. The copy may be read 64 bytes beyond its end, and belongs to SCRATCH_IMAGE. NULL where none is needed
  * (`*needs_copy` 0) or without memory (`*needs_copy` 1). */
-char *samerun_borrow_padded_image_if_needed(const void *src, int64_t channels, const int64_t *in_size,
-                                            const int64_t *padded_size, const int64_t *step, const int64_t *pad_before,
-                                            int64_t stride_phases, size_t element_size, int *needs_copy);
+char *samerun_copy_padded_to_scratch_if_needed(const void *src, int64_t channels, const int64_t *in_size,
+                                               const int64_t *padded_size, const int64_t *step,
+                                               const int64_t *pad_before, int64_t stride_phases, size_t element_size,
+                                               int *needs_copy);
 
 /* The weight [groups * outputs, inputs, taps] as [groups * inputs, outputs, taps], numbers of a group each; belongs to
  * SCRATCH_WEIGHT, NULL without memory. */

@@ -182,8 +182,8 @@ samerun_status samerun_try_strided_input_gradient(const samerun_convolution_shap
     samerun_status status = SAMERUN_DONE;
     int copied;
     static const int64_t one[3] = {1, 1, 1};
-    char *copy = samerun_borrow_padded_image_if_needed(gradient, shape->images * shape->outputs, shape->out, size, one,
-                                                       pad_before, 1, phase.element_size, &copied);
+    char *copy = samerun_copy_padded_to_scratch_if_needed(gradient, shape->images * shape->outputs, shape->out, size,
+                                                          one, pad_before, 1, phase.element_size, &copied);
     if (copied && !copy) status = SAMERUN_NO_MEMORY;
     const samerun_gemm gemm = {.a = weight, .b = copied ? copy : gradient, .b_slack = copied};
     if (status == SAMERUN_DONE) do {

@@ -142,7 +142,7 @@ def write_page() -> str:
             lambda z: z * z / 2,
         ),
         write_polynomial(
-            "exp2_tail_polynomial",
+            "exp2m1_over_z_polynomial",
             "(2^z - 1) / z, |z| <= 1/2",
             series_remainder(lambda z: mp.mpf(2) ** z, 1),
             "-0.5001",

@@ -109,7 +109,7 @@ PORTABLE float pow_positive(double x, double y) {
     if (t.high < -152) return 0;
     const double rounded = t.high + ROUNDER, r = (t.high - (rounded - ROUNDER)) + t.low;
     const double wide =
-        double_from_bits(bits_of_double(fma64(r, exp2_tail_polynomial(r), 1)) + (bits_of_double(rounded) << 52));
+        double_from_bits(bits_of_double(fma64(r, exp2m1_over_z_polynomial(r), 1)) + (bits_of_double(rounded) << 52));
     if (rounding_to_float_is_certain(wide)) return (float)wide;
     const double_double_t ln2 = {LN2_PAIR_0, LN2_PAIR_1};
     const double_double_t logarithm =

@@ -42,7 +42,7 @@ PORTABLE double exp_tail_polynomial(double z) {
 }
 
 /* (2^z - 1) / z, |z| <= 1/2: to 2^-55 */
-PORTABLE double exp2_tail_polynomial(double z) {
+PORTABLE double exp2m1_over_z_polynomial(double z) {
     const double p1_0 = fma64(0x1.ebfbdff82c598p-3, z, 0x1.62e42fefa39efp-1);
     const double p1_1 = fma64(0x1.3b2ab6fba1dc6p-7, z, 0x1.c6b08d704a0c2p-5);
     const double p1_2 = fma64(0x1.4309130975155p-13, z, 0x1.5d87fe78a526dp-10);

@@ -14,7 +14,7 @@ PORTABLE double exp_of_widened_float(double x) {
 PORTABLE double exp2_of_widened_float(double x) {
     const double top = min_keeping_nan(129, x), rounded = top + ROUNDER, r = top - (rounded - ROUNDER);
     const double y =
-        double_from_bits(bits_of_double(fma64(r, exp2_tail_polynomial(r), 1)) + (bits_of_double(rounded) << 52));
+        double_from_bits(bits_of_double(fma64(r, exp2m1_over_z_polynomial(r), 1)) + (bits_of_double(rounded) << 52));
     return x < -151 ? 0 : y;
 }
 

@@ -48,7 +48,7 @@ PyObject *find_or_add_record(watcher_t *watcher, PyObject *tensor) {
  * copy. */
 static PyObject *digest_view_from_content_and_geometry(PyObject *tensor, PyObject *content_digest,
                                                        PyObject *digest_cache) {
-    PyObject *view_key = strided_view_key(tensor), *text = NULL, *bytes = NULL, *found = NULL;
+    PyObject *view_key = offset_shape_stride_dtype_key(tensor), *text = NULL, *bytes = NULL, *found = NULL;
     if (!view_key) return NULL;
     if ((found = PyDict_GetItemWithError(digest_cache, view_key))) {
         Py_INCREF(found);
@@ -68,7 +68,7 @@ static PyObject *digest_view_from_content_and_geometry(PyObject *tensor, PyObjec
 }
 
 static PyObject *digest_contiguous_view_cached(PyObject *tensor, PyObject *digest_cache) {
-    PyObject *view_key = view_key_without_stride(tensor);
+    PyObject *view_key = offset_shape_dtype_key(tensor);
     if (!view_key) return NULL;
     PyObject *found = PyDict_GetItemWithError(digest_cache, view_key);
     if (found) {
@@ -111,7 +111,7 @@ static PyObject *digest_new_memory(watcher_t *watcher, PyObject *tensor, PyObjec
         PyObject *arguments[] = {watcher->storages, tensor, record, thread};
         return PyObject_VectorcallMethod(names.digest_new_memory, arguments, 4, NULL);
     }
-    PyObject *key = view_key_without_stride(tensor);
+    PyObject *key = offset_shape_dtype_key(tensor);
     PyObject *known = borrow_slot_value(record, storage_at.view_digests);
     PyObject *found = key ? digest_contiguous(tensor, key, known) : NULL;
     if (found && PyDict_SetItem(known, key, found)) Py_CLEAR(found);
@@ -150,7 +150,7 @@ PyObject *digest_written(watcher_t *watcher, PyObject *tensor, PyObject *record)
         PyObject *arguments[] = {watcher->storages, tensor, record, thread};
         return PyObject_VectorcallMethod(names.digest_written, arguments, 4, NULL);
     }
-    PyObject *known = borrow_slot_value(record, storage_at.view_digests), *key = view_key_without_stride(tensor);
+    PyObject *known = borrow_slot_value(record, storage_at.view_digests), *key = offset_shape_dtype_key(tensor);
     PyDict_Clear(known);
     PyObject *found = key ? digest_contiguous(tensor, key, known) : NULL;
     if (found && PyDict_SetItem(known, key, found)) Py_CLEAR(found);

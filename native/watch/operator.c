@@ -158,7 +158,7 @@ static watch_status append_operator_event(watcher_t *watcher, PyObject *writer, 
 }
 
 /* The digest of a tuple or list of fresh tensors and None; NULL without an error where it is something else. */
-static PyObject *try_digest_fresh_sequence(watcher_t *watcher, PyObject *out) {
+static PyObject *try_combine_fresh_tensor_digests(watcher_t *watcher, PyObject *out) {
     Py_ssize_t length = PySequence_Fast_GET_SIZE(out), filled = 0;
     PyObject *values = NULL, *text = NULL, *joined = NULL, *found = NULL, *count = PyLong_FromSsize_t(length);
     char digests[DIGEST_BYTES * MOST_TENSORS];
@@ -217,7 +217,7 @@ static watch_status digest_results_and_append_event(watcher_t *watcher, PyObject
             if (plain < 0) return STATUS_ERROR;
             if (plain && !(digest = digest_output(watcher, out))) return STATUS_ERROR;
         } else if (PyTuple_CheckExact(out) || PyList_CheckExact(out)) {
-            digest = try_digest_fresh_sequence(watcher, out);
+            digest = try_combine_fresh_tensor_digests(watcher, out);
             if (!digest && PyErr_Occurred()) return STATUS_ERROR;
         }
     } else if (event->written_record && out == PyTuple_GET_ITEM(args, 0)) {

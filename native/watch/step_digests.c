@@ -122,8 +122,8 @@ static watch_status append_executed_operator(step_digester_t *digester, PyObject
 }
 
 /* Nothing was appended unless it is DONE. */
-static watch_status digest_plain_results(step_digester_t *digester, PyObject *operator, PyObject *args,
-                                         PyObject *kwargs, PyObject *out) {
+static watch_status try_append_operator_result_digests(step_digester_t *digester, PyObject *operator, PyObject *args,
+                                                       PyObject *kwargs, PyObject *out) {
     flattened_t results;
     watch_status status = flatten_results(&results, operator, args, kwargs, out);
     for (Py_ssize_t i = 0; i < results.count && status > 0; i++) status = is_plain_cpu_tensor(results.tensors[i]);
@@ -171,7 +171,7 @@ static PyObject *dispatch_and_append_result_digests(PyObject *self, PyObject *co
     if (!out || slot_is_true(operator, operator_at.silent)) return out;
     watch_status status = STATUS_LEFT_TO_PYTHON;
     if (!slot_is_true(operator, operator_at.allocates))
-        status = digest_plain_results(digester, operator, args, kwargs, out);
+        status = try_append_operator_result_digests(digester, operator, args, kwargs, out);
     if (status <= 0 && record_results_in_python(digester, operator, args, kwargs, out) < 0) Py_CLEAR(out);
     return out;
 }

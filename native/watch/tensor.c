@@ -125,7 +125,7 @@ PyObject *shape_of(PyObject *tensor) { return read_attribute(&descriptors.shape,
 
 PyObject *storage_offset_of(PyObject *tensor) { return read_attribute(&descriptors.storage_offset, tensor); }
 
-PyObject *view_key_without_stride(PyObject *tensor) {
+PyObject *offset_shape_dtype_key(PyObject *tensor) {
     PyObject *offset = read_attribute(&descriptors.storage_offset, tensor);
     PyObject *shape = offset ? read_attribute(&descriptors.shape, tensor) : NULL;
     PyObject *dtype = shape ? read_attribute(&descriptors.dtype, tensor) : NULL;
@@ -136,8 +136,8 @@ PyObject *view_key_without_stride(PyObject *tensor) {
     return key;
 }
 
-PyObject *strided_view_key(PyObject *tensor) {
-    PyObject *plain = view_key_without_stride(tensor),
+PyObject *offset_shape_stride_dtype_key(PyObject *tensor) {
+    PyObject *plain = offset_shape_dtype_key(tensor),
              *stride = plain ? read_attribute(&descriptors.stride, tensor) : NULL, *key = NULL;
     if (stride)
         key =

@@ -95,8 +95,8 @@ PyObject *storage_offset_of(PyObject *tensor);
 PyObject *untyped_storage_of(PyObject *tensor);
 PyObject *storage_key_of(PyObject *storage);
 PyObject *storage_weak_ref(PyObject *storage);
-PyObject *view_key_without_stride(PyObject *tensor); /* (offset, shape, dtype) */
-PyObject *strided_view_key(PyObject *tensor); /* (offset, shape, stride, dtype) */
+PyObject *offset_shape_dtype_key(PyObject *tensor); /* (offset, shape, dtype) */
+PyObject *offset_shape_stride_dtype_key(PyObject *tensor); /* (offset, shape, stride, dtype) */
 watch_status has_same_nbytes_as_storage(PyObject *tensor, PyObject *storage); /* is the tensor all of its memory? */
 watch_status is_at_most_small_bytes(PyObject *tensor); /* `storages.SMALL_BYTES` at most? */
 /* 16 bytes: the digest of a dense tensor on the CPU. `digest_cache`, a dict or NULL, keeps those of the pieces of a

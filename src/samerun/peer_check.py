@@ -241,7 +241,7 @@ class PeerCheck:
                 difference = attempt.differences[whose]
                 for who, held in digests.items():
                     if difference is not None and isinstance(held, StepDigests):
-                        told[whose, number, who] = held.get_digests_at_difference(difference)
+                        told[whose, number, who] = held.get_own_digests_where_others_differ(difference)
         testimony: dict[tuple[int, int, str], Any] = {}
         for each in self.exchange.gather(told):
             testimony.update(each)

@@ -34,7 +34,7 @@ class StepDigests(NamedTuple):
         is_there = {name: name in other.end or not name.startswith("random generator") for name in self.end}
         return self._replace(end={name: value for name, value in self.end.items() if is_there[name]})
 
-    def get_digests_at_difference(self, difference: StepDifference) -> Any:
+    def get_own_digests_where_others_differ(self, difference: StepDifference) -> Any:
         """What this computation had where two others differ."""
         if difference.operator is None:
             return [self.end.get(name) for name in difference.at_end]

@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 from samerun.base.errors import SamerunError
 from samerun.check.evidence.lost_bits import find_losing_operator
 from samerun.check.evidence.run_numbers import OperatorSummary, read_run_numbers
-from samerun.check.evidence.value_correspondence import find_odd_operator
+from samerun.check.evidence.value_correspondence import find_first_noncorresponding_operator
 from samerun.check.variations.neutral_switches import parse_neutral_env_option, parse_neutral_option
 from samerun.record.comparison.rounding import judge_item
 from samerun.record.trace.reader import SourceLocation
@@ -198,9 +198,9 @@ def test_the_culprit_is_the_first_whose_result_never_comes_back() -> None:
     x, y, z = np.random.default_rng(1).standard_normal((3, 12))
     a = [summary("mm", 1, x), summary("soft", 2, y, (0,)), summary("mm", 3, z, (1,))]
     other_way = [summary("mm", 1, x), summary("fused", 2, 2 * y, (0,)), summary("mm", 3, z, (1,))]
-    assert find_odd_operator(other_way, a) is None
+    assert find_first_noncorresponding_operator(other_way, a) is None
     wrong = [summary("mm", 1, x), summary("fused", 2, 2 * y, (0,)), summary("mm", 3, z + 1, (1,))]
-    culprit = find_odd_operator(wrong, a)
+    culprit = find_first_noncorresponding_operator(wrong, a)
     assert culprit is not None and culprit.operator.location.line == 2
 
 
@@ -208,10 +208,10 @@ def test_parts_of_a_batch_correspond_to_the_whole() -> None:
     x, y = np.random.default_rng(2).standard_normal((2, 12))
     whole = [summary("mm", 1, x), summary("mm", 1, y)]
     rows = [summary("mm", 1, x[:6]), summary("mm", 1, y[:6]), summary("mm", 1, x[6:]), summary("mm", 1, y[6:])]
-    assert find_odd_operator(rows, whole) is None
+    assert find_first_noncorresponding_operator(rows, whole) is None
     addends = [summary("mm", 1, x / 4), summary("mm", 1, y / 4), summary("mm", 1, x * 0.75), summary("mm", 1, y * 0.75)]
-    assert find_odd_operator(addends, whole) is None
-    assert find_odd_operator([*addends, summary("mm", 9, x - y)], whole) is not None
+    assert find_first_noncorresponding_operator(addends, whole) is None
+    assert find_first_noncorresponding_operator([*addends, summary("mm", 9, x - y)], whole) is not None
 
 
 def test_an_operator_whose_other_result_corresponds_is_still_the_culprit() -> None:
@@ -225,9 +225,9 @@ def test_an_operator_whose_other_result_corresponds_is_still_the_culprit() -> No
         uses = [summary("loss", 3, np.add(result, x), (1,)), replace(summary("take", 4, z), sources=((1, 1),))]
         return [summary("mm", 1, x), largest(result), *uses]
 
-    culprit = find_odd_operator(program(values + 1), program(values))
+    culprit = find_first_noncorresponding_operator(program(values + 1), program(values))
     assert culprit is not None and culprit.operator.location.line == 2
-    assert find_odd_operator(program(values), program(values)) is None
+    assert find_first_noncorresponding_operator(program(values), program(values)) is None
 
 
 def test_shares_of_a_tensor_add_up_to_its_numbers() -> None:

@@ -24,9 +24,9 @@ from samerun.check.evidence.difference_explanation import (
 from samerun.check.evidence.lost_bits import find_lost_whole_numbers
 from samerun.check.evidence.recomputation_differences import explain_recomputation
 from samerun.check.evidence.run_numbers import NumberRecord, OperatorSummary, RunNumbers
-from samerun.check.evidence.setting_differences import explain_by_optimizer_settings, list_setting_assignments
+from samerun.check.evidence.setting_differences import explain_by_optimizer_settings, list_assignments_to_string_key
 from samerun.check.evidence.split_differences import explain_split_batch, explain_uneven_steps, find_varying_factor
-from samerun.check.evidence.value_correspondence import find_odd_operator, mark_corresponding
+from samerun.check.evidence.value_correspondence import find_first_noncorresponding_operator, mark_corresponding
 from samerun.check.search.neutral_runs import (
     FirstChange,
     NotComparable,
@@ -198,7 +198,7 @@ def test_the_line_that_made_an_optimizer_or_that_sets_its_groups_is_named(tmp_pa
     told = explain_by_optimizer_settings(record(1e-8, 0.2, 0.1), record(1e-8, 0.3, 0.1), [])
     assert told is not None and (told.file, told.line) == (str(program), 2)
     program.write_text(program.read_text() * 2)
-    assert len(list_setting_assignments([str(program), "nowhere.py"], "lr")) == 2
+    assert len(list_assignments_to_string_key([str(program), "nowhere.py"], "lr")) == 2
     told = explain_by_optimizer_settings(record(1e-8, 0.2, 0.1), record(1e-8, 0.3, 0.1), [])
     assert told is not None and told.line == 3  # which of two lines set it is not known
 
@@ -208,9 +208,9 @@ def test_arithmetic_in_another_order_corresponds_and_moved_elements_do_not() -> 
     whole, turned = NOISE.reshape(4, 2, 6), NOISE.reshape(4, 2, 6).transpose(1, 0, 2)
     a = [summary("aten.mm.default", 1, whole), summary("aten.tanh.default", 2, NOISE + 2, 0)]
     b = [summary("aten.mm.default", 1, turned), summary("aten.tanh.default", 2, NOISE + 3, 0)]
-    odd = find_odd_operator(b, a)
+    odd = find_first_noncorresponding_operator(b, a)
     assert odd is not None and odd.operator.location.line == 2
-    odd = find_odd_operator([replace(b[0], name="aten.index.Tensor"), b[1]], a)
+    odd = find_first_noncorresponding_operator([replace(b[0], name="aten.index.Tensor"), b[1]], a)
     assert odd is not None and odd.operator.location.line == 1
 
 
@@ -221,9 +221,9 @@ def test_a_loss_is_named_where_no_batch_is_split_and_a_number_for_the_log_is_not
             summary("aten.mm", 3, NOISE * penalty, 1, phase=f.BACKWARD),
         ]  # fmt: skip
 
-    odd = find_odd_operator(run(0.3, 2.5), run(0.7, 1.5), are_losses_whole=True)
+    odd = find_first_noncorresponding_operator(run(0.3, 2.5), run(0.7, 1.5), are_losses_whole=True)
     assert odd is not None and odd.operator.location.line == 2
-    odd = find_odd_operator(run(0.3, 2.5), run(0.7, 1.5))
+    odd = find_first_noncorresponding_operator(run(0.3, 2.5), run(0.7, 1.5))
     assert odd is not None and odd.operator.location.line == 3
 
 
@@ -264,10 +264,10 @@ def test_what_a_scaled_loss_makes_larger_corresponds_until_something_is_added() 
         ]  # fmt: skip
 
     a, b = run(1.0, 0.1), run(256.0, 0.1)
-    odd = find_odd_operator(b, a, True, find_loss_scales(b, a)[0])
+    odd = find_first_noncorresponding_operator(b, a, True, find_loss_scales(b, a)[0])
     assert odd is not None and odd.operator.location.line == 4
     b = run(256.0, 25.6)
-    assert find_odd_operator(b, a, True, find_loss_scales(b, a)[0]) is None
+    assert find_first_noncorresponding_operator(b, a, True, find_loss_scales(b, a)[0]) is None
 
 
 def test_a_fused_optimizer_that_writes_other_parameters_does_not_correspond() -> None:
@@ -275,7 +275,7 @@ def test_a_fused_optimizer_that_writes_other_parameters_does_not_correspond() ->
     state = summary("", 0, NOISE[3]).results
     one, other = (summary("aten._fused_adam_", 9, NOISE[at]) for at in (1, 2))
     one, other = (replace(each, results=each.results + state) for each in (one, other))
-    odd = find_odd_operator([one], [other])
+    odd = find_first_noncorresponding_operator([one], [other])
     assert odd is not None and odd.operator is one
 
 

@@ -9,7 +9,7 @@ import pytest
 from check_command import check
 from watched_program import run
 
-from samerun.check.evidence.task_writes import list_task_writes, sort_task_writes_by_use
+from samerun.check.evidence.task_writes import list_task_writes, select_task_writes_read_at_lines
 from samerun.record.trace import format as f
 from samerun.record.watching import serial_waits
 
@@ -66,7 +66,7 @@ def test_writes_of_tasks_to_what_others_see_are_read_off_the_source(name: str, t
     kept = (file, 15, "rows")
     writes = list_task_writes([file])
     assert kept in writes and {write.container for write in writes} <= {"rows", "self"}
-    assert sort_task_writes_by_use(writes, file, [19]) == [kept]
+    assert select_task_writes_read_at_lines(writes, file, [19]) == [kept]
 
 
 def test_what_no_task_does_is_no_such_write(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def guard_process_main() -> None:
                 os.write(1, " ".join(str(number) for number in sorted(_take_pending_signals())).encode() + b"\n")
     if pid:
         with suppress(OSError):
-            _kill_guarded_program(pid, handle)
+            _send_sigkill_to_guarded_process(pid, handle)
         return
     _kill_marked_processes_until_none(os.fsencode(name))
     if kind == TEMPORARY:
@@ -140,7 +140,7 @@ def _take_pending_signals() -> set[int]:
     return found
 
 
-def _kill_guarded_program(pid: int, pidfd: int) -> None:
+def _send_sigkill_to_guarded_process(pid: int, pidfd: int) -> None:
     if pidfd >= 0:
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
     else:

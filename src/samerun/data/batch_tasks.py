@@ -380,7 +380,9 @@ def generate_round_robin_shard_tasks(
         begin = 0
 
 
-def advance_shard_progress(progress: LoaderProgress, rank_shards: list[int], shard: int, loaded: LoadedBatch) -> None:
+def record_batch_and_rotate_to_next_shard(
+    progress: LoaderProgress, rank_shards: list[int], shard: int, loaded: LoadedBatch
+) -> None:
     """Note in `progress` that a batch of `shard` was handed over."""
     progress.shards[shard] = progress.shards.get(shard, 0) + loaded.count
     progress.states.pop(shard, None)

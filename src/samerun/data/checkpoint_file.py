@@ -229,7 +229,7 @@ def describe_first_unsafe_part_or_empty(value: Any) -> str:
         for where, part in iterate_value_and_nested_parts("", value):
             if not _is_type_loadable_with_weights_only(part):
                 return f"{where[:100]} is a {type(part).__qualname__}, which has no place there"
-            if isinstance(part, _MAPPINGS) and not _has_plain_keys_and_attributes(part):
+            if isinstance(part, _MAPPINGS) and not _is_mapping_with_plain_keys_and_attributes(part):
                 return f"{where[:100]} has odd keys or attributes"
             if isinstance(part, set) and not all(_is_plain_key(each) for each in part):
                 return f"{where[:100]} holds odd members"
@@ -252,7 +252,7 @@ def _is_type_loadable_with_weights_only(part: Any) -> bool:
     return kind in _SCALARS or kind in _LISTS
 
 
-def _has_plain_keys_and_attributes(part: Any) -> bool:
+def _is_mapping_with_plain_keys_and_attributes(part: Any) -> bool:
     """Return whether keys and attributes are plain: a file may set an attribute `items`, hiding the method."""
     own = getattr(part, "__dict__", {})
     return type(part) in _MAPPINGS and set(own) <= {"_metadata"} and all(_is_plain_key(key) for key in dict.keys(part))

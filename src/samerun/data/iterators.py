@@ -13,7 +13,7 @@ from torch.utils.data import _DatasetKind, get_worker_info
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter, _SingleProcessDataLoaderIter
 
 from samerun.base.errors import OwnGeneratorWarning
-from samerun.data.batch_tasks import BatchTask, LoadedBatch, LoaderProgress, advance_shard_progress
+from samerun.data.batch_tasks import BatchTask, LoadedBatch, LoaderProgress, record_batch_and_rotate_to_next_shard
 from samerun.data.keys import KeyContext
 
 T = TypeVar("T")
@@ -85,7 +85,7 @@ class _ProgressTracking:
             progress.seen, progress.batches = task.end, progress.batches + 1
         elif loaded is not None and loaded.shard is not None:
             progress.seen, progress.batches = progress.seen + loaded.count, progress.batches + (not loaded.empty)
-            advance_shard_progress(progress, progress.rank_shards, loaded.shard, loaded)
+            record_batch_and_rotate_to_next_shard(progress, progress.rank_shards, loaded.shard, loaded)
 
 
 class SingleProcessIterator(_ProgressTracking, _SingleProcessDataLoaderIter):

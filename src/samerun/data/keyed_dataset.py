@@ -226,7 +226,7 @@ class KeyedIterableDataset:
         ended, count = len(samples) < wanted, len(samples)
         if not samples or (ended and self.drop_last):
             return LoadedBatch(None, shard=shard, count=count, empty=True, ended=True)
-        state = None if ended else copy_resume_state(open_shard.samples, open_shard.dataset)
+        state = None if ended else copy_state_of_iterator_or_dataset(open_shard.samples, open_shard.dataset)
         if self.collate not in TORCH_COLLATES:
             section.seed_for_batch_or_shard(self._make_key_context(task, shard, "batch"), open_shard.position - count)
         data = self.collate(samples[0] if self.batch_size is None else samples)
@@ -347,7 +347,7 @@ def copy_dataset_if_stateful(dataset: Any, num_shards: int) -> Any:
 
 
 def iterate_from_state(dataset: Any, state: list[Any] | None) -> Iterator[Any]:
-    """Return an iterator that continues where `copy_resume_state` returned `state`; None: from the beginning."""
+    """Return an iterator from a `state` of `copy_state_of_iterator_or_dataset`; None: from the beginning."""
     if state is None:
         return iter(dataset)
     owner, saved = state
@@ -359,7 +359,7 @@ def iterate_from_state(dataset: Any, state: list[Any] | None) -> Iterator[Any]:
     return cast(Iterator[Any], samples)
 
 
-def copy_resume_state(sample_iterator: Any, dataset: Any) -> list[Any] | None:
+def copy_state_of_iterator_or_dataset(sample_iterator: Any, dataset: Any) -> list[Any] | None:
     """Return ["iterator" or "dataset", a copy of its state], whichever has one; None if neither has."""
     for owner, candidate in (("iterator", getattr(sample_iterator, "rest", sample_iterator)), ("dataset", dataset)):
         if _is_stateful(candidate):

@@ -25,7 +25,7 @@ def permute_positions(positions: UInt64Array, n: int, key: bytes) -> UInt64Array
     """Map positions (a uint64 array) through the permutation of 0..n-1 that `key` selects."""
     if n <= MAX_SORTED_LENGTH:
         return _make_permutation_by_sorting(n, key)[positions.astype(np.int64)]
-    return _cycle_walk(positions, n, lambda x: _feistel_encrypt(x, n, key))
+    return _cycle_walk(positions, n, lambda x: _feistel_encrypt_without_cycle_walking(x, n, key))
 
 
 def invert_permutation(indices: UInt64Array, n: int, key: bytes) -> UInt64Array:
@@ -70,7 +70,7 @@ def _feistel_half_bit_widths(n: int) -> tuple[int, int]:
     return bits - bits // 2, bits // 2
 
 
-def _feistel_encrypt(x: UInt64Array, n: int, key: bytes) -> UInt64Array:
+def _feistel_encrypt_without_cycle_walking(x: UInt64Array, n: int, key: bytes) -> UInt64Array:
     high, low = _feistel_half_bit_widths(n)
     for word in _derive_round_keys(key):
         right = x & _uint64((1 << low) - 1)

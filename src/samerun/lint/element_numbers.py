@@ -63,7 +63,7 @@ def enumerated_names(target: ast.expr, iterated: ast.expr) -> set[str]:
     return {first.id} if last == "enumerate" and isinstance(first, ast.Name) else set()
 
 
-def stores_number(value: ast.expr, numbers: set[str]) -> bool:
+def uses_number_outside_subscript(value: ast.expr, numbers: set[str]) -> bool:
     """Whether a value is made of a number itself, not only of what stands there in a list: `classes[number]`."""
     inside = {name for one in ast.walk(value) if isinstance(one, ast.Subscript) for name in ast.walk(one.slice)}
     return any(_is_number_name(one, numbers) and one not in inside for one in ast.walk(value))
@@ -78,10 +78,10 @@ def names_that_differ_in_each_iteration(loop: ast.For | ast.AsyncFor, body: list
     for node in body:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name) and node.value.id in numbers:
             numbers |= {one.id for one in node.targets if isinstance(one, ast.Name)}
-    return numbers - _positions_in_appended_lists(body)
+    return numbers - _index_names_into_appended_lists(body)
 
 
-def _positions_in_appended_lists(body: list[ast.AST]) -> set[str]:
+def _index_names_into_appended_lists(body: list[ast.AST]) -> set[str]:
     """The numbers by which a loop only finds its own elements again, in a list to which it appends them."""
     appended = {
         last_identifier(node.func.value) for node in body

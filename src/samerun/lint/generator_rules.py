@@ -16,9 +16,9 @@ from samerun.lint.seeding import (
     asks_for_seed,
     calls_unknown_seeding,
     has_main_guard_or_top_level_block,
+    has_seeding_call_or_argument,
     is_fallback,
     is_single_seeding_outside_loops,
-    seeds_draws,
     seeds_repeatably,
 )
 from samerun.lint.source_index import SourceIndex
@@ -278,7 +278,7 @@ def _only_names_something(index: SourceIndex, call: ast.Call) -> bool:
 def find_entropy_reseeds(index: SourceIndex) -> Iterator[Hit]:
     if not index.project.is_seeded:
         return  # no seed was set before that could be lost
-    alone = (index.is_notebook or has_main_guard_or_top_level_block(index)) and not seeds_draws(index)
+    alone = (index.is_notebook or has_main_guard_or_top_level_block(index)) and not has_seeding_call_or_argument(index)
     kinds = {"random.seed": "unseeded-python", "numpy.random.seed": "unseeded-numpy-global"}
     for call in index.calls_of(
         "random.seed", "numpy.random.seed", "torch.seed", "torch.cuda.seed", "torch.cuda.seed_all"

@@ -10,7 +10,7 @@ from samerun.base.source_edits import last_identifier, make_sorted_listing_edits
 from samerun.lint.element_numbers import assigns_class_or_token_ids_by_name
 from samerun.lint.order_exemptions import is_for_evaluation_split, order_use_can_change_result
 from samerun.lint.rule import Hit, Rule
-from samerun.lint.seeding import seeds_draws
+from samerun.lint.seeding import has_seeding_call_or_argument
 from samerun.lint.source_index import SourceIndex
 from samerun.lint.value_flow import CHOSEN, LISTINGS, NUMBERS, PAIRS, POSITIONS, OrderFlow, OrderUse
 from samerun.lint.value_origins import find_origins
@@ -36,7 +36,7 @@ def find_unsorted_listings(index: SourceIndex) -> Iterator[Hit]:
         seeded = index.project.is_seeded or not all(_splits_another(index, one, call) for one in made)
         if use.samples and (is_for_evaluation_split(index, call) or not seeded):
             continue
-        if order_use_can_change_result(index, use.node) and (seeds_draws(index) or not use.drawn):
+        if order_use_can_change_result(index, use.node) and (has_seeding_call_or_argument(index) or not use.drawn):
             yield _make_listing_hit(index, call, name, use)
 
 
@@ -74,9 +74,11 @@ def _splits_another(index: SourceIndex, seeding: ast.Call, listing: ast.Call) ->
     return False
 
 
-def find_sample_orders(index: SourceIndex) -> Iterator[Hit]:
+def find_listings_whose_order_reaches_draws(index: SourceIndex) -> Iterator[Hit]:
     """Listings whose order counts only beside draws that another file seeds, if any does."""
-    for call, name in _list_listings(index) if index.project.is_seeded and not seeds_draws(index) else ():
+    for call, name in (
+        _list_listings(index) if index.project.is_seeded and not has_seeding_call_or_argument(index) else ()
+    ):
         use = OrderFlow(index, files=False, slices=False).find_use(call, "seq")
         if use is None or (use.samples and is_for_evaluation_split(index, call)):
             continue
@@ -133,7 +135,7 @@ SAMPLE_ORDER = Rule(
     "    def __getitem__(self, i):\n        return open(self.names[i]).read()\n",
     "wrap the listing in sorted(...)",
     "The program that uses the file seeds nothing, or only evaluates. Off by default.",
-    find_sample_orders, default=False, needs_seed=True,
+    find_listings_whose_order_reaches_draws, default=False, needs_seed=True,
 )  # fmt: skip
 UNSORTED_LISTING = Rule(
     "SR121", "unsorted-listing", "listing-order",

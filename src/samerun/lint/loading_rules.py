@@ -150,7 +150,7 @@ def _needs_no_state(index: SourceIndex, call: ast.Call) -> bool:
     ):
         return True
     target = parent.targets[0] if isinstance(parent, ast.Assign) else None
-    if _is_result_unread(index, call):
+    if _is_result_assigned_to_unread_name(index, call):
         return True
     return isinstance(target, ast.Name) and any(
         isinstance(one, ast.Attribute) and one.attr in ("random_state", "set_params")
@@ -159,7 +159,7 @@ def _needs_no_state(index: SourceIndex, call: ast.Call) -> bool:
     )  # fmt: skip
 
 
-def _is_result_unread(index: SourceIndex, call: ast.Call) -> bool:
+def _is_result_assigned_to_unread_name(index: SourceIndex, call: ast.Call) -> bool:
     """Whether nothing reads the name for what a call makes, or for what a method of that returns."""
     made: ast.AST = call
     method = index.parents.get(made)

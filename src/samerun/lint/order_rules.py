@@ -16,7 +16,7 @@ from samerun.lint.call_arguments import is_constant, keyword_value
 from samerun.lint.element_numbers import assigns_class_or_token_ids_by_name
 from samerun.lint.order_exemptions import is_for_evaluation_split, is_vocabulary, order_use_can_change_result
 from samerun.lint.rule import Hit, Rule
-from samerun.lint.seeding import has_main_guard_or_top_level_block, reads_hash_seed, seeds_draws
+from samerun.lint.seeding import has_main_guard_or_top_level_block, has_seeding_call_or_argument, reads_hash_seed
 from samerun.lint.source_index import ALONE, FUNCTIONS, SourceIndex
 from samerun.lint.value_flow import NUMBERS, OrderFlow, OrderUse
 from samerun.lint.value_origins import OBJECT_LISTS, element_kind, loads_of_assigned_variable, value_kind
@@ -39,10 +39,10 @@ def find_sets_in_order(index: SourceIndex) -> Iterator[Hit]:
         if use.samples and is_for_evaluation_split(index, use.taken):
             continue
         unknown = index.project is ALONE or not has_main_guard_or_top_level_block(index)  # others may import it
-        seeded = seeds_draws(index) or (index.project.is_seeded and unknown)
+        seeded = has_seeding_call_or_argument(index) or (index.project.is_seeded and unknown)
         if use.effect == NUMBERS and (not (seeded or _stores(index)) or _become_characters(index, use.node)):
             continue  # the numbers end with the process, and no other one draws the same
-        if isinstance(use.taken, ast.expr) and (seeds_draws(index) or not use.drawn):
+        if isinstance(use.taken, ast.expr) and (has_seeding_call_or_argument(index) or not use.drawn):
             told.add(use.taken)
             yield _make_set_hit(use)
 
@@ -199,7 +199,7 @@ def _becomes_seed(index: SourceIndex, node: ast.AST) -> bool:
     return False
 
 
-def find_arrival_orders(index: SourceIndex) -> Iterator[Hit]:
+def find_training_in_queue_arrival_order(index: SourceIndex) -> Iterator[Hit]:
     """Training on what several threads or processes put into one queue, as it comes."""
     makers = {"threading.Thread", "multiprocessing.Process", "torch.multiprocessing.Process"}
     for made in index.calls_of(*makers):
@@ -320,7 +320,7 @@ ARRIVAL_ORDER = Rule(
     "    for rank in range(4):\n        model(items[rank].get()).backward()\n",
     "give each of them a queue of its own, and take from them in turn",
     "What is taken is put in order before it is used.",
-    find_arrival_orders, default=False,
+    find_training_in_queue_arrival_order, default=False,
 )  # fmt: skip
 SHARED_UPDATES = Rule(
     "SR128", "shared-updates", "thread-race",

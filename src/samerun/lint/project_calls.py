@@ -69,9 +69,9 @@ class ProjectCalls:
         users: dict[bytes, list[tuple[str, bytes]]] = defaultdict(list)
         for file in self.parts.keys() - self.tests:
             for own, part in self.parts[file]:
-                if _is_main_block_that_tries_seeding(part):
+                if _is_main_block_only_seeding_or_showing(part):
                     continue
-                for name in self._list_mentioned(file, part, known):
+                for name in self._find_known_names_used_in(file, part, known):
                     users[name].append((file, own))
         dead: dict[str, set[bytes]] = {file: set() for file in self.parts}
         static = self.parts.keys() - self.dynamic
@@ -82,7 +82,7 @@ class ProjectCalls:
                 dead[file].add(name)
         return dead
 
-    def _list_mentioned(self, file: str, part: bytes, known: set[bytes]) -> set[bytes]:
+    def _find_known_names_used_in(self, file: str, part: bytes, known: set[bytes]) -> set[bytes]:
         """The known names that a part of a file mentions; not by a keyword or a variable that has the same name."""
         init = os.path.basename(file) == "__init__.py"
 
@@ -137,7 +137,7 @@ class ProjectCalls:
         return b"".join(part for name, part in self.parts[file] if name not in self.unreferenced_definitions[file])
 
 
-def _is_main_block_that_tries_seeding(part: bytes) -> bool:
+def _is_main_block_only_seeding_or_showing(part: bytes) -> bool:
     """Whether a part is a main block that seeds, and does no more than show what is drawn then."""
     return part.startswith(b"if __name__") and all(map(SEEDING_OR_SHOWING.fullmatch, CALLED_FUNCTION.findall(part)))
 

@@ -178,7 +178,7 @@ def find_drawn_seeds(index: SourceIndex) -> Iterator[Hit]:
                 yield Hit(origin, f"the seed at line {call.lineno} is drawn from a generator that nothing has seeded")
 
 
-def find_falsy_seeds(index: SourceIndex) -> Iterator[Hit]:
+def find_seed_or_random_fallbacks(index: SourceIndex) -> Iterator[Hit]:
     """`seed or something random`: the seed 0 counts as none."""
     for node in index.nodes[ast.BoolOp]:
         assert isinstance(node, ast.BoolOp)
@@ -351,7 +351,7 @@ FALSY_SEED = Rule(
     "import torch\n\n\ndef start(seed=None):\n    torch.manual_seed(torch.seed() if seed is None else seed)\n",
     "compare with None: `if seed is None`",
     "A program in which 0 is said to mean any seed.",
-    find_falsy_seeds,
+    find_seed_or_random_fallbacks,
 )  # fmt: skip
 LATE_HASH_SEED = Rule(
     "SR117", "late-hash-seed", "hash-order",

@@ -35,7 +35,7 @@ def seeds_repeatably(index: SourceIndex, call: ast.Call) -> bool:
     return not any(one in CLOCKS | ENTROPY or drawn_generator(one) for one in names)
 
 
-def seeds_draws(index: SourceIndex) -> bool:
+def has_seeding_call_or_argument(index: SourceIndex) -> bool:
     """Whether the text seeds what draws in it: a generator, a split, an estimator, or everything by another module."""
     makers = [
         one for one in index.calls_of(*NUMPY_GENERATORS, "random.Random", *GLOBAL_SEEDS)

@@ -122,7 +122,7 @@ def find_reads_of_fresh_memory(index: SourceIndex) -> Iterator[Hit]:
             continue
         parent = index.parents.get(call)
         target = parent.targets[0] if isinstance(parent, ast.Assign) and len(parent.targets) == 1 else None
-        if isinstance(target, ast.Name) and _is_written_in_part(index, target):
+        if isinstance(target, ast.Name) and _is_partially_filled_then_read(index, target):
             yield Hit(call, f"only parts of {target.id} are written before it is read", edits)
 
 
@@ -157,7 +157,7 @@ def _is_stored_into(index: SourceIndex, value: ast.AST) -> bool:
     )  # fmt: skip
 
 
-def _is_written_in_part(index: SourceIndex, target: ast.Name) -> bool:
+def _is_partially_filled_then_read(index: SourceIndex, target: ast.Name) -> bool:
     """Whether slices that depend on data are all that is stored in a name, which is then returned or computed with."""
     scope = index.enclosing_scope_of(target)
     if len(index.bindings[scope].get(target.id, ())) != 1:

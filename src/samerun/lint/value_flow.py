@@ -19,7 +19,7 @@ from samerun.lint.element_numbers import (
     is_count,
     names_that_differ_in_each_iteration,
     numbers_keys,
-    stores_number,
+    uses_number_outside_subscript,
 )
 from samerun.lint.order_exemptions import (
     SORTING,
@@ -272,7 +272,7 @@ class OrderFlow:
                     return self._use(call, "decides which element gets which random numbers", drawn=True)
         numbers = enumerated_names(clause.target, clause.iter)
         if isinstance(made, ast.DictComp):
-            if stores_number(made.value, numbers) and not is_only_shown(self.index, made):
+            if uses_number_outside_subscript(made.value, numbers) and not is_only_shown(self.index, made):
                 return self._use(made, NUMBERS)
             self._push(made, "dict")
         elif not isinstance(made, ast.SetComp):
@@ -353,7 +353,7 @@ class OrderFlow:
         """Where a name is read behind what gives it the order, until it is bound anew; in other scopes, everywhere."""
         start = (getattr(own, "end_lineno", 0) or 0, getattr(own, "end_col_offset", 0) or 0)
         loads = loads_bound_in(self.index, name, scope)
-        end = self._next_binding(name, scope, own, start, loads)
+        end = self._find_end_of_next_binding_or_reordering(name, scope, own, start, loads)
         for load in loads:
             elsewhere = self.index.enclosing_scope_of(load) is not scope
             if (
@@ -361,7 +361,7 @@ class OrderFlow:
             ) and not have_contradictory_equality_conditions(self.index, own, load):
                 self._push(load, kind)
 
-    def _next_binding(
+    def _find_end_of_next_binding_or_reordering(
         self, name: str, scope: ast.AST, own: ast.AST, start: tuple[int, int], loads: list[ast.Name]
     ) -> tuple[int, int]:
         """Where the name is bound anew, or sorted or shuffled in place, on every path behind a statement."""

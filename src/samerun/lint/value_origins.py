@@ -37,10 +37,10 @@ def find_origins(index: SourceIndex, value: ast.expr) -> Iterator[ast.Call]:
         seen.add(node)
         if isinstance(node, ast.Call):
             yield node
-        todo += _list_sources(index, node)
+        todo += _list_expressions_making_up_value(index, node)
 
 
-def _list_sources(index: SourceIndex, node: ast.AST) -> Sequence[ast.AST]:
+def _list_expressions_making_up_value(index: SourceIndex, node: ast.AST) -> Sequence[ast.AST]:
     """The expressions that a value is made of."""
     if isinstance(node, ast.Call):
         function = index.called_function(node)
@@ -164,7 +164,7 @@ def element_kind(index: SourceIndex, iterable: ast.expr, depth: int = 6) -> Elem
     if isinstance(iterable, ast.Constant):
         return "text" if isinstance(iterable.value, str) else "unknown"
     if isinstance(iterable, (ast.Set, ast.List, ast.Tuple)):
-        return _pick_narrowest_kind(
+        return _pick_text_then_object_then_number(
             element_kind(index, one.value, depth - 1)
             if isinstance(one, ast.Starred)
             else value_kind(index, one, depth - 1)
@@ -174,9 +174,11 @@ def element_kind(index: SourceIndex, iterable: ast.expr, depth: int = 6) -> Elem
         return value_kind(index, iterable.elt, depth - 1)
     if isinstance(iterable, (ast.Dict, ast.DictComp)):
         keys = iterable.keys[:50] if isinstance(iterable, ast.Dict) else [iterable.key]
-        return _pick_narrowest_kind(value_kind(index, key, depth - 1) for key in keys if key is not None)
+        return _pick_text_then_object_then_number(value_kind(index, key, depth - 1) for key in keys if key is not None)
     if isinstance(iterable, ast.BinOp):
-        return _pick_narrowest_kind(element_kind(index, one, depth - 1) for one in (iterable.left, iterable.right))
+        return _pick_text_then_object_then_number(
+            element_kind(index, one, depth - 1) for one in (iterable.left, iterable.right)
+        )
     if isinstance(iterable, ast.Subscript) and isinstance(iterable.slice, ast.Slice):
         return element_kind(index, iterable.value, depth - 1)
     if isinstance(iterable, ast.Call):
@@ -191,7 +193,7 @@ def element_kind(index: SourceIndex, iterable: ast.expr, depth: int = 6) -> Elem
             return "object"
         if last in PASSED_THROUGH or last in ("keys", "copy"):
             if iterable.args:
-                return _pick_narrowest_kind(element_kind(index, one, depth - 1) for one in iterable.args)
+                return _pick_text_then_object_then_number(element_kind(index, one, depth - 1) for one in iterable.args)
             if isinstance(iterable.func, ast.Attribute):
                 return element_kind(index, iterable.func.value, depth - 1)
             return "unknown"
@@ -199,7 +201,9 @@ def element_kind(index: SourceIndex, iterable: ast.expr, depth: int = 6) -> Elem
             return {"str": "text", "int": "number"}.get(last_identifier(iterable.args[0]), "unknown")  # type: ignore
         function = index.called_function(iterable)
         if function is not None:
-            return _pick_narrowest_kind(element_kind(index, one, depth - 1) for one in returned_values(index, function))
+            return _pick_text_then_object_then_number(
+                element_kind(index, one, depth - 1) for one in returned_values(index, function)
+            )
         return "unknown"
     if isinstance(iterable, ast.Name):
         kinds = [_added_kind(index, iterable, depth)]
@@ -210,12 +214,12 @@ def element_kind(index: SourceIndex, iterable: ast.expr, depth: int = 6) -> Elem
             else:
                 value = index.assigned_value(bound)
                 kinds.append(element_kind(index, value, depth - 1) if value is not None else "unknown")
-        kind = _pick_narrowest_kind(kinds)
+        kind = _pick_text_then_object_then_number(kinds)
         return "text" if kind == "unknown" and TEXT_WORDS.search(iterable.id.lower()) else kind
     if isinstance(iterable, ast.Attribute):
         kinds = [_added_kind(index, iterable, depth)]
         kinds += [element_kind(index, value, depth - 1) for value in index.values_assigned_to(iterable)]
-        kind = _pick_narrowest_kind(kinds)
+        kind = _pick_text_then_object_then_number(kinds)
         return "text" if kind == "unknown" and TEXT_WORDS.search(iterable.attr.lower()) else kind
     return "unknown"
 
@@ -238,7 +242,7 @@ def value_kind(index: SourceIndex, value: ast.expr, depth: int = 6) -> ElementKi
             parts = [value.body, value.orelse]
         else:
             parts = value.elts if isinstance(value, ast.Tuple) else value.values
-        return _pick_narrowest_kind(value_kind(index, one, depth - 1) for one in parts)
+        return _pick_text_then_object_then_number(value_kind(index, one, depth - 1) for one in parts)
     if isinstance(value, ast.Call):
         last = last_identifier(value.func)
         if last in TEXT_METHODS or (isinstance(value.func, ast.Name) and last == "str"):
@@ -265,7 +269,7 @@ def value_kind(index: SourceIndex, value: ast.expr, depth: int = 6) -> ElementKi
             else:
                 assigned = index.assigned_value(bound)
                 kinds.append(value_kind(index, assigned, depth - 1) if assigned is not None else "unknown")
-        kind = _pick_narrowest_kind(kinds)
+        kind = _pick_text_then_object_then_number(kinds)
         return _hinted(value.id) if kind == "unknown" else kind
     return "unknown"
 
@@ -301,7 +305,7 @@ def _added_kind(index: SourceIndex, target: ast.Name | ast.Attribute, depth: int
                 kinds.append(
                     value_kind(index, one, depth - 1) if method == "add" else element_kind(index, one, depth - 1)
                 )
-    return _pick_narrowest_kind(kinds)
+    return _pick_text_then_object_then_number(kinds)
 
 
 def _dict_value_kind(index: SourceIndex, target: ast.expr, depth: int) -> ElementKind:
@@ -312,7 +316,7 @@ def _dict_value_kind(index: SourceIndex, target: ast.expr, depth: int) -> Elemen
             value = index.assigned_value(one)
             if value is not None and _is_same(index, one.value, target):
                 kinds.append(value_kind(index, value, depth - 1))
-    return _pick_narrowest_kind(kinds)
+    return _pick_text_then_object_then_number(kinds)
 
 
 def _is_same(index: SourceIndex, a: ast.expr, b: ast.Name | ast.Attribute) -> bool:
@@ -323,7 +327,7 @@ def _is_same(index: SourceIndex, a: ast.expr, b: ast.Name | ast.Attribute) -> bo
     return False
 
 
-def _pick_narrowest_kind(kinds: Iterator[ElementKind] | list[ElementKind]) -> ElementKind:
+def _pick_text_then_object_then_number(kinds: Iterator[ElementKind] | list[ElementKind]) -> ElementKind:
     """Text where a part is text, objects where one is an object; numbers only where nothing else is known."""
     every = set(kinds)
     for kind in ("text", "object", "number"):

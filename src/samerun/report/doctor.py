@@ -64,12 +64,12 @@ def _make_switch_table(switches: list[dict[str, Any]]) -> Table:
         mark, style = MARKS[one["verdict"]]
         name = Text(one["name"], style="" if one["verdict"] in FINDINGS else "dim")
         good = one["verdict"] == "ok" and isinstance(one["in_force"], dict)
-        found = "as wanted" if good else shorten_setting_value_for_column(one["in_force"])
+        found = "as wanted" if good else format_setting_value_for_column(one["in_force"])
         when = one["when"].removeprefix("before ")
         table.add_row(
             Text(mark, style=style),
             name,
-            shorten_setting_value_for_column(one["wanted"]),
+            format_setting_value_for_column(one["wanted"]),
             Text(found, style=style),
             one["set_by"],
             when,
@@ -102,17 +102,17 @@ def _make_machine_table(machine: dict[str, Any]) -> Table:
     return table
 
 
-def shorten_setting_value_for_column(value: Any) -> str:
+def format_setting_value_for_column(value: Any) -> str:
     """A value for a narrow column."""
     if value is None:
         return "-"
     if value is True or value is False:
         return "on" if value else "off"
     if isinstance(value, dict):
-        kinds = {shorten_setting_value_for_column(one) for one in value.values()}
+        kinds = {format_setting_value_for_column(one) for one in value.values()}
         return kinds.pop() if len(kinds) == 1 else "several" if kinds else "-"
     if isinstance(value, list):
-        return "/".join(shorten_setting_value_for_column(one) for one in value)
+        return "/".join(format_setting_value_for_column(one) for one in value)
     return str(value)
 
 

@@ -30,7 +30,7 @@ def test_numbers_are_rounded_as_torchs_cpu_kernels_round_them(
     x = torch.linspace(-300, 300, 999).to(dtype)
     wanted = [x + number, x - number, number - x]
     monkeypatch.setattr(library, "is_off_cpu", lambda tensor: tensor is x)
-    rounded = arithmetic._round_number_as_on_cpu(number, x)
+    rounded = arithmetic._round_number_to_half_dtype_if_off_cpu(number, x)
     assert isinstance(rounded, float) and rounded == float(torch.tensor(rounded, dtype=dtype))
     for found, want in zip([x.float() + rounded, x.float() - rounded, rounded - x.float()], wanted, strict=True):
         assert torch.equal(found.to(dtype), want)

@@ -14,7 +14,7 @@ from samerun.numerics.verification.equality import (
     KNOWN,
     find_only_shorter_dim,
     list_known_change_circumstances,
-    rerun_and_compare_smaller_batch,
+    rerun_and_classify_batch_size_effect,
 )
 
 needs_other_instructions = pytest.mark.skipif(
@@ -92,7 +92,7 @@ def test_an_operator_that_looks_at_the_batch_is_caught() -> None:
     for dim, said in ((0, "changes"), (1, "same")):
         (whole,) = record_operator_calls(lambda: x.softmax(dim)).calls.values()  # noqa: B023
         (part,) = record_operator_calls(lambda: x[:3].softmax(dim)).calls.values()  # noqa: B023
-        assert [rerun_and_compare_smaller_batch(whole, part, inside) for inside in (False, True)] == [said, said]
+        assert [rerun_and_classify_batch_size_effect(whole, part, inside) for inside in (False, True)] == [said, said]
 
 
 def test_bad_input() -> None:

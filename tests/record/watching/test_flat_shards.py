@@ -14,7 +14,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from samerun.record.digests.state_digests import named_parameters
-from samerun.record.watching.flat_shards import find_flat_ranges, take_numbers_of_parameter
+from samerun.record.watching.flat_shards import find_flat_ranges, take_numbers_of_shard_or_whole
 from samerun.record.watching.shard_numbers import TakenNumbers
 from samerun.record.watching.tensor_numbers import strip_wrapper_names
 
@@ -40,7 +40,7 @@ def take_numbers_on_rank(rank: int, ranks: int, kind: str) -> dict[str, TakenNum
         model = FullyShardedDataParallel(nn.Sequential(*layers), **options)
         ranges = find_flat_ranges([model])
         return {
-            strip_wrapper_names(name): take_numbers_of_parameter(parameter, parameter, ranges)
+            strip_wrapper_names(name): take_numbers_of_shard_or_whole(parameter, parameter, ranges)
             for name, parameter in named_parameters(model)
         }
     finally:

@@ -43,24 +43,24 @@ def test_a_generator_of_the_programs_own_goes_on(name: str) -> None:
     generator = GENERATORS[name]()
     held = NonParameterStates(torch, [generator])
     drawn(generator)
-    states = through_a_file(held.read_states())
+    states = through_a_file(held.read_generator_and_optimizer_states())
     expected = drawn(generator)
     other = GENERATORS[name]()
-    assert NonParameterStates(torch, [other]).try_restore_parts(states, ("own",)) == ["own"]
+    assert NonParameterStates(torch, [other]).try_restore_and_list_restored_parts(states, ("own",)) == ["own"]
     assert drawn(other) == expected != drawn(GENERATORS[name]())
 
 
 def test_the_global_generators_go_on_each_by_itself() -> None:
     with isolate_rng():
         held = NonParameterStates(torch, [])
-        states = through_a_file(held.read_states())
+        states = through_a_file(held.read_generator_and_optimizer_states())
 
         def draw() -> list[float]:
             return [float(torch.rand(())), float(np.random.random()), random.random()]
 
         first = draw()
         for at, part in enumerate(("torch", "numpy", "python")):
-            assert held.try_restore_parts(states, (part,)) == [part]
+            assert held.try_restore_and_list_restored_parts(states, (part,)) == [part]
             again = draw()
             assert [one == other for one, other in zip(again, first, strict=True)] == [n == at for n in range(3)]
 
@@ -90,20 +90,20 @@ def steps(optimizer: Any, scheduler: Any, scaler: Any, count: int) -> list[Any]:
 def test_what_goes_on_from_step_to_step(part: str) -> None:
     held, *objects = training()
     before = steps(*objects, 3)
-    states = through_a_file(held.read_states())
+    states = through_a_file(held.read_generator_and_optimizer_states())
     assert list(states) == list(PARTS)
     other, *others = training()
     fresh = steps(*others, 0)
-    assert other.try_restore_parts(states, (part,)) == [part]
+    assert other.try_restore_and_list_restored_parts(states, (part,)) == [part]
     taken = {"optimizer": (0, 2), "scheduler": (1, 2), "scaler": (3,)}[part]  # a learning rate belongs to two
     assert steps(*others, 0) == [before[n] if n in taken else fresh[n] for n in range(4)]
 
 
 def test_a_part_that_does_not_fit_is_left_out() -> None:
     held, *_ = training()
-    states = held.read_states()
+    states = held.read_generator_and_optimizer_states()
     held.optimizers = [torch.optim.SGD([torch.nn.Parameter(torch.ones(2)) for _ in range(2)], lr=0.1)]
-    assert held.try_restore_parts(states, ("optimizer", "own", "scaler", "nonsense")) == ["scaler"]
+    assert held.try_restore_and_list_restored_parts(states, ("optimizer", "own", "scaler", "nonsense")) == ["scaler"]
 
 
 def test_batches_with_other_tensors() -> None:

@@ -184,7 +184,7 @@ def attribute_by_line_trace_or_likeliest_suspect(
         if hidden is not None and hidden.line:
             return make_attributed_cause(hidden, element_difference)
         if hidden is not None:
-            return attribute_hidden_source(search, situation, hidden, element_difference)
+            return attribute_hidden_source_to_user_variable(search, situation, hidden, element_difference)
     drawn = native_entropy.find_last_native_draw_suspect(runs[1], line, situation.difference.role)
     if drawn is not None and confirm_by_experiment(search, situation, plan, drawn, "pinned-native", drawn.pins):
         return make_attributed_cause(replace(drawn, certain=True), element_difference)
@@ -198,7 +198,7 @@ def attribute_by_line_trace_or_likeliest_suspect(
     return make_attributed_cause(best, element_difference, [s for s in listed if s.pins and s.rank < 5])
 
 
-def attribute_hidden_source(
+def attribute_hidden_source_to_user_variable(
     search: AttributionSearch, situation: Situation, hidden: Suspect, element_difference: ElementDifference | None
 ) -> AttributedCause:
     """The line of a source that no line was seen to read: where what it gave becomes a variable of the user's."""

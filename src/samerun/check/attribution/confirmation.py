@@ -172,10 +172,10 @@ class Experiment:
             other = with_suspect_sources_pinned(self.plan.with_watch(pin_variant=value), self.suspect, self.names)
             run = self.run(other, f"-other{value}")
             if self._differ_before_pinned_runs_differ(self.first, run):
-                return self.trials < TRIALS_WITH_RACE or self._comes_again(run, f"-other{value}")
+                return self.trials < TRIALS_WITH_RACE or self._rerun_and_check_all_match(run, f"-other{value}")
         return False
 
-    def _comes_again(self, run: Run, name_suffix: str) -> bool:
+    def _rerun_and_check_all_match(self, run: Run, name_suffix: str) -> bool:
         """Whether runs with the source pinned at that value give the same: a race that is lost seldom does not."""
         runs = (self.run(run.plan, f"{name_suffix}-again") for _ in range(TRIALS_IF_LATER))
         return not any(self._differ_before_pinned_runs_differ(run, again) for again in runs)

@@ -34,7 +34,7 @@ def rerun_and_move_to_decisive_draw(
 
     It stays where it is, and is certain no longer, if no line alone changes the results.
     """
-    draws = list_unseeded_draws(situation, suspect)
+    draws = list_first_unseeded_draw_per_line(situation, suspect)
     if suspect.pins and suspect.pins[0] in MADE_BY_FIELDS:
         return move_to_default_factory_if_any(suspect, list_user_files(situation.a.traces))
     if len(draws) < 2:
@@ -51,7 +51,7 @@ def rerun_and_move_to_decisive_draw(
     return replace(suspect, evidence=(*suspect.evidence, why), certain=False)
 
 
-def list_unseeded_draws(situation: Situation, suspect: Suspect) -> list[Event]:
+def list_first_unseeded_draw_per_line(situation: Situation, suspect: Suspect) -> list[Event]:
     """The first draw at each line from a global generator, up to its first seed; none for other generators."""
     generator = GENERATORS.get(suspect.pins)
     found: dict[tuple[str, int], Event] = {}

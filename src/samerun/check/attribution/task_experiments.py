@@ -15,7 +15,7 @@ from samerun.check.attribution.confirmation import confirm_by_experiment
 from samerun.check.attribution.value_measurement import AttributionSearch
 from samerun.check.evidence.line_search import DifferingVariable, parse_source_or_empty
 from samerun.check.evidence.situation import Situation, Suspect
-from samerun.check.evidence.task_writes import list_task_writes, sort_task_writes_by_use
+from samerun.check.evidence.task_writes import list_task_writes, select_task_writes_read_at_lines
 from samerun.check.evidence.trace_signs import list_user_files
 from samerun.record import pins
 from samerun.record.trace import format as f
@@ -47,7 +47,7 @@ def rerun_and_find_task_order_suspect(
     if not confirm_by_experiment(search, situation, plan, suspect, "pinned-serial", suspect.pins):
         return None
     lines = {shown[1]} | ({event.line} if event is not None and event.file == shown[0] else set())
-    writes = sort_task_writes_by_use(list_task_writes(files), shown[0], sorted(lines))[:MOST_LINES]
+    writes = select_task_writes_read_at_lines(list_task_writes(files), shown[0], sorted(lines))[:MOST_LINES]
     if not writes:
         return suspect
     evidence = [f"`{writes[0].container}` at line {writes[0].line} takes what comes first", why]

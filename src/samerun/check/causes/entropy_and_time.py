@@ -111,7 +111,7 @@ OS_ENTROPY = Cause(
 
 # The clock decides something.
 ALL_RECORDED = 64
-"""Of so many readings at a line every one is recorded; see `Recorder.count_and_should_record`."""
+"""Of so many readings at a line every one is recorded; see `Recorder.count_and_should_record_first_or_power_of_two`."""
 
 
 def find_time_suspects(situation: Situation) -> list[Suspect]:

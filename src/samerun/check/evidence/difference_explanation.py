@@ -20,7 +20,7 @@ from samerun.check.evidence.value_correspondence import (
     LossScale,
     ValueIndex,
     call_key,
-    find_odd_operator,
+    find_first_noncorresponding_operator,
     mark_corresponding,
 )
 from samerun.record.config import GRADIENTS_DROPPED, INPUT_OF, RECOMPUTED
@@ -61,7 +61,7 @@ def explain_difference(
     culprits = [
         OddOperatorOfSide(odd.moment, side, these, odd.operator)
         for side, these, those, scale in sides
-        if (odd := find_odd_operator(these, those, not is_split, scale)) is not None
+        if (odd := find_first_noncorresponding_operator(these, those, not is_split, scale)) is not None
     ]
     if culprits:
         _, side, these, culprit = choose_side(culprits)

@@ -44,13 +44,13 @@ def explain_by_optimizer_settings(
     file, line_number = parse_source_line(b.head.get("line", ""))
     if before_b != other_setting:
         files = dict.fromkeys((file, *(o.location.file for o in operators_b)))
-        set_at = list_setting_assignments(files, name.partition(" of group ")[0].partition("[")[0])
+        set_at = list_assignments_to_string_key(files, name.partition(" of group ")[0].partition("[")[0])
         if len(set_at) == 1:
             return Culprit("optimizer.param_groups", *set_at[0], f"{text}: the program sets it itself")
     return Culprit("optimizer.step", file, line_number, text)
 
 
-def list_setting_assignments(files: Iterable[str], setting: str) -> list[tuple[str, int]]:
+def list_assignments_to_string_key(files: Iterable[str], setting: str) -> list[tuple[str, int]]:
     """File and line of every statement in these files that writes `...["setting"]`."""
     found = []
     for file in files:

@@ -41,7 +41,7 @@ def list_task_writes(files: Iterable[str]) -> list[TaskWrite]:
         (file, node) for file, tree in trees.items() for node in ast.walk(tree)
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
     ]  # fmt: skip
-    started = {name for tree in trees.values() for name in list_names_of_tasks(tree)}
+    started = {name for tree in trees.values() for name in iterate_names_passed_to_task_starters(tree)}
     owners = {id(method) for tree in trees.values() for method in list_run_methods(tree)}
     reached: list[tuple[str, Function]] = []
     while True:  # what a task calls runs beside the others as well
@@ -56,7 +56,7 @@ def list_task_writes(files: Iterable[str]) -> list[TaskWrite]:
         }  # fmt: skip
 
 
-def list_names_of_tasks(tree: ast.Module) -> Iterator[str]:
+def iterate_names_passed_to_task_starters(tree: ast.Module) -> Iterator[str]:
     """Names that are handed to what starts threads, processes and tasks; more than functions are among them."""
     for call in ast.walk(tree):
         if not isinstance(call, ast.Call) or last_identifier(call.func) not in TASK_STARTERS:
@@ -120,7 +120,7 @@ def find_root_name(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def sort_task_writes_by_use(writes: Sequence[TaskWrite], file: str, lines: Iterable[int]) -> list[TaskWrite]:
+def select_task_writes_read_at_lines(writes: Sequence[TaskWrite], file: str, lines: Iterable[int]) -> list[TaskWrite]:
     """Writes to what one of these lines reads, or what belongs to something it reads; all of them if there is none."""
     read = {name for line in lines for name in list_names_read(read_statement_source_or_empty(file, line))}
     return [write for write in writes if write.container in read] or list(writes)

@@ -242,7 +242,7 @@ def add_up(one: GroupSums, other: GroupSums, are_addends: bool) -> bool:
     return bool(apart[1] <= CLOSE * size and apart[2] <= CLOSE * size and apart[3] <= CLOSE * squares)
 
 
-def find_odd_operator(
+def find_first_noncorresponding_operator(
     operators: list[OperatorSummary], others: list[OperatorSummary], are_losses_whole: bool = False,
     scale: LossScale = UNSCALED,
 ) -> OddOperator | None:  # fmt: skip

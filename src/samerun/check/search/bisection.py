@@ -75,10 +75,10 @@ def bisect_and_record_outcomes(
         if any_user_file_calls_id(control.traces)
         else None
     )
-    return single or _bisect_halves_and_record_outcomes(search, control, pinned, varied_run)
+    return single or _bisect_to_single_differing_variations(search, control, pinned, varied_run)
 
 
-def _bisect_halves_and_record_outcomes(
+def _bisect_to_single_differing_variations(
     search: VariationRunner, control: Run, pinned: Sequence[Variation], varied_run: VariedRun
 ) -> list[VariedRun]:
     if varied_run.difference is None:
@@ -107,7 +107,9 @@ def _bisect_halves_and_record_outcomes(
                     search.record_outcome(variation, "skipped", NOT_ALONE)
             return single
     halves.sort(key=lambda half: half.variations != parts[0])
-    return [single for half in halves for single in _bisect_halves_and_record_outcomes(search, control, pinned, half)]
+    return [
+        single for half in halves for single in _bisect_to_single_differing_variations(search, control, pinned, half)
+    ]
 
 
 def _run_address_layout_alone_and_record(

@@ -109,7 +109,7 @@ def prepare_follow_up_search_with_cause_pinned(
         if fresh or (names and set(suspect.without) - set(search.plan.without)):
             plan = with_suspect_sources_pinned(search.plan, suspect, names)
             how = "held still: " + ", ".join(strip_line_from_pin(name) for name in names)
-            return FollowUpSearch(prepare_search_with_plan(search, plan, search.not_varied), how)
+            return FollowUpSearch(make_fresh_search_with_plan(search, plan, search.not_varied), how)
     return None
 
 
@@ -122,21 +122,21 @@ def prepare_search_without_variation(
     if what and attributed.cause.file and line not in plan.watch.unvaried_lines:
         spared = (*plan.watch.unvaried_lines, line)
         plan = plan.with_watch(unvaried_lines=spared)
-        following = prepare_search_with_plan(search, plan, search.not_varied)
+        following = make_fresh_search_with_plan(search, plan, search.not_varied)
         return FollowUpSearch(following, f"{plus_separated_names} is not varied at this line")
     each = [name for name in plus_separated_names.split("+") if name not in search.not_varied]
     if not each:
         return None
     chosen = {v.name for v in search.variations}
     more = tuple(v for v in VARIATIONS if v.name in each and v.name not in chosen)
-    following = prepare_search_with_plan(search, plan, {**search.not_varied, **dict.fromkeys(each, reason)})
+    following = make_fresh_search_with_plan(search, plan, {**search.not_varied, **dict.fromkeys(each, reason)})
     following.variations = (*search.variations, *more)
     if "resume" in each:
         following.variations = tuple(v for v in following.variations if v.name != "resume")
     return FollowUpSearch(following, f"no longer varied: {', '.join(each)}")
 
 
-def prepare_search_with_plan(
+def make_fresh_search_with_plan(
     search: Search, plan: RunPlan, not_varied: Mapping[str, str], skip_values: bool = True
 ) -> Search:
     """The same search from the start with another plan; the runs so far stay in its report."""
@@ -184,7 +184,7 @@ def search_and_report_all_findings(
 
     successive = find_successive_causes(search, reason_to_continue)
     counted = sort_findings([f for f in successive.findings if not is_ignored(f.cause)])
-    report = build_report_of_counted_findings(successive, counted)
+    report = build_report_of_first_counted_finding(successive, counted)
     hazards = tuple(finding_to_hazard(f) for f in counted)
     left_out = tuple(replace(finding_to_hazard(f), ignored=True) for f in successive.findings if is_ignored(f.cause))
     notes = [
@@ -201,7 +201,7 @@ def search_and_report_all_findings(
     if successive.stuck and not (successive.findings and is_ignored(successive.findings[-1].cause)):
         notes.append(f"{capitalize_first(successive.stuck)}: there may be more behind it.")
     held, hazards = recheck_hazards_under_samerun_run(
-        prepare_search_with_plan(search, samerun_run.plan, {}),
+        make_fresh_search_with_plan(search, samerun_run.plan, {}),
         reason_to_continue,
         samerun_run.seed,
         hazards,
@@ -243,7 +243,7 @@ def recheck_hazards_under_samerun_run(
     return WithSamerun(DIFFERENT, seed, text, left), judged
 
 
-def build_report_of_counted_findings(
+def build_report_of_first_counted_finding(
     successive: SuccessiveFindings, counted_findings: Sequence[CauseFinding]
 ) -> CheckReport:
     """The report of the first finding that counts, or a report that nothing is left."""

@@ -27,7 +27,7 @@ from samerun.check.evidence.situation import Suspect
 from samerun.check.evidence.value_differences import ElementDifference, compare_first_differing_saved_tensors
 from samerun.check.execution.runner import Run, RunFailed
 from samerun.check.plan import RunPlan, Variation
-from samerun.check.search.findings import IgnoreRule, matches_any_rule, prepare_search_with_plan, unmatched_rules
+from samerun.check.search.findings import IgnoreRule, make_fresh_search_with_plan, matches_any_rule, unmatched_rules
 from samerun.check.search.report_records import make_run_record, relative_path_if_below_working_directory
 from samerun.check.search.run_status import require_comparable, require_success
 from samerun.check.search.search import Search
@@ -177,11 +177,11 @@ def read_double_execution_hazards_and_notes(run: Run) -> tuple[list[OperatorHaza
             elif finding["times"] > 1:
                 continue
             elif what == double_findings.OUTSIDE:
-                at = (*make_memory_key(trace, finding), event.file, event.line)
+                at = (*make_allocation_site_key(trace, finding), event.file, event.line)
                 changed.setdefault(at, describe_memory_change_outside_torch(trace, event, finding))
             else:
                 if what == double_findings.RACE:
-                    raced.add(make_memory_key(trace, finding))
+                    raced.add(make_allocation_site_key(trace, finding))
                 add_finding_to_hazards(hazards, trace, event, finding, step)
     notes = [note for memory_and_line, note in changed.items() if memory_and_line[:3] not in raced]
     if len(notes) > MOST_NOTES:
@@ -192,7 +192,7 @@ def read_double_execution_hazards_and_notes(run: Run) -> tuple[list[OperatorHaza
     return list(hazards.values()), notes
 
 
-def make_memory_key(trace: Trace, finding: dict[str, Any]) -> tuple[Any, ...]:
+def make_allocation_site_key(trace: Trace, finding: dict[str, Any]) -> tuple[Any, ...]:
     """A key for the memory that a finding is about."""
     return trace.role, finding.get("made", 0), finding.get("how", "")
 
@@ -308,14 +308,14 @@ def check_eager_and_compiled(search: Search, check_eager: ReportMaker, check_com
     Raises RunFailed when the program does not end well with compilation off.
     """
     eager_report = check_eager(
-        prepare_search_with_plan(search, with_compilation_disabled(search.plan), {}, skip_values=False)
+        make_fresh_search_with_plan(search, with_compilation_disabled(search.plan), {}, skip_values=False)
     )
     call_sites = list_compile_call_sites(search.runs[0])
     if not call_sites:
         note = "--eager: the program compiles nothing, so this is the program as it is."
         compilation = Compilation(eager_report.verdict, None, (), "eager")
         return replace(eager_report, compilation=compilation, notes=(*eager_report.notes, note))
-    compiled_search = prepare_search_with_plan(search, search.plan, {}, skip_values=False)
+    compiled_search = make_fresh_search_with_plan(search, search.plan, {}, skip_values=False)
     compiled_search.prefix = "compiled-"
     shown_sites = ", ".join(f"{file}:{line}" for file, line in call_sites)
     try:

@@ -12,7 +12,7 @@ from samerun.check.evidence.value_correspondence import find_operator_with_new_v
 from samerun.check.search.neutral_runs import (
     NotComparable,
     NumberedRun,
-    describe_unread_parameters_or_empty,
+    describe_unreadable_parameters_or_empty,
     with_culprit,
 )
 from samerun.check.search.report_records import relative_path_if_below_working_directory
@@ -58,7 +58,7 @@ def describe_rounding(
     how = "in float64 both sides come together, so that what differs is rounding"
     narrow = sorted({*a64.numbers.narrow, *b64.numbers.narrow})
     how += f"; {', '.join(narrow[:3])} stayed in single precision there" if narrow else ""
-    unread = describe_unread_parameters_or_empty(a.numbers, b.numbers)
+    unread = describe_unreadable_parameters_or_empty(a.numbers, b.numbers)
     how += f"; {unread}" if unread else ""
     return replace(base, detail=f"{base.detail}; {how}")
 

@@ -236,12 +236,12 @@ def require_common_decisive_values(a: RunNumbers, b: RunNumbers) -> None:
     for _, _, records in neutrality.iterate_common_records((a, b)):
         compared.update(key[0] for key in neutrality.common_keys(records))
     if not compared.intersection(neutrality.DECISIVE):
-        unread = describe_unread_parameters_or_empty(a, b) or "there are none on both sides"
+        unread = describe_unreadable_parameters_or_empty(a, b) or "there are none on both sides"
         only = " and ".join(sorted(f"{kind}s" for kind in compared)) or "nothing"
         raise NotComparable(f"parameters, buffers and results could not be compared ({unread}), only {only} could")
 
 
-def describe_unread_parameters_or_empty(a: RunNumbers, b: RunNumbers) -> str:
+def describe_unreadable_parameters_or_empty(a: RunNumbers, b: RunNumbers) -> str:
     """In words, which parameters samerun could not read on a side; "" if it read all."""
     names = sorted({name for run in (a, b) for record in run.steps.values() for name in record.head.get("unread", [])})
     more = f" and {len(names) - 3} others" if len(names) > 3 else ""

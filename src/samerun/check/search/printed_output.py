@@ -83,7 +83,7 @@ def report_explained_printed_difference(
             break  # the run with variations comes next, and is a rerun as well
         if difference is not None and differing is None:
             differing = Situation("rerun", control, again, difference)
-    if differing is not None and control.operators and differs_with_all_sources_pinned(search, control):
+    if differing is not None and control.operators and rerun_pinned_and_check_reruns_differ(search, control):
         report = None  # memory in use, a share of the time: nothing that could be held still
     elif differing is not None:
         report = search.attribute_and_report_rerun_difference(differing, pinned)
@@ -104,7 +104,7 @@ def report_explained_printed_difference(
     return None
 
 
-def differs_with_all_sources_pinned(search: PrintedSearch, control: Run) -> bool:
+def rerun_pinned_and_check_reruns_differ(search: PrintedSearch, control: Run) -> bool:
     """Whether lines still differ with every source of randomness held still."""
     first, *others = (
         search.run_and_record(control.plan.with_added_pins(*ALL_SOURCES), f"printed-pinned-{number}", ("pin:all",))

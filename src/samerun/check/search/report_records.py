@@ -64,7 +64,7 @@ def make_first_difference_record(situation: Situation, found: attribution.Attrib
     )  # fmt: skip
 
 
-def describe_results_beside_operators(
+def make_printed_order_and_timing_notes(
     runs: Sequence[Run], situation: Situation | None, order_difference: Difference | None
 ) -> list[str]:
     """Notes on what was printed, and on runs that are the same although not all of their values are.

@@ -81,14 +81,14 @@ class ResumeExperiments:
                     why += ", the resumed run goes on with the same bits"
                     why += f"; it then makes {replayed.extra_steps} steps more" if replayed.extra_steps else ""
                     other = (f"with {describe_state_parts(stays)} put back the difference stays",) if stays else ()
-                    doubt = self.list_evidence_for_private_generator(suspects)
+                    doubt = self.list_private_generator_evidence_from_trace(suspects)
                     evidence = (*suspect.evidence, *other, why, *doubt)
                     return make_attributed_cause(replace(suspect, evidence=evidence, certain=not doubt), None)
         # Suspects that an experiment refutes come last.
         best = min(suspects, key=lambda s: (bool(s.parts) and set(s.parts) <= set(stays), s.rank))
         return make_attributed_cause(add_failed_experiments_to_evidence(best, stays, can_restore), None)
 
-    def list_evidence_for_private_generator(self, suspects: Sequence[Suspect]) -> tuple[str, ...]:
+    def list_private_generator_evidence_from_trace(self, suspects: Sequence[Suspect]) -> tuple[str, ...]:
         """Evidence that a generator of the program's own may be the reason for other data.
 
         A program that skips batches again after a resume does not need the state that the generator had at the save, so

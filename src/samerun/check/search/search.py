@@ -35,9 +35,9 @@ from samerun.check.search.bisection import (
 )
 from samerun.check.search.printed_output import report_explained_printed_difference
 from samerun.check.search.report_records import (
-    describe_results_beside_operators,
     make_cause_path_relative,
     make_first_difference_record,
+    make_printed_order_and_timing_notes,
     make_run_record,
     summarize_differing_steps,
 )
@@ -375,7 +375,7 @@ class Search:
     def finish_and_make_report(
         self, verdict: Verdict, situation: Situation | None = None, found: attribution.AttributedCause | None = None
     ) -> CheckReport:
-        self.notes += describe_results_beside_operators(self.runs, situation, self.order_difference)
+        self.notes += make_printed_order_and_timing_notes(self.runs, situation, self.order_difference)
         rerun = self.outcomes.get("rerun")
         why = ALREADY if rerun is not None and rerun.outcome == DIFFERENT else "another variation differs already"
         for variation in self.variations if verdict == DIFFERENT else ():

@@ -28,7 +28,7 @@ class _AdaptiveWindows(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def _adaptive_windows_of_each_input(num_inputs: int, num_outputs: int, device: torch.device) -> _AdaptiveWindows:
+def _adaptive_readers_and_window_sizes(num_inputs: int, num_outputs: int, device: torch.device) -> _AdaptiveWindows:
     """Which outputs of adaptive pooling read each input, along one dimension."""
     out = torch.arange(num_outputs, device="cpu")
     starts = torch.div(out * num_inputs, num_outputs, rounding_mode="floor")
@@ -59,7 +59,7 @@ def _window_indices_padded_with_minus_one(starts: Tensor, ends: Tensor) -> Tenso
 def _adaptive_avg_pool_backward(grad_output: Tensor, self: Tensor, dims: int) -> Tensor:
     out = upcast_half_to_float32(grad_output)
     for dim in range(-1, -1 - dims, -1):
-        readers, window_sizes = _adaptive_windows_of_each_input(self.shape[dim], out.shape[dim], self.device)
+        readers, window_sizes = _adaptive_readers_and_window_sizes(self.shape[dim], out.shape[dim], self.device)
         out = sum_output_gradients_over_readers(out / window_sizes.view(-1, *(1,) * (-1 - dim)), dim, readers)
     return out.to(grad_output.dtype)
 

@@ -148,9 +148,9 @@ def _count_child_before_fork() -> None:
     _children += 1
 
 
-def _inherit_origin_in_forked_child() -> None:
+def _derive_child_origin_after_fork() -> None:
     global _children, _origin
     _children, _origin = 0, _origin.make_child_origin(_children)
 
 
-os.register_at_fork(before=_count_child_before_fork, after_in_child=_inherit_origin_in_forked_child)
+os.register_at_fork(before=_count_child_before_fork, after_in_child=_derive_child_origin_after_fork)

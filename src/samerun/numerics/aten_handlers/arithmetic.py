@@ -44,10 +44,10 @@ def _round_numbers_as_on_cpu(a: Any, b: Any) -> tuple[Any, Any]:
     """torch's CPU kernels round a number to the bfloat16 or float16 of the tensor that it is added to or subtracted
     from; its CUDA kernels do not.
     """
-    return _round_number_as_on_cpu(a, b), _round_number_as_on_cpu(b, a)
+    return _round_number_to_half_dtype_if_off_cpu(a, b), _round_number_to_half_dtype_if_off_cpu(b, a)
 
 
-def _round_number_as_on_cpu(number: Any, x: Any) -> Any:
+def _round_number_to_half_dtype_if_off_cpu(number: Any, x: Any) -> Any:
     if not isinstance(x, Tensor) or x.dtype not in HALF_TYPES or not library.is_off_cpu(x):
         return number
     if isinstance(number, Tensor) and (number.dim() or library.is_off_cpu(number)):
@@ -63,7 +63,7 @@ def add(a: Any, b: Any, *, alpha: Scalar = 1) -> Tensor:
 
 
 def add_(a: Tensor, b: Any, *, alpha: Scalar = 1) -> Tensor:
-    return a.add_(_round_number_as_on_cpu(b, a)) if alpha == 1 else a.copy_(add(a, b, alpha=alpha))
+    return a.add_(_round_number_to_half_dtype_if_off_cpu(b, a)) if alpha == 1 else a.copy_(add(a, b, alpha=alpha))
 
 
 def sub(a: Any, b: Any, *, alpha: Scalar = 1) -> Tensor:
@@ -74,11 +74,11 @@ def sub(a: Any, b: Any, *, alpha: Scalar = 1) -> Tensor:
 
 
 def sub_(a: Tensor, b: Any, *, alpha: Scalar = 1) -> Tensor:
-    return a.sub_(_round_number_as_on_cpu(b, a)) if alpha == 1 else a.copy_(sub(a, b, alpha=alpha))
+    return a.sub_(_round_number_to_half_dtype_if_off_cpu(b, a)) if alpha == 1 else a.copy_(sub(a, b, alpha=alpha))
 
 
 def rsub(a: Tensor, b: Any, alpha: Scalar = 1) -> Tensor:
-    return torch.rsub(a, _round_number_as_on_cpu(b, a)) if alpha == 1 else sub(b, a, alpha=alpha)
+    return torch.rsub(a, _round_number_to_half_dtype_if_off_cpu(b, a)) if alpha == 1 else sub(b, a, alpha=alpha)
 
 
 @widen_half_inputs

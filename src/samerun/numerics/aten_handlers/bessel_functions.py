@@ -125,7 +125,7 @@ def _chebyshev_recurrence_step(k: int, x: Tensor, here: Tensor, before: Tensor) 
     return (x + x) * here - before
 
 
-def _shifted(polynomial: Function) -> Function:
+def _compose_with_2x_minus_1(polynomial: Function) -> Function:
     return lambda x, n: polynomial((x + x) - 1, n)
 
 
@@ -137,7 +137,7 @@ CHEBYSHEV: dict[str, Function] = {
 }
 POLYNOMIALS: dict[str, Function] = {
     **{f"chebyshev_polynomial_{kind}": made for kind, made in CHEBYSHEV.items()},
-    **{f"shifted_chebyshev_polynomial_{kind}": _shifted(made) for kind, made in CHEBYSHEV.items()},
+    **{f"shifted_chebyshev_polynomial_{kind}": _compose_with_2x_minus_1(made) for kind, made in CHEBYSHEV.items()},
     "hermite_polynomial_h": _make_polynomial_by_recurrence(
         lambda x: x + x, lambda k, x, p, o: (x + x) * p - (2.0 * k) * o
     ),

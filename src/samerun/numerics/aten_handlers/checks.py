@@ -162,7 +162,11 @@ def _torch_kernel_can_be_asked(func: OpOverload) -> bool:
 
 def _run_torch_kernel_on_copies(func: OpOverload, args: Any, kwargs: Any) -> None:
     args, kwargs = copy_tensors_in_pytree((args, kwargs)) if func._schema.is_mutable else (args, kwargs)
-    with _disable_current_modes(), _without_advancing_generators(func, args, kwargs) as (args, kwargs), torch.no_grad():
+    with (
+        _disable_current_modes(),
+        _fork_rng_with_cloned_generator_args(func, args, kwargs) as (args, kwargs),
+        torch.no_grad(),
+    ):
         func(*args, **kwargs)
 
 
@@ -181,7 +185,7 @@ def _to_meta(values: Any) -> Any:
 
 
 @contextmanager
-def _without_advancing_generators(func: OpOverload, args: Any, kwargs: Any) -> Iterator[Any]:
+def _fork_rng_with_cloned_generator_args(func: OpOverload, args: Any, kwargs: Any) -> Iterator[Any]:
     """The arguments with generators copied; torch's own generators stand afterwards where they stood."""
     if torch.Tag.nondeterministic_seeded not in func.tags:
         yield args, kwargs

@@ -165,7 +165,7 @@ def _sign_of_permutation(pivots: Tensor) -> Tensor:
     return torch.where(swaps % 2 == 0, 1.0, -1.0).to(torch.float64)
 
 
-def _lu_or_lu_of_transpose(operator: str, a: Tensor) -> tuple[Tensor, Tensor]:
+def _lu_of_transpose_if_contiguous(operator: str, a: Tensor) -> tuple[Tensor, Tensor]:
     """LU and pivots of A, or of its transpose where A is contiguous: torch chooses so, and its gradients know."""
     lu, pivots, _ = _lu_in_place(_copy_to_float64_batch(operator, a.mT if a.is_contiguous() else a), True)
     return lu, pivots
@@ -173,14 +173,14 @@ def _lu_or_lu_of_transpose(operator: str, a: Tensor) -> tuple[Tensor, Tensor]:
 
 def det(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The class S product of U's diagonal, times the sign of the permutation."""
-    wide, pivots = _lu_or_lu_of_transpose("linalg.det", a)
+    wide, pivots = _lu_of_transpose_if_contiguous("linalg.det", a)
     found = sums.prod(wide.diagonal(dim1=-2, dim2=-1).contiguous(), 1) * _sign_of_permutation(pivots)
     return (_restore(found, a), _restore(wide, a, *a.shape[-2:]), pivots.reshape(a.shape[:-1]))
 
 
 def slogdet(a: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The class S sum of the logarithms of U's diagonal; the product of its signs."""
-    wide, pivots = _lu_or_lu_of_transpose("linalg.slogdet", a)
+    wide, pivots = _lu_of_transpose_if_contiguous("linalg.slogdet", a)
     diagonal = wide.diagonal(dim1=-2, dim2=-1).contiguous()
     sign = sums.prod(torch.sign(diagonal), 1) * _sign_of_permutation(pivots)
     size = sums.sum(log(diagonal.abs()), 1)

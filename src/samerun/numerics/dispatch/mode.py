@@ -45,7 +45,7 @@ _complex_dtypes = frozenset((torch.complex64, torch.complex128))
 _ON_CUDA, _COMPLEX_ON_CUDA = 1, 2
 
 
-def _classify_or_raise_unless_meta(unusual_tensor: Any) -> int:
+def _get_cuda_flags_or_raise_unless_meta(unusual_tensor: Any) -> int:
     """Flags: _ON_CUDA, and _COMPLEX_ON_CUDA too; 0 for a meta tensor and a complex one of the CPU. Raises
     NoPortableKernel for any other unusual tensor.
     """
@@ -117,14 +117,14 @@ class PortableMode(_python_dispatch.TorchDispatchMode):
                 if isinstance(argument, _Tensor):
                     if not (argument.is_cpu and argument.dtype in _dtypes and argument.layout is _strided):
                         unusual = True
-                        cuda |= _classify_or_raise_unless_meta(argument)
+                        cuda |= _get_cuda_flags_or_raise_unless_meta(argument)
                 elif type(argument) is list or type(argument) is tuple:
                     for item in argument:
                         if isinstance(item, _Tensor) and not (
                             item.is_cpu and item.dtype in _dtypes and item.layout is _strided
                         ):
                             unusual = True
-                            cuda |= _classify_or_raise_unless_meta(item)
+                            cuda |= _get_cuda_flags_or_raise_unless_meta(item)
             if cuda:
                 is_complex = bool(cuda & _COMPLEX_ON_CUDA)
                 resolve = _resolve_complex_runner_cached if is_complex else _resolve_cuda_runner_unless_exact_cached
@@ -138,7 +138,7 @@ class PortableMode(_python_dispatch.TorchDispatchMode):
             if handler is None:
                 out = func(*args, **kwargs) if kwargs else func(*args)
                 if kwargs and isinstance(out, _Tensor) and not (out.is_cpu and out.dtype in _dtypes):
-                    _classify_or_raise_unless_meta(out)
+                    _get_cuda_flags_or_raise_unless_meta(out)
                 return out
             return self._run_handler(handler, func, args, kwargs or {})
         except NoPortableKernel as reason:
@@ -220,7 +220,7 @@ def _install_hooks_once() -> None:
     if not _hooks_installed:
         _hooks_installed = True
         compiled_regions.install_torch_compile_hooks(current_portable_mode, find_source_location_outside_torch)
-        optimizer_loops.replace_torch_optimizer_loops()
+        optimizer_loops.patch_torch_optim_with_native_adam_and_sgd()
         truncated_normal.replace_torch_truncated_normal(current_portable_mode)
 
 

@@ -140,7 +140,7 @@ def _parameter_names(function: Callable[..., Any]) -> list[str]:
     return [*inspect.signature(function).parameters]
 
 
-def replace_torch_optimizer_loops() -> None:
+def patch_torch_optim_with_native_adam_and_sgd() -> None:
     """Once a process. A loop whose parameters have other names than here (another torch) stays as it is."""
     for module_name, name, try_step in _LOOPS:
         module = sys.modules.get(module_name)

@@ -26,7 +26,7 @@ def draw_truncated_normal(
     with torch.no_grad():
         if _share_below(b, mean, std) - _share_below(a, mean, std) > _LEAST_SHARE_WITHIN_BOUNDS:
             return _redraw_normal_until_within(tensor, mean, std, a, b, generator)
-        return _redraw_uniform_until_accepted(tensor, mean, std, a, b, generator)
+        return _rejection_sample_with_uniform_proposal(tensor, mean, std, a, b, generator)
 
 
 def _share_below(bound: float, mean: float, std: float) -> float:
@@ -44,7 +44,7 @@ def _redraw_normal_until_within(
     return tensor
 
 
-def _redraw_uniform_until_accepted(
+def _rejection_sample_with_uniform_proposal(
     tensor: Tensor, mean: float, std: float, a: float, b: float, generator: Generator | None
 ) -> Tensor:
     """A uniform number is taken with the density at it over the density at the highest point between the bounds."""

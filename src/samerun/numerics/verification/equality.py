@@ -244,7 +244,7 @@ def _compare_operators_on_smaller_batch(
     for call in recorded:
         narrow = smaller_recorder.calls[smaller_recorder.shapes[call.number][1]]
         plain, portable = (
-            rerun_and_compare_smaller_batch(call, narrow, inside_portable) for inside_portable in (False, True)
+            rerun_and_classify_batch_size_effect(call, narrow, inside_portable) for inside_portable in (False, True)
         )
         # A row of a portable kernel depends on nothing but its own inputs, unless the operator says otherwise.
         pairs.append(OutcomePair(WHOLE_BATCH, WHOLE_BATCH) if portable == CHANGES else OutcomePair(plain, portable))
@@ -277,7 +277,7 @@ def _narrow_full_or_take_smaller(full: Any, smaller: Any) -> Any:
     return full.narrow(dim, 0, smaller.shape[dim])
 
 
-def rerun_and_compare_smaller_batch(call: RecordedCall, smaller_call: RecordedCall, inside_portable: bool) -> str:
+def rerun_and_classify_batch_size_effect(call: RecordedCall, smaller_call: RecordedCall, inside_portable: bool) -> str:
     """ "same" or "changes"; "not tried" where the results have no part for the smaller batch, as sums over it have
     not; "no portable kernel".
     """

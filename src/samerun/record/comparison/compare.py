@@ -70,7 +70,7 @@ def find_first_difference(a: RunTraces, b: RunTraces, scope: ComparisonScope = (
             found[role] = difference
     if found:
         return choose_earliest_difference(a, found)
-    return missing or (None if scope else _find_difference_from_empty_run(a, b, roles))
+    return missing or (None if scope else _find_difference_if_one_has_no_operators(a, b, roles))
 
 
 def choose_earliest_difference(a: RunTraces, difference_by_role: dict[str, Difference]) -> Difference:
@@ -113,7 +113,7 @@ def count_collectives_and_messages_before(trace: Trace, event: Event | None) -> 
     return count
 
 
-def _find_difference_from_empty_run(a: RunTraces, b: RunTraces, roles: list[str]) -> Difference | None:
+def _find_difference_if_one_has_no_operators(a: RunTraces, b: RunTraces, roles: list[str]) -> Difference | None:
     """The first operator of one run if the other has no operators at all.
 
     Extra operators are normally skipped because everything around them is equal. Here nothing surrounds them, so two

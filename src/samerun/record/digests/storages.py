@@ -149,7 +149,7 @@ class StorageDigests:
         record.trusted, record.uninitialised = False, may_return_early or partial
         record.drop_known_digests()
         record.last_writer = COLLECTIVE if may_return_early else -1
-        return WrittenByCollective(record, *_byte_range_in_storage(tensor), partial)
+        return WrittenByCollective(record, *_byte_range_or_whole_storage(tensor), partial)
 
     def note_pending_collective(self, work: Any, written: list[WrittenByCollective]) -> None:
         """The program can wait for `work`, a collective that writes to this memory."""
@@ -168,7 +168,7 @@ class StorageDigests:
 
     def is_written_by_pending_collective(self, tensor: Any) -> bool:
         """Whether a collective that nobody has waited for yet writes to elements of the tensor."""
-        record, (begin, end) = self.find_or_add_record(tensor), _byte_range_in_storage(tensor)
+        record, (begin, end) = self.find_or_add_record(tensor), _byte_range_or_whole_storage(tensor)
         return any(
             each.record is record and each.begin < end and begin < each.end
             for each in self._list_pending_collective_writes()
@@ -281,7 +281,7 @@ class StorageDigests:
         return found
 
 
-def _byte_range_in_storage(tensor: Any) -> tuple[int, int]:
+def _byte_range_or_whole_storage(tensor: Any) -> tuple[int, int]:
     """Where in its memory a tensor lies; all of the memory if it is not contiguous."""
     if not tensor.is_contiguous():
         return 0, tensor.untyped_storage().nbytes()

@@ -72,7 +72,7 @@ def build_process_section(trace: Trace, first_event: int = 0, end_event: int | N
     before = len(select_events(trace, (f.STEP,), first_event)) if first_event else 0
     by_kind = {kind: [event for event in events if event.kind == kind] for kind in RECORDED_KINDS}
     record: dict[str, Any] = {
-        "seeds": _limit_entries(_seed_entries([*by_kind[f.SEED], *by_kind[f.CREATE]])),
+        "seeds": _limit_entries(_make_seed_entries_with_counts([*by_kind[f.SEED], *by_kind[f.CREATE]])),
         "files": _limit_entries(_make_file_entries_from_first_events(by_kind[f.FILE])),
         "loaded": _limit_entries(_make_name_and_digest_entry(e) for e in by_kind[f.LOAD]),
         "environment": {e.name: keyed_digest(e.outputs) for e in by_kind[f.ENVIRONMENT][:MAX_ENTRIES]},
@@ -101,7 +101,7 @@ def _hex_digest(event: Event) -> str:
     return event.outputs.hex()
 
 
-def _seed_entries(events: list[Event]) -> Iterator[dict[str, Any]]:
+def _make_seed_entries_with_counts(events: list[Event]) -> Iterator[dict[str, Any]]:
     """One entry for each line and seed; torch's seeds as numbers, those of other generators by their digest."""
     seen: dict[tuple[Any, ...], dict[str, Any]] = {}
     for event in events:

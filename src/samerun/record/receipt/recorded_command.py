@@ -58,7 +58,7 @@ def resolve_recorded_command(command: dict[str, Any]) -> Target:
 
     A script must lie inside the working directory; a command must be on PATH, or inside the working directory.
     """
-    words = [_require_runnable_argument(each) for each in command["words"]]
+    words = [_require_encodable_argument(each) for each in command["words"]]
     if any(REDACTED in word for word in words):
         raise SamerunError("The receipt does not hold the whole command: secrets were left out of it.", hint=HINT)
     if not words or not words[0]:
@@ -92,7 +92,7 @@ def select_allowlisted_variables(recorded_variables: dict[str, str]) -> dict[str
     }
 
 
-def _require_runnable_argument(word: str) -> str:
+def _require_encodable_argument(word: str) -> str:
     try:
         if "\0" in word:
             raise ValueError

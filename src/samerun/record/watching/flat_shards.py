@@ -63,7 +63,7 @@ def add_ranges_of_handle(ranges: FlatRanges, handle: Any, replicas: Any) -> None
         ranges[id(parameter)] = FlatRange(info.intra_param_start_idx or 0, shape.numel(), counts) if is_known else None
 
 
-def take_numbers_of_parameter(parameter: Any, tensor: Any, ranges: FlatRanges) -> TakenNumbers | None:
+def take_numbers_of_shard_or_whole(parameter: Any, tensor: Any, ranges: FlatRanges) -> TakenNumbers | None:
     """Of a parameter, or of its gradient; None for what cannot be read."""
     if id(parameter) not in ranges:
         return take_numbers_or_share(tensor)

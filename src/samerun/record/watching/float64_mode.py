@@ -93,7 +93,7 @@ class Float64Mode(KeepsProgramsCompiledMixin, TorchDispatchMode):
                 not tensors and creates_meta_or_fake_tensor(kwargs)
             ):
                 made = func(*args, **kwargs)
-                return widen_materialised(made, tensors) if self.widens and not self.region_depth else made
+                return widen_if_materialized_from_meta(made, tensors) if self.widens and not self.region_depth else made
             wide = self.widens and not self.region_depth
             before = take_generator_state(kwargs, tensors) if self.summarise is not None and operator.random else None
             out = self._call_with_float64_results(operator, args, kwargs, tensors) if wide else func(*args, **kwargs)
@@ -195,7 +195,7 @@ class Float64Mode(KeepsProgramsCompiledMixin, TorchDispatchMode):
         return widen(out)
 
 
-def widen_materialised(made: Any, operands: list[Any]) -> Any:
+def widen_if_materialized_from_meta(made: Any, operands: list[Any]) -> Any:
     """Widen the memory that a model made on the meta device is moved to (`to_empty`): what is read into it is wide."""
     is_real = type(made) in PLAIN_TYPES and has_real_values(made) and made.dtype in WIDE
     return made.to(WIDE[made.dtype]) if is_real and operands and all(t.is_meta for t in operands) else made

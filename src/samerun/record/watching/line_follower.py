@@ -51,7 +51,7 @@ class EnvironmentLoops:
         }
 
 
-def _locate_assignment_or_call_site(frame: FrameType, line: int) -> tuple[tuple[str, int], str]:
+def _locate_assignment_or_call_and_callee(frame: FrameType, line: int) -> tuple[tuple[str, int], str]:
     """Where the values of a frame's variables come from after a line, and the function whose parameters they are.
 
     What a function is called with gets its value where it is called. "" for the function on every other line.
@@ -134,7 +134,7 @@ class LineFollower:
         if drew:
             location_id = writer.intern_location(frame.f_code.co_filename, line, "")
             recorder.emit(f.LINE, name=NATIVE_DRAW, location_id=location_id, phase=f.HOST)
-        (file, number), function = _locate_assignment_or_call_site(frame, line)
+        (file, number), function = _locate_assignment_or_call_and_callee(frame, line)
         location_id = writer.intern_location(file, number, "")
         for name, found in changed:
             recorder.emit(
@@ -144,7 +144,7 @@ class LineFollower:
 
     def save_or_hold_variables(self, frame: FrameType, line: int, holder: VariableHolder) -> dict[str, Any]:
         """The values that variables of the frame have to get after a line; empty where they are only saved."""
-        (file, number), function = _locate_assignment_or_call_site(frame, line)
+        (file, number), function = _locate_assignment_or_call_and_callee(frame, line)
         location = to_original_path(file, self.recorder.config.copied_folder), number
         if location not in holder.names:
             return {}

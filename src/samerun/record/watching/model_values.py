@@ -88,7 +88,11 @@ class ModelValues:
             if counts[strip_wrapper_names(name)] == 1:
                 untrained.append((f"{strip_wrapper_names(name)} of a model that is not called", value))
         for name, value in untrained:
-            if id(value) not in seen and id(value) not in self._trained and self._was_written_into(value):
+            if (
+                id(value) not in seen
+                and id(value) not in self._trained
+                and self._has_sample_changed_since_first_seen(value)
+            ):
                 seen.add(id(value))
                 values.setdefault(name, value)
         for at, parameter in enumerate(parameters):
@@ -108,7 +112,7 @@ class ModelValues:
                         tied[known.removesuffix(first[id(parameter)]) + name] = known
         return tied
 
-    def _was_written_into(self, tensor: Any) -> bool:
+    def _has_sample_changed_since_first_seen(self, tensor: Any) -> bool:
         """Whether a tensor has changed since it was first seen: frozen weights, which are many, need no numbers."""
         written = self._written.get(id(tensor))
         if written is not None and written() is tensor:

@@ -254,7 +254,7 @@ class Recorder:
             return
         if kind == f.COMPLETION:
             self.note_order_may_vary()
-        if thin_repeats and not self.count_and_should_record((kind, name, file, line)):
+        if thin_repeats and not self.count_and_should_record_first_or_power_of_two((kind, name, file, line)):
             return
         if (writer := self.writer or self.open_writer()) is None:
             return
@@ -303,7 +303,7 @@ class Recorder:
         """Record a draw that the program itself makes; `digest_state` digests the generator before the draw."""
         user_line = stack_frames.find_user_line()
         file, line, _ = user_line
-        if not line or not self.count_and_should_record((generator, function, file, line)):
+        if not line or not self.count_and_should_record_first_or_power_of_two((generator, function, file, line)):
             return
         self.emit_host_event(f.DRAW, generator, aux=function, outputs=digest_state(), user_line=user_line)
 
@@ -313,7 +313,7 @@ class Recorder:
         if kept is not None and stack_frames.find_user_line().line and not any(each is generator for each in kept):
             kept.append(generator)
 
-    def count_and_should_record(self, key: tuple[Any, ...]) -> bool:
+    def count_and_should_record_first_or_power_of_two(self, key: tuple[Any, ...]) -> bool:
         """True for the first `FULL_EMISSION` events of a key, then at powers of two.
 
         The number of events of a key, not time or chance, decides: two equal runs must record the same events.

@@ -80,7 +80,7 @@ class Replayer:
         if not 0 <= number < len(kept) or len(kept[number]["tensors"]) != len(tensors):
             return tensors
         if self.config.streams:
-            self.objects.try_restore_parts(kept[number]["streams"], (TORCH, NUMPY, PYTHON))
+            self.objects.try_restore_and_list_restored_parts(kept[number]["streams"], (TORCH, NUMPY, PYTHON))
         if not os.path.exists(self.file_path(GIVEN)):
             open(self.file_path(GIVEN), "wb").close()
         return [new.to(old.device) for new, old in zip(kept[number]["tensors"], tensors, strict=True)]
@@ -100,7 +100,11 @@ class Replayer:
         if self.bytes > LIMIT_BYTES:
             open(self.file_path(TOO_LARGE), "wb").close()
             return
-        streams = {part: s for part, s in self.objects.read_states().items() if part in (TORCH, NUMPY, PYTHON)}
+        streams = {
+            part: s
+            for part, s in self.objects.read_generator_and_optimizer_states().items()
+            if part in (TORCH, NUMPY, PYTHON)
+        }
         self.kept_in_step.append({"tensors": [t.detach().cpu().clone() for t in tensors], "streams": streams})
 
     def save_buffered_tensors_and_reset(self) -> None:

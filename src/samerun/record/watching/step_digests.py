@@ -44,14 +44,14 @@ class StepDigester:
         return [
             ("params", digest_of_element_digests(parameters, self.digest)),
             ("grads", digest_of_element_digests([p.grad for p in parameters], self.digest_gradient)),
-            ("buffers", digest_of_element_digests(self.collect_live_model_buffers_of_thread(), self.digest)),
+            ("buffers", digest_of_element_digests(self.collect_buffers_of_live_models_of_thread(), self.digest)),
             ("optimizer", digest_of_element_digests(states + settings, self.digest_optimizer_value)),
             ("loss", self.recorder.thread.last_loss),
             ("batch", self.recorder.last_batch),
             *self.digest_rng_states(),
         ]
 
-    def collect_live_model_buffers_of_thread(self) -> list[Any]:
+    def collect_buffers_of_live_models_of_thread(self) -> list[Any]:
         """The buffers of every model that this thread was the first to call, and that is still alive.
 
         Those of other threads change beside this one.

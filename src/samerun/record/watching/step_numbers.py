@@ -23,7 +23,7 @@ from samerun.record.digests.torch_guards import HiddenFromProgram
 from samerun.record.trace import format as f
 from samerun.record.watching import stack_frames
 from samerun.record.watching.disturbance import disturb_parameters
-from samerun.record.watching.flat_shards import FlatRanges, find_flat_ranges, take_numbers_of_parameter
+from samerun.record.watching.flat_shards import FlatRanges, find_flat_ranges, take_numbers_of_shard_or_whole
 from samerun.record.watching.float64_mode import Draw, Float64Mode
 from samerun.record.watching.model_values import ModelValues
 from samerun.record.watching.recorder import Recorder
@@ -58,7 +58,7 @@ def numbers_file_name(role: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]+", ".", role)[:120] + ".numbers"
 
 
-def is_kept(number: int, all_up_to: int) -> bool:
+def is_kept_with_tenfold_thinning(number: int, all_up_to: int) -> bool:
     every = 1
     while number > all_up_to * every:
         every *= 10
@@ -231,7 +231,7 @@ class StepValueRecorder:
                 self.calls += 1
                 self.use_counts["evaluation"] = self.calls
                 self.add_model_values(RESULT_OF, model, out)
-                if is_kept(self.calls, CALLS_KEPT):
+                if is_kept_with_tenfold_thinning(self.calls, CALLS_KEPT):
                     self._write_call(model, out)
         return out
 
@@ -304,7 +304,7 @@ class StepValueRecorder:
                       else p.grad) for p in held]  # fmt: skip
         self._gradients = {
             id(p): taken for p, gradient in gradients if gradient is not None
-            and (taken := take_numbers_of_parameter(p, gradient, self._flat_ranges)) is not None
+            and (taken := take_numbers_of_shard_or_whole(p, gradient, self._flat_ranges)) is not None
         }  # fmt: skip
         self._settings = read_optimizer_group_numbers_as_hex(optimizer)
         file, line, _ = stack_frames.find_user_line()
@@ -314,7 +314,7 @@ class StepValueRecorder:
         """Right after it."""
         number = self.recorder.step + 1
         held = [p for group in optimizer.param_groups for p in group["params"]]
-        if is_kept(number, STEPS_KEPT):
+        if is_kept_with_tenfold_thinning(number, STEPS_KEPT):
             names, buffers = self.models.name_parameters_and_buffers(held, number)
             items = [Item("loss", "", "float64", TakenNumbers([sum(self.losses)] if self.losses else [], False))]
             unread = []
@@ -322,7 +322,7 @@ class StepValueRecorder:
                 dtype = name_dtype(p)
                 if id(p) in self._gradients:
                     items.append(Item("gradient", names[id(p)], dtype, self._gradients[id(p)]))
-                taken = take_numbers_of_parameter(p, p, self._flat_ranges)
+                taken = take_numbers_of_shard_or_whole(p, p, self._flat_ranges)
                 if taken is not None and is_floating_or_complex(p):
                     items.append(Item("parameter", names[id(p)], dtype, taken))
                 elif taken is None:
@@ -350,7 +350,7 @@ class StepValueRecorder:
 
     def _make_items_of_untrained(self, values: dict[str, Any]) -> list[Item]:
         return [Item("buffer", name, name_dtype(value), taken) for name, value in values.items()
-                if (taken := take_numbers_of_parameter(value, value, self._flat_ranges)) is not None]  # fmt: skip
+                if (taken := take_numbers_of_shard_or_whole(value, value, self._flat_ranges)) is not None]  # fmt: skip
 
     def _write_call(self, model: Any, out: Any) -> None:
         tensors: list[Any] = []

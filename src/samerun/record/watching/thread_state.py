@@ -50,10 +50,10 @@ unwatched_sleep = time.sleep
 _local = threading.local()
 
 
-def count_waits_so_far() -> int:
+def count_waits_of_this_thread() -> int:
     """Waits of the present thread so far."""
     return int(getattr(_local, "count", 0))
 
 
 def count_wait() -> None:
-    _local.count = count_waits_so_far() + 1
+    _local.count = count_waits_of_this_thread() + 1

@@ -25,7 +25,7 @@ class NonParameterStates:
         self.schedulers: list[Any] = []
         self.scalers: list[Any] = []
 
-    def read_states(self) -> dict[str, Any]:
+    def read_generator_and_optimizer_states(self) -> dict[str, Any]:
         """Part -> its state, without the parts whose state cannot be read."""
         numpy, python = sys.modules.get("numpy.random"), sys.modules.get("random")
         ways: dict[str, Callable[[], Any]] = {
@@ -48,7 +48,7 @@ class NonParameterStates:
                 continue
         return found
 
-    def try_restore_parts(self, states: dict[str, Any], parts: Sequence[str]) -> list[str]:
+    def try_restore_and_list_restored_parts(self, states: dict[str, Any], parts: Sequence[str]) -> list[str]:
         """Put these parts back into the objects that exist. Returns the parts that took a state."""
         taken = []
         for part in parts:

@@ -69,7 +69,7 @@ class GraphParts:
                          if name in node.meta}  # fmt: skip
         outputs: list[Any] = []
         for end in ends:
-            outputs += self._flatten_output(graph, env[end], self.kinds[end])
+            outputs += self._add_getitem_nodes(graph, env[end], self.kinds[end])
         graph.output(tuple(outputs))
         first = next((n for n in ordered if n not in self.context), ordered[0])
         inputs = self._run_and_copy_values(externals, first, in_float64=False)
@@ -94,14 +94,14 @@ class GraphParts:
             return tuple(self._add_placeholder(graph, f"{name}_{at}", each) for at, each in enumerate(kind))
         return graph.placeholder(name)
 
-    def _flatten_output(self, graph: Graph, node: Any, kind: Any) -> list[Any]:
+    def _add_getitem_nodes(self, graph: Graph, node: Any, kind: Any) -> list[Any]:
         if kind == "tensor":
             return [node]
         if type(kind) is not tuple:
             return []
         return [
             end for at, each in enumerate(kind) if each == "tensor" or type(each) is tuple
-            for end in self._flatten_output(graph, graph.call_function(operator.getitem, (node, at)), each)
+            for end in self._add_getitem_nodes(graph, graph.call_function(operator.getitem, (node, at)), each)
         ]  # fmt: skip
 
     def find_ancestors(self, node: Node) -> set[Node]:

@@ -129,7 +129,7 @@ class ResultJudge:
             if real and not self._report_if_varies_with_same_memory(real[0]):
                 self.report(make_uninitialized_finding(origin), real[0], second_results[real[0]])
         for tensor, shadow in call.with_shadow:
-            shadows.drop_if_fully_written(tensor, shadow)
+            shadows.drop_if_contents_equal_shadow(tensor, shadow)
 
     def _used_uninitialized_elements(self, result_index: int, result_in_shadow: Any, has_shadowed_inputs: bool) -> bool:
         """True if what was written into an argument depends on elements that nothing wrote."""

@@ -107,8 +107,8 @@ class MemoryRegistry:
         key = _geometry(tensor)
         write, before = record.write, record.digests.get(key)
         now = d.digest(tensor)
-        waited = record.waits.get(thread_number) != thread_state.count_waits_so_far()
-        record.waits[thread_number] = thread_state.count_waits_so_far()
+        waited = record.waits.get(thread_number) != thread_state.count_waits_of_this_thread()
+        record.waits[thread_number] = thread_state.count_waits_of_this_thread()
         if record.write is not write or record.digests.get(key) is not before:
             return TensorCheck(now, "")  # an operator of another thread has begun or ended to write meanwhile
         record.digests[key] = now
@@ -309,7 +309,7 @@ class ShadowBuffers:
     def drop(self, storage: Any) -> None:
         self.shadows.pop(storage._cdata, None)
 
-    def drop_if_fully_written(self, tensor: Any, shadow: ShadowBuffer) -> None:
+    def drop_if_contents_equal_shadow(self, tensor: Any, shadow: ShadowBuffer) -> None:
         """After an operator: drop the shadow if everything was written by now."""
         storage = tensor.untyped_storage()
         shadow.touch_count += 1

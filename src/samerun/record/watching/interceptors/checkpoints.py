@@ -83,7 +83,7 @@ class StateKeeper:
 
     def save_states_for(self, checkpoint: Any) -> None:
         path = self.state_file_for(checkpoint)
-        self.save(self.objects.read_states(), path + ".new")
+        self.save(self.objects.read_generator_and_optimizer_states(), path + ".new")
         os.replace(path + ".new", path)
 
     def load_states_for_checkpoint_before_first_step(self, checkpoint: Any) -> None:
@@ -95,7 +95,9 @@ class StateKeeper:
     def restore_states_before_first_step(self) -> None:
         if self.states is None or self.recorder.step:
             return
-        taken = self.objects.try_restore_parts(self.states, [part for part in PARTS if part in self.parts])
+        taken = self.objects.try_restore_and_list_restored_parts(
+            self.states, [part for part in PARTS if part in self.parts]
+        )
         with open(os.path.join(self.folder, PUT_BACK), "a", encoding="utf-8") as file:
             file.writelines(f"{part}\n" for part in taken)
 

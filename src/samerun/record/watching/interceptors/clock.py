@@ -139,7 +139,7 @@ def intercept_time_clocks(recorder: Recorder, time: Any) -> None:
 CLOCK = Interceptor("clock", "time", intercept_time_clocks)
 
 
-def intercept_processor_times(recorder: Recorder, os: Any) -> None:
+def pin_and_intercept_os_times(recorder: Recorder, os: Any) -> None:
     """`os.times`: under a pin all time is the user's."""
     recorder.clock.start_readings["elapsed"] = float(int(os.times().elapsed))
 
@@ -177,7 +177,7 @@ def intercept_resource_usage(recorder: Recorder, resource: Any) -> None:
     wrap_attribute(resource, "getrusage", wrap_getrusage)
 
 
-PROCESSOR_TIMES = Interceptor("clock-os", "os", intercept_processor_times)
+PROCESSOR_TIMES = Interceptor("clock-os", "os", pin_and_intercept_os_times)
 RESOURCE_USAGE = Interceptor("clock-resource", "resource", intercept_resource_usage)
 
 

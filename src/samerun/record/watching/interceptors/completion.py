@@ -29,7 +29,7 @@ def pin_and_intercept_thread_queue_get(recorder: Recorder, queue: Any) -> None:
     if pins.SERIAL in recorder.config.pins:
         refiller = QueueRefiller()
         wrap_attribute(queue.Queue, "put", refiller.wrap_put_to_note_filler)
-        wrap_attribute(queue.Queue, "get", refiller.wrap_get_to_wait_until_full)
+        wrap_attribute(queue.Queue, "get", refiller.wrap_get_to_wait_for_refill_after)
 
 
 class QueueRefiller:
@@ -48,16 +48,16 @@ class QueueRefiller:
 
         return put
 
-    def wrap_get_to_wait_until_full(self, original: Any) -> Any:
+    def wrap_get_to_wait_for_refill_after(self, original: Any) -> Any:
         def get(queue: Any, *args: Any, **kwargs: Any) -> Any:
             item = original(queue, *args, **kwargs)
             if queue.maxsize > 0 and queue not in self.never_refilled and stack_frames.is_called_by_user(("queue",)):
-                self.wait_until_full_or_timeout(queue)
+                self.wait_until_full_or_mark_never_refilled(queue)
             return item
 
         return get
 
-    def wait_until_full_or_timeout(self, queue: Any) -> None:
+    def wait_until_full_or_mark_never_refilled(self, queue: Any) -> None:
         for _ in range(int(SERIAL_SECONDS / POLL_SECONDS)):
             other_fillers = self.fillers.get(queue, set()) - {threading.current_thread()}
             if queue.full() or not any(thread.is_alive() for thread in other_fillers):
@@ -84,7 +84,7 @@ def wrap_get_to_record_item(recorder: Recorder, original: Any, event_name: str) 
     return get
 
 
-def intercept_future_completion(recorder: Recorder, futures: Any) -> None:
+def order_and_intercept_future_completion(recorder: Recorder, futures: Any) -> None:
     """`concurrent.futures.as_completed`: the positions, in the order of completion. `wait`: which futures are done."""
     in_order = pins_results_to_submission_order(recorder)
     numbers = ObjectNumbers()
@@ -231,7 +231,7 @@ POLL_SECONDS = 0.002
 
 THREAD_QUEUE = Interceptor("completion-queue", "queue", pin_and_intercept_thread_queue_get)
 PROCESS_QUEUES = Interceptor("completion-process-queue", "multiprocessing.queues", intercept_process_queue_get)
-FUTURES = Interceptor("completion-futures", "concurrent.futures", intercept_future_completion)
+FUTURES = Interceptor("completion-futures", "concurrent.futures", order_and_intercept_future_completion)
 EXECUTOR = Interceptor("completion-executor", "concurrent.futures.thread", wait_for_each_submit_if_serial)
 DONE_CALLBACKS = Interceptor("completion-callbacks", "concurrent.futures", intercept_done_callbacks)
 POOL_CALLBACKS = Interceptor("completion-pool-callbacks", "multiprocessing.pool", intercept_pool_callbacks)

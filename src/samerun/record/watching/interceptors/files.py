@@ -153,7 +153,7 @@ def record_or_remember_opened_file(recorder: Recorder, path: Any, mode: Any, fla
         if writes:
             return
     user_line = stack_frames.find_user_line()
-    if not user_line.line or not recorder.count_and_should_record(("file", name, user_line.line)):
+    if not user_line.line or not recorder.count_and_should_record_first_or_power_of_two(("file", name, user_line.line)):
         return
     recorder.thread.inside_samerun += 1
     try:
@@ -168,7 +168,7 @@ def record_or_remember_opened_file(recorder: Recorder, path: Any, mode: Any, fla
 def record_read_of_virtual_file(recorder: Recorder, name: str) -> None:
     """What the system makes up when it is asked: the state of the machine, or random bytes."""
     user_line = stack_frames.find_user_line()
-    if not user_line.line or not recorder.count_and_should_record(("file", name, user_line.line)):
+    if not user_line.line or not recorder.count_and_should_record_first_or_power_of_two(("file", name, user_line.line)):
         return
     is_random = gives_random_bytes(name)
     if is_random:  # reading some of it here would be another draw

@@ -44,7 +44,7 @@ def torch_fills_uninitialized_memory() -> bool:
 
 def record_uninitialized_read(recorder: Recorder, operator_name: str, signed_location_id: int) -> None:
     """Record that an operator reads memory that was not written; `signed_location_id` is negative for a library."""
-    if recorder.count_and_should_record(("uninitialised", operator_name, signed_location_id)):
+    if recorder.count_and_should_record_first_or_power_of_two(("uninitialised", operator_name, signed_location_id)):
         by_library = int(signed_location_id < 0)
         recorder.emit(f.FRESH, name=operator_name, location_id=abs(signed_location_id), inputs=by_library, phase=f.HOST)
 

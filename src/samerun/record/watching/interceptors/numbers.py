@@ -156,7 +156,7 @@ def note_steps_if_requested(recorder: Recorder, optimizer_module: Any) -> None:
 STEPS = Interceptor("numbers-steps", "torch.optim.optimizer", note_steps_if_requested)
 
 
-def note_scheduler_steps_if_requested(recorder: Recorder, scheduler_module: Any) -> None:
+def note_lines_calling_schedulers_if_requested(recorder: Recorder, scheduler_module: Any) -> None:
     """The lines from which learning-rate schedulers are stepped, and those that make them."""
     if recorder.config.numbers is None:
         return
@@ -189,7 +189,7 @@ def note_scheduler_steps_if_requested(recorder: Recorder, scheduler_module: Any)
         wrap_attribute(kind, "__init__", wrap_init)
 
 
-SCHEDULERS = Interceptor("numbers-schedulers", "torch.optim.lr_scheduler", note_scheduler_steps_if_requested)
+SCHEDULERS = Interceptor("numbers-schedulers", "torch.optim.lr_scheduler", note_lines_calling_schedulers_if_requested)
 
 
 def switch_recomputation_if_requested(recorder: Recorder, checkpoint_module: Any) -> None:
