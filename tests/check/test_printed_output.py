@@ -184,6 +184,13 @@ def test_a_clock_that_a_nested_dataclass_reads_is_named_at_its_field(tmp_path: P
     assert "schema.py:6, schema.py:15" in both.evidence[-1]
 
 
+def test_a_reading_under_another_name_is_not_taken_for_that_of_a_field_elsewhere(tmp_path: Path) -> None:
+    move_in(tmp_path, "")
+    (tmp_path / "train.py").write_text("from time import time as now\nfrom conf.schema import Run\nbegun = now()\n")
+    suspect = Suspect("time", str(tmp_path / "train.py"), 3, (), 0, certain=True)
+    assert move_to_default_factory_if_any(suspect, ()) == suspect
+
+
 @pytest.mark.exhaustive
 def test_a_seed_that_a_field_of_another_file_reads_from_the_clock_is_certain(tmp_path: Path) -> None:
     move_in(tmp_path, "")

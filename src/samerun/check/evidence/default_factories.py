@@ -44,7 +44,7 @@ def move_to_default_factory_if_any(suspect: Suspect, files: Iterable[str]) -> Su
     found = sorted(list_with_imported_files({*files, suspect.file}))
     fields = [field for file in found for field in list_reading_fields(file, functions)]
     made = list_classes_made_with(names, found)
-    named = [field for field in fields if field.class_name in made] or fields
+    named = [field for field in fields if field.class_name in made]
     if not named:
         return suspect
     places = ", ".join(f"{os.path.basename(field.file)}:{field.line}" for field in named)
