@@ -60,7 +60,7 @@ def check_cause(program: str, folder: Path) -> tuple[int, str, int, bool]:
     return code, cause["kind"], cause["line"], cause["certain"]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_state_of_the_machine_is_printed_and_no_difference(tmp_path: Path) -> None:
     program = READS.rsplit("\n", 2)[0] + "\nimport torch\nprint(torch.ones(9).sum() / 7)\n"
     (tmp_path / "program.py").write_text(program)

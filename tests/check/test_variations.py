@@ -84,17 +84,11 @@ LEAKS = {
     "threads": (BEGIN + "x = torch.arange(300_000).float().reciprocal().sin()\n"
                 "x = torch.stack([x[i:].sum() for i in range(1, 20)])\n" + END, "thread-count", 4),
 }  # fmt: skip
-SLOW = {"workers-own"}
 CLEAN = data("return torch.full((2,), float(i))", workers=1)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[pytest.mark.slow if name in SLOW else pytest.mark.exhaustive])
-        for name in sorted(LEAKS)
-    ],
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", sorted(LEAKS))
 def test_a_variation_catches_what_leaks_only_it(name: str, tmp_path: Path) -> None:
     program, kind, line = LEAKS[name]
     variation = next(v for v in VARIATIONS if v.name == name.split("-")[0])

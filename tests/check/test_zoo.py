@@ -14,7 +14,7 @@ import pytest
 from check_command import LINE_TOLERANCE, check
 from repository_paths import ZOO
 
-QUICK, SLOW = {"71", "c5"}, {"23", "73"}
+QUICK, SLOW = {"71", "c5"}, {"23"}
 NAMES = {"PYTHONHASHSEED": "hash_seed", "listing-order": "listing_order", "cpu-capability": "cpu_capability"}
 """Conditions of the headers that are called otherwise on the command line."""
 MEASURED = {"45_cpu_capability_train": 16}

@@ -69,7 +69,7 @@ def test_a_variation_catches_what_leaks_only_it(name: str, tmp_path: Path) -> No
     assert 3 <= report["cause"]["line"] <= 6
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_elements_are_compared(tmp_path: Path) -> None:
     program = "import torch, random\nx = torch.zeros(5)\nx[2] = random.random()\nprint(x.sum() >= 0)\n"
     code, report = check(["--vary", "rerun", write(tmp_path, program)], tmp_path)

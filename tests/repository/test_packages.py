@@ -29,15 +29,11 @@ OFFLINE = {
 """Nothing is fetched or sent by the packages while they run."""
 
 
-QUICK = {"scipy"}
-
-
 def params() -> list[object]:
     every = "REQUIRE_PACKAGES" in os.environ or sys.prefix.endswith("-adapters")
     names = {script: script.stem.removeprefix("use_") for script in SCRIPTS}
     return [
-        pytest.param(script, id=name, marks=[] if every or name in QUICK else [pytest.mark.exhaustive])
-        for script, name in names.items()
+        pytest.param(script, id=name, marks=[] if every else [pytest.mark.exhaustive]) for script, name in names.items()
     ]
 
 

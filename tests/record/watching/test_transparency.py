@@ -28,7 +28,7 @@ QUICK = {
     "closed_descriptors", "exact_types", "fails_deep_inside", "released_storage", "signals", "tensor_kinds", "threads",
 }  # fmt: skip
 SLOW = {
-    "chkpt", "digits_cnn", "exits_3", "fork_workers", "jit_script", "nanogpt", "random_subclass", "subprocess_child",
+    "chkpt", "exits_3", "fork_workers", "jit_script", "nanogpt", "random_subclass", "subprocess_child",
 }  # fmt: skip
 """Programs that are run with the other tests, and with the slow ones; the rest with `make test-exhaustive`."""
 
