@@ -16,7 +16,7 @@ from samerun.check.attribution.value_measurement import AttributionSearch
 from samerun.check.evidence.line_search import DifferingVariable, parse_source_or_empty
 from samerun.check.evidence.situation import Situation, Suspect
 from samerun.check.evidence.task_writes import list_task_writes, select_task_writes_read_at_lines
-from samerun.check.evidence.trace_signs import list_user_files
+from samerun.check.evidence.trace_signs import list_user_files, starts_processes_itself
 from samerun.record import pins
 from samerun.record.trace import format as f
 from samerun.record.trace.run import RunTraces, count_events
@@ -60,7 +60,7 @@ def rerun_and_find_task_order_suspect(
 def starts_threads_or_processes(traces: RunTraces) -> bool:
     """Whether anything runs beside the main thread, workers of a DataLoader left out."""
     return any("/" in role and "/loader" not in role for role in traces.traces) or any(
-        count_events(trace, f.THREAD) or not {*f.STARTS}.isdisjoint(trace.strings) for trace in traces.traces.values()
+        count_events(trace, f.THREAD) or starts_processes_itself(trace) for trace in traces.traces.values()
     )
 
 
