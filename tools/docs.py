@@ -179,8 +179,8 @@ def render_portable_operators_page() -> str:
         What [`samerun.portable()`](../portable.md) promises of the operators in its table: in which order they add,
         where they round, and how near to the truth that is. float32 and float64 each compute in their own type, unless
         it says otherwise. Of whole numbers and booleans results are exact. Of complex numbers only the operators
-        in [complex_numbers](#complex_numbers) run. The bits are those of the written steps on every machine, whatever
-        their accuracy.
+        in [complex_numbers](#complex_numbers) run, of sparse tensors those in [sparse](#sparse). The bits are those of
+        the written steps on every machine, whatever their accuracy.
         """
     return join_page(head, *(render_family(family, operators) for family, operators in list_families()))
 

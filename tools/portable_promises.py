@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from samerun.numerics.aten_handlers import attention, complex_numbers, exact, recurrent, table
+from samerun.numerics.aten_handlers import attention, complex_numbers, exact, recurrent, sparse, table
 
 
 class Promise(NamedTuple):
@@ -69,6 +69,8 @@ PROMISES: dict[str, Promise] = {
     "complex_numbers": Promise("in each part by class S, products of matrices by class M",
                                "each product and sum of parts; Fourier transforms in float64, then once",
                                "Fourier transforms about 1e-15 of the norm of the input", "not there"),
+    "sparse": Promise(TREE + "; entries of one place in the order in which they are stored",
+                      "every product and addition", "as a sum", WIDENED),
     "attention": Promise(CHAIN + ", and class S", "as product, softmax and product", "as those", WIDENED),
     "recurrent": Promise(CHAIN, "the textbook's equations, step by step", "as products and functions", WIDENED),
 }  # fmt: skip
@@ -80,7 +82,7 @@ def list_families() -> list[tuple[ModuleType, dict[str, str]]]:
     found: list[tuple[ModuleType, dict[str, str]]] = [
         (exact, dict.fromkeys(sorted(exact.EXACT | exact.EXACT_OVERLOADS), ""))
     ]
-    for family in (*table.FAMILIES, attention, recurrent, complex_numbers):
+    for family in (*table.FAMILIES, attention, recurrent, complex_numbers, sparse):
         members = {**getattr(family, "MEMBERS", {}), **getattr(family, "COMPOSED", {})}
         found.append((family, {name: _first_sentence(handler.__doc__) for name, handler in members.items()}))
     return found

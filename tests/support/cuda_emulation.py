@@ -99,6 +99,6 @@ def emulated(folder: Path) -> Iterator[Emulator]:
         stack.enter_context(mock.patch.object(library, "is_off_cpu", lambda x: True))
         stack.enter_context(mock.patch.object(mode, "_resolved", {}))
         stack.enter_context(
-            mock.patch.object(mode, "resolve_runner_unless_exact", partial(resolve_runner_unless_exact, on_cuda=True))
+            mock.patch.object(mode, "resolve_runner_unless_exact", partial(resolve_runner_unless_exact, kind="cuda"))
         )
         yield emulator

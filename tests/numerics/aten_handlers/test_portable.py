@@ -195,8 +195,8 @@ def test_an_operator_outside_the_table_is_refused_with_line_and_way_out() -> Non
     ("what", "words"),
     [
         (lambda: torch.ones(2, dtype=torch.complex64).sin(), "complex64"),
-        (lambda: torch.eye(3).to_sparse() * 2, "to_sparse|layout sparse"),
-        (lambda: torch.rand(2, dtype=torch.complex64), "complex64"),
+        (lambda: torch.eye(4).to_sparse_bsr(2) @ torch.eye(4), "layout sparse_bsr|to_sparse_bsr"),
+        (lambda: torch.randint(2, (3,), dtype=torch.complex64), "complex64"),
         (lambda: torch.special.bessel_y0(torch.ones(3)), "bessel_y0"),
         (lambda: torch.ones(2, 2, dtype=torch.complex64).inverse(), "inv"),
     ],

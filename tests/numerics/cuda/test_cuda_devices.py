@@ -58,7 +58,7 @@ class Resolving(TorchDispatchMode):
     """Every operator by the table for CUDA, as the portable mode has it, but on tensors without values."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        handler = None if func.namespace == "prim" else resolve_runner_unless_exact(func, on_cuda=True)
+        handler = None if func.namespace == "prim" else resolve_runner_unless_exact(func, "cuda")
         return func(*args, **(kwargs or {})) if handler is None else handler(self, func, args, kwargs or {})
 
 

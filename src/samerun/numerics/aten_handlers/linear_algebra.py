@@ -91,6 +91,14 @@ def addmm_activation(
     return torch.threshold(addmm(x, a, b, beta=beta, alpha=alpha), 0, 0)  # as `relu`: every zero is +0.0
 
 
+def int_mm(a: Tensor, b: Tensor) -> Tensor:
+    """int32 [m, n] of int8 [m, k] and [k, n]; sums wrap around. (oneDNN's may saturate on processors without VNNI.)"""
+    if a.dtype is not torch.int8 or b.dtype is not torch.int8:
+        raise RuntimeError(f"_int_mm: expected two int8 matrices, got {a.dtype} and {b.dtype}")
+    _require_matmul_shapes("_int_mm", a, b, 2)
+    return torch.mm(a.to(torch.int32), b.to(torch.int32))
+
+
 def mv(a: Tensor, x: Tensor) -> Tensor:
     _require_same_floating_dtype("mv", a, x)
     _require_matmul_shapes("mv", a, x[:, None] if x.dim() == 1 else x, 2)
@@ -356,6 +364,7 @@ def cdist_euclidean(a: Tensor, b: Tensor) -> Tensor:
 
 MEMBERS: Members = {
     **PRODUCTS,
+    "aten::_int_mm": require_cpu_tensors(int_mm),
     "aten::linalg_qr": qr,
     "aten::geqrf": geqrf,
     "aten::linalg_householder_product": householder_product,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor
 from samerun.numerics.aten_handlers.declare import (
     Generator,
     Members,
+    NoPortableKernel,
     advance_generator_for_draw,
     copy_reshaped_and_cast_,
     divide_correctly_rounded,
@@ -24,9 +26,23 @@ from samerun.numerics.kernels import random as draws
 from samerun.numerics.kernels.functions import log1p
 
 
+def _is_complex(dtype: torch.dtype | None) -> bool:
+    return dtype is not None and dtype.is_complex
+
+
+def _complex_memory(size: Sequence[int], kwargs: dict[str, Any]) -> Tensor:
+    """Memory on the CPU for what is drawn. Raises NoPortableKernel for another device."""
+    if torch.device(kwargs.get("device") or "cpu").type != "cpu":
+        raise NoPortableKernel(f"{kwargs['dtype']} on {kwargs['device']}.", "Draw on the CPU, and move it.")
+    return torch.empty(tuple(size), dtype=kwargs["dtype"])
+
+
 def uniform_(x: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Generator = None) -> Tensor:
     """low + u * (high - low)."""
     require_floating_or_complex_dtype(x.dtype)
+    if x.is_complex():
+        uniform_(torch.view_as_real(x), low, high, generator=generator)
+        return x
     if low > high:
         raise RuntimeError(f"uniform_ expects to return a [from, to) range, but found from={low:g} > to={high:g}")
     return copy_reshaped_and_cast_(
@@ -35,6 +51,8 @@ def uniform_(x: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Gener
 
 
 def rand(size: Sequence[int], *, generator: Generator = None, **kwargs: Any) -> Tensor:
+    if _is_complex(kwargs.get("dtype")):
+        return uniform_(_complex_memory(size, kwargs), generator=generator)
     dtype = require_supported_dtype_and_device(kwargs)
     require_floating_or_complex_dtype(dtype)
     u = draws.uniform(tuple(size), *advance_generator_for_draw(generator, kwargs.get("device")))
@@ -51,16 +69,21 @@ def rand_like(x: Tensor, *, generator: Generator = None, **kwargs: Any) -> Tenso
 
 
 def normal_(x: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator = None) -> Tensor:
-    """mean + z * std."""
+    """mean + z * std. Complex numbers: both parts, each with std / sqrt(2)."""
     require_floating_or_complex_dtype(x.dtype)
     if not std >= 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
+    if x.is_complex():
+        normal_(torch.view_as_real(x), mean, std / math.sqrt(2.0), generator=generator)
+        return x
     return copy_reshaped_and_cast_(
         x, scale_normal(draws.normal((x.numel(),), *advance_generator_for_draw(generator, x.device)), mean, std)
     )
 
 
 def randn(size: Sequence[int], *, generator: Generator = None, **kwargs: Any) -> Tensor:
+    if _is_complex(kwargs.get("dtype")):
+        return normal_(_complex_memory(size, kwargs), generator=generator)
     dtype = require_supported_dtype_and_device(kwargs)
     require_floating_or_complex_dtype(dtype)
     z = draws.normal(tuple(size), *advance_generator_for_draw(generator, kwargs.get("device")))
@@ -237,6 +260,9 @@ _WITH_GENERATOR: dict[str, Callable[..., Tensor]] = {
     "random": _make_out_of_place(random_),
     "exponential": _make_out_of_place(exponential_),
 }
+
+ON_COMPLEX = ("rand_like", "randn_like", "normal_", "uniform_")
+"""Those that take a complex tensor: parts are drawn as twice as many real numbers."""
 
 MEMBERS: Members = {
     **{f"aten::{name}": handler for name, handler in _WITH_GENERATOR.items()},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import torch
 from torch import Tensor
@@ -34,6 +34,7 @@ from samerun.numerics.aten_handlers import (
     recurrent,
     reductions,
     softmax,
+    sparse,
     special_functions,
     structured_updates,
 )
@@ -55,10 +56,19 @@ MEMBERS: Members = {
     **complex_numbers.FROM_REAL,
 }
 
-ON_CUDA: Members = {**MEMBERS, **cuda_overrides.MEMBERS}
-"""The same for tensors of a CUDA device."""
-EXACT_ON_CUDA = EXACT - frozenset(cuda_overrides.MEMBERS)
-EXACT_OVERLOADS_ON_CUDA = EXACT_OVERLOADS - frozenset(cuda_overrides.MEMBERS)
+TensorKind = Literal["cpu", "cuda", "complex", "sparse"]
+"""Dense real tensors of the CPU, or what one of the tensors is besides."""
+TABLES: dict[TensorKind, tuple[Members, frozenset[str], frozenset[str]]] = {
+    "cpu": (MEMBERS, EXACT | sparse.MAKERS, EXACT_OVERLOADS),
+    "cuda": (
+        {**MEMBERS, **cuda_overrides.MEMBERS},
+        EXACT - frozenset(cuda_overrides.MEMBERS),
+        EXACT_OVERLOADS - frozenset(cuda_overrides.MEMBERS),
+    ),
+    "complex": (complex_numbers.MEMBERS, complex_numbers.EXACT, frozenset()),
+    "sparse": (sparse.MEMBERS, sparse.EXACT | sparse.MAKERS, frozenset()),
+}
+"""Kind -> members, exact operators, exact overloads."""
 
 # Asking torch's meta function takes time for each new signature, which programs with changing shapes pay again and
 # again; where a member already refuses what torch refuses, it is not asked.
@@ -91,15 +101,9 @@ def portable_operator_names() -> set[str]:
     return {name.removeprefix("aten::").split(".")[0].rstrip("_") for name in every}
 
 
-def resolve_runner_unless_exact(func: OpOverload, on_cuda: bool = False, is_complex: bool = False) -> Runner | None:
-    """How to run an operator; None where torch's own kernel is exact. What is not in the table refuses when run.
-
-    `on_cuda`: some of its tensors are on a CUDA device; `is_complex`: some are complex.
-    """
-    members = ON_CUDA if on_cuda else MEMBERS
-    exact, exact_overloads = (EXACT_ON_CUDA, EXACT_OVERLOADS_ON_CUDA) if on_cuda else (EXACT, EXACT_OVERLOADS)
-    if is_complex:
-        members, exact, exact_overloads = complex_numbers.MEMBERS, complex_numbers.EXACT, frozenset()
+def resolve_runner_unless_exact(func: OpOverload, kind: TensorKind = "cpu") -> Runner | None:
+    """How to run an operator; None where torch's own kernel is exact. What is not in the table refuses when run."""
+    members, exact, exact_overloads = TABLES[kind]
     if getattr(func, "_schema", None) is None:
         return _raise_no_portable_kernel
     name = func._schema.name
@@ -112,7 +116,7 @@ def resolve_runner_unless_exact(func: OpOverload, on_cuda: bool = False, is_comp
             if name in collectives.MOVES or name.split("::")[0] == "profiler"
             else _make_decomposing_or_refusing_runner(func)
         )
-    composed = None if is_complex else COMPOSED.get(overload) or COMPOSED.get(name)
+    composed = None if kind in ("complex", "sparse") else COMPOSED.get(overload) or COMPOSED.get(name)
     if composed is not None:
         inside: Runner = lambda mode, func, args, kwargs: _call_inside_mode(mode, composed, args, kwargs)  # noqa: E731
         return inside if name in SELF_CHECKED else with_meta_function_check(inside)
@@ -120,6 +124,8 @@ def resolve_runner_unless_exact(func: OpOverload, on_cuda: bool = False, is_comp
     if handler is not None:
         outs = [argument.name for argument in func._schema.arguments if argument.is_out]
         run = _make_out_runner(handler, outs) if outs else _make_functional_runner(handler)
+        if kind == "sparse":
+            return run  # meta functions know nothing of sparse tensors
         run = run if overload in SELF_CHECKED or name in SELF_CHECKED else with_meta_function_check(run)
         return _with_whole_numbers_by_torch(run) if {overload, name} & WHOLE_BY_TORCH else run
     if name in exact or overload in exact_overloads:
@@ -131,14 +137,16 @@ def resolve_runner_unless_exact(func: OpOverload, on_cuda: bool = False, is_comp
         handler = members.get(base) or members.get(name[:-1])
         if handler is not None:
             run = _make_in_place_runner(handler)
+            if kind == "sparse":
+                return run
             run = run if base in SELF_CHECKED or name[:-1] in SELF_CHECKED else with_meta_function_check(run)
             return _with_whole_numbers_by_torch(run) if {overload, name} & WHOLE_BY_TORCH else run
-    if name.startswith("aten::_foreach_"):
+    if name.startswith("aten::_foreach_") and kind != "sparse":
         alone = name.removeprefix("aten::_foreach_")
-        if not on_cuda and f"aten::{alone.rstrip('_')}" in exact:  # torch's CPU kernel is a loop over `alone`
+        if kind != "cuda" and f"aten::{alone.rstrip('_')}" in exact:  # torch's CPU kernel is a loop over `alone`
             return None
         run = with_meta_function_check(_make_foreach_runner(func, alone))
-        return run if on_cuda or is_complex or alone.rstrip("_") not in ("add", "sub") else _by_torch_unless_scaled(run)
+        return run if kind != "cpu" or alone.rstrip("_") not in ("add", "sub") else _by_torch_unless_scaled(run)
     return _make_decomposing_or_refusing_runner(func)
 
 
@@ -158,6 +166,8 @@ def _make_decomposing_or_refusing_runner(func: OpOverload) -> Runner | None:
 
 def _raise_no_portable_kernel(mode: Any, func: OpOverload, args: Any, kwargs: Any) -> NoReturn:
     kinds = {str(given.dtype).removeprefix("torch.") for given in args if isinstance(given, Tensor)}
+    if any(isinstance(given, Tensor) and given.layout is not torch.strided for given in args):
+        raise NoPortableKernel("a sparse tensor.", "Make it dense: tensor.to_dense().")
     raise NoPortableKernel(f"{', '.join(sorted(kinds))}." if kinds else "")
 
 

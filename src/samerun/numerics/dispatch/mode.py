@@ -9,14 +9,22 @@ from functools import partial
 from typing import Any, Literal
 
 import torch
-from torch._ops import OpOverload
+from torch._ops import HigherOrderOperator, OpOverload
 from torch.utils import _python_dispatch, _pytree
 
 from samerun.base.errors import CudaError, NotPortableError, NotPortableWarning, SamerunError
+from samerun.numerics.aten_handlers import sparse
 from samerun.numerics.aten_handlers.checks import raise_torch_error_unless_accepted
 from samerun.numerics.aten_handlers.declare import NoPortableKernel
 from samerun.numerics.aten_handlers.table import resolve_runner_unless_exact
-from samerun.numerics.dispatch import compiled_regions, composites, cpu_fallback, optimizer_loops, truncated_normal
+from samerun.numerics.dispatch import (
+    compiled_regions,
+    composites,
+    cpu_fallback,
+    higher_order,
+    optimizer_loops,
+    truncated_normal,
+)
 from samerun.numerics.dispatch.refusals import (
     explain_refusal,
     find_source_location_outside_torch,
@@ -39,14 +47,16 @@ _resolved_on_cuda: dict[int, tuple[Any, Any]] = {}
 """The same for tensors of a CUDA device."""
 _resolved_for_complex: dict[int, tuple[Any, Any]] = {}
 """The same where a tensor is complex."""
+_resolved_for_sparse: dict[int, tuple[Any, Any]] = {}
+"""The same where a tensor is sparse."""
 _complex_dtypes = frozenset((torch.complex64, torch.complex128))
 
 
-_ON_CUDA, _COMPLEX_ON_CUDA = 1, 2
+_ON_CUDA, _COMPLEX_ON_CUDA, _SPARSE = 1, 2, 4
 
 
-def _get_cuda_flags_or_raise_unless_meta(unusual_tensor: Any) -> int:
-    """Flags: _ON_CUDA, and _COMPLEX_ON_CUDA too; 0 for a meta tensor and a complex one of the CPU. Raises
+def _get_flags_or_raise_unless_meta(unusual_tensor: Any) -> int:
+    """Flags: _ON_CUDA, and _COMPLEX_ON_CUDA too, or _SPARSE; 0 for a meta tensor and a complex one of the CPU. Raises
     NoPortableKernel for any other unusual tensor.
     """
     if unusual_tensor.layout is _strided:
@@ -57,6 +67,8 @@ def _get_cuda_flags_or_raise_unless_meta(unusual_tensor: Any) -> int:
                 return _ON_CUDA | _COMPLEX_ON_CUDA
         elif unusual_tensor.is_cpu and unusual_tensor.dtype in _complex_dtypes:
             return 0
+    elif unusual_tensor.layout in sparse.LAYOUTS and unusual_tensor.is_cpu and unusual_tensor.dtype in _dtypes:
+        return _SPARSE
     raise_no_kernel_unless_meta(unusual_tensor)
     return 0
 
@@ -72,14 +84,21 @@ def _has_complex_tensor(args: Any) -> bool:
 def _resolve_complex_runner_cached(func: OpOverload) -> Any:
     known = _resolved_for_complex.get(id(func))
     if known is None:
-        known = _resolved_for_complex[id(func)] = (resolve_runner_unless_exact(func, is_complex=True), func)
+        known = _resolved_for_complex[id(func)] = (resolve_runner_unless_exact(func, "complex"), func)
+    return known[0]
+
+
+def _resolve_sparse_runner_cached(func: OpOverload) -> Any:
+    known = _resolved_for_sparse.get(id(func))
+    if known is None:
+        known = _resolved_for_sparse[id(func)] = (resolve_runner_unless_exact(func, "sparse"), func)
     return known[0]
 
 
 def _resolve_cuda_runner_unless_exact_cached(func: OpOverload) -> Any:
     known = _resolved_on_cuda.get(id(func))
     if known is None:
-        known = _resolved_on_cuda[id(func)] = (resolve_runner_unless_exact(func, on_cuda=True), func)
+        known = _resolved_on_cuda[id(func)] = (resolve_runner_unless_exact(func, "cuda"), func)
     return known[0]
 
 
@@ -91,6 +110,8 @@ class PortableMode(_python_dispatch.TorchDispatchMode):
 
     is_portable = True
     """Tells the rooms below which mode this is (`declare.may_fuse_operators_into_one_c_call`)."""
+
+    supports_higher_order_operators = True
 
     def __init__(self, unsupported: Literal["error", "warn"]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -104,6 +125,8 @@ class PortableMode(_python_dispatch.TorchDispatchMode):
         try:
             handler = _resolved[id(func)][0]
         except KeyError:
+            if isinstance(func, HigherOrderOperator):
+                return self._run_higher_order_operator(func, args, kwargs or {})
             handler = resolve_runner_unless_exact(func)
             _resolved[id(func)] = handler, func
         # The loops below are written out, because every operator of a program passes here: checks for the usual case
@@ -111,22 +134,26 @@ class PortableMode(_python_dispatch.TorchDispatchMode):
         for kind in types:
             if kind is not _Tensor and kind.__torch_dispatch__ is not _Tensor.__torch_dispatch__:
                 return NotImplemented  # it unwraps itself, and what it holds comes back here
-        cuda, unusual = 0, False
+        flags, unusual = 0, False
         try:
             for argument in args:
                 if isinstance(argument, _Tensor):
                     if not (argument.is_cpu and argument.dtype in _dtypes and argument.layout is _strided):
                         unusual = True
-                        cuda |= _get_cuda_flags_or_raise_unless_meta(argument)
+                        flags |= _get_flags_or_raise_unless_meta(argument)
                 elif type(argument) is list or type(argument) is tuple:
                     for item in argument:
                         if isinstance(item, _Tensor) and not (
                             item.is_cpu and item.dtype in _dtypes and item.layout is _strided
                         ):
                             unusual = True
-                            cuda |= _get_cuda_flags_or_raise_unless_meta(item)
-            if cuda:
-                is_complex = bool(cuda & _COMPLEX_ON_CUDA)
+                            flags |= _get_flags_or_raise_unless_meta(item)
+            if flags & _SPARSE:
+                if flags & _ON_CUDA:
+                    raise NoPortableKernel("a sparse tensor beside one of CUDA.", "Make it dense: tensor.to_dense().")
+                handler = _resolve_sparse_runner_cached(func)
+            elif flags:
+                is_complex = bool(flags & _COMPLEX_ON_CUDA)
                 resolve = _resolve_complex_runner_cached if is_complex else _resolve_cuda_runner_unless_exact_cached
                 handler = resolve(func)
                 if handler is not None:
@@ -138,7 +165,7 @@ class PortableMode(_python_dispatch.TorchDispatchMode):
             if handler is None:
                 out = func(*args, **kwargs) if kwargs else func(*args)
                 if kwargs and isinstance(out, _Tensor) and not (out.is_cpu and out.dtype in _dtypes):
-                    _get_cuda_flags_or_raise_unless_meta(out)
+                    _get_flags_or_raise_unless_meta(out)
                 return out
             return self._run_handler(handler, func, args, kwargs or {})
         except NoPortableKernel as reason:
@@ -149,6 +176,12 @@ class PortableMode(_python_dispatch.TorchDispatchMode):
             return self._raise_or_warn_and_run_torch(
                 NoPortableKernel(error.message, error.hint), func, args, kwargs or {}
             )
+
+    def _run_higher_order_operator(self, func: HigherOrderOperator, args: Any, kwargs: Any) -> Any:
+        try:
+            return higher_order.run_higher_order_operator(self, func, args, kwargs)
+        except NoPortableKernel as reason:
+            return self._raise_or_warn_and_run_torch(reason, func, args, kwargs)
 
     def _run_for_cuda(self, handler: Any, func: OpOverload, args: Any, kwargs: Any, is_complex: bool) -> Any:
         """By the kernels for CUDA; where there is none, by those for the CPU."""
@@ -177,7 +210,9 @@ class PortableMode(_python_dispatch.TorchDispatchMode):
             raise_torch_error_unless_accepted(func, args, kwargs, error)
             raise NoPortableKernel(f"what it got, which torch takes: {error}") from error
 
-    def _raise_or_warn_and_run_torch(self, reason: NoPortableKernel, func: OpOverload, args: Any, kwargs: Any) -> Any:
+    def _raise_or_warn_and_run_torch(
+        self, reason: NoPortableKernel, func: OpOverload | HigherOrderOperator, args: Any, kwargs: Any
+    ) -> Any:
         message, hint = explain_refusal(func, reason, find_source_location_outside_torch())
         if self.settings[-1] == "error":
             raise NotPortableError(message, hint) from None

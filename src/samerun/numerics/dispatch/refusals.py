@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch._ops import OpOverload
+from torch._ops import HigherOrderOperator, OpOverload
 
 from samerun.numerics.aten_handlers import table
 from samerun.numerics.aten_handlers.declare import NoPortableKernel, split_names
@@ -82,12 +82,15 @@ class RefusalText(NamedTuple):
     hint: str
 
 
-def explain_refusal(func: OpOverload, reason: NoPortableKernel, source_location: str) -> RefusalText:
-    name = func._schema.name.removeprefix("aten::").rstrip("_")
+def explain_refusal(
+    func: OpOverload | HigherOrderOperator, reason: NoPortableKernel, source_location: str
+) -> RefusalText:
+    full_name = func._name if isinstance(func, HigherOrderOperator) else func._schema.name
+    name = full_name.removeprefix("aten::").rstrip("_")
     message = f"{source_location}: {func} has no portable kernel for {reason.reason}" if reason.reason else (
         f"{source_location}: {func} has no portable kernel."
     )  # fmt: skip
-    hint = reason.hint or ALTERNATIVES.get(func._schema.name)
+    hint = reason.hint or ALTERNATIVES.get(full_name)
     if hint is None:
         operators = find_similar_portable_operators(name)
         hint = f"The nearest portable operators: {', '.join(operators)}." if operators else GENERAL_ADVICE
