@@ -49,7 +49,7 @@ typedef uint8_t marks_t; /* a bit for each value of a vector */
 #define HIGH_PAIRS(a, b) _mm256_unpackhi_ps(a, b)
 
 /* Those of 16 floats that are marked, one behind the other in `dst`; how many. And back. */
-static inline int compress_marked_floats(float *dst, const float *src, unsigned mask) {
+static inline int compress_marked_of_16_floats(float *dst, const float *src, unsigned mask) {
     int count = 0;
     for (; mask; mask &= mask - 1) dst[count++] = src[__builtin_ctz(mask)];
     return count;

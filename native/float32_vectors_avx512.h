@@ -63,7 +63,7 @@ typedef uint16_t marks_t; /* a bit for each value of a vector */
 
 /* Those of 16 floats that are marked, one behind the other in `dst`, which has room for all; how many. And back. Memory of
    floats that are not marked is neither read nor written: it may lie behind the end, or belong to another thread. */
-static inline int compress_marked_floats(float *dst, const float *src, unsigned mask) {
+static inline int compress_marked_of_16_floats(float *dst, const float *src, unsigned mask) {
     STORE_FLOATS(dst, _mm512_maskz_compress_ps((mask_t)mask, _mm512_maskz_loadu_ps((mask_t)mask, src)));
     return __builtin_popcount(mask);
 }

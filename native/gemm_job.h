@@ -17,8 +17,8 @@ typedef struct {
 } gemm_job_t;
 
 /* Where the block of k that starts at k, number `block_index` of all, ends. */
-static inline int64_t k_block_end(const samerun_gemm *gemm, int64_t k_begin, int64_t block_index) {
-    return gemm->block_end != NULL ? gemm->block_end[block_index] : min_int64(k_begin + SAMERUN_BLOCK, gemm->k);
+static inline int64_t k_block_end(const samerun_gemm *gemm, int64_t block_begin, int64_t block_index) {
+    return gemm->block_end != NULL ? gemm->block_end[block_index] : min_int64(block_begin + SAMERUN_BLOCK, gemm->k);
 }
 
 static inline const char *element_address(const void *base, int64_t element_offset, size_t element_size) {

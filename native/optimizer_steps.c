@@ -21,7 +21,9 @@ static void adam_range(void *step, int64_t begin, int64_t end) {
     samerun_current_kernels()->adam_step(step, begin, end);
 }
 
-static void sgd_range(void *step, int64_t begin, int64_t end) { samerun_current_kernels()->sgd_step(step, begin, end); }
+static void sgd_range_after_first_step(void *step, int64_t begin, int64_t end) {
+    samerun_current_kernels()->sgd_step(step, begin, end);
+}
 
 /* One step for each of `count` parameters, in their order. 0, with nothing done, where arrays of one overlap. */
 int samerun_adam_steps_unless_overlapping(adam_step_t *steps, int64_t count) {
@@ -39,6 +41,7 @@ int samerun_sgd_steps_unless_overlapping(sgd_step_t *steps, int64_t count) {
         const float *arrays[] = {steps[i].parameter, steps[i].gradient, steps[i].momentum_buffer};
         if (some_overlap(arrays, 3, steps[i].n)) return 0;
     }
-    for (int64_t i = 0; i < count; i++) samerun_parallel_for(steps[i].n, 1 << 14, sgd_range, steps + i);
+    for (int64_t i = 0; i < count; i++)
+        samerun_parallel_for(steps[i].n, 1 << 14, sgd_range_after_first_step, steps + i);
     return 1;
 }

@@ -33,7 +33,7 @@ BEHAVIOURS = {
 class Program:
     """Runs of a program that behaves in one way."""
 
-    reruns = differing_reruns = 1
+    reruns = differing_rerun_count = 1
 
     def __init__(self, behaviour: str) -> None:
         self.behaviour, self.made = behaviour, 0
@@ -113,7 +113,7 @@ def test_where_processes_race_another_value_must_give_the_same_again(again: str,
 def test_how_many_reruns_must_agree_before_a_variation_is_why(
     races: bool, reruns: int, differing: int, count: int
 ) -> None:
-    search: Any = SimpleNamespace(reruns=reruns, differing_reruns=differing)
+    search: Any = SimpleNamespace(reruns=reruns, differing_rerun_count=differing)
     base: Any = SimpleNamespace(traces=WITH_PROCESS if races else SimpleNamespace(traces={}))
     assert confirmation.count_reruns_that_must_agree(search, base) == count
 

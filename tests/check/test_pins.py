@@ -256,4 +256,4 @@ def test_memory_that_only_an_operator_reads_is_named(tmp_path: Path) -> None:
 def test_what_two_runs_may_have_in_common_by_chance_is_held_more_often(
     suspect: Suspect, differing: int, runs: int
 ) -> None:
-    assert compute_required_pinned_reruns(SimpleNamespace(reruns=3, differing_reruns=differing), suspect) == runs  # type: ignore[arg-type]
+    assert compute_required_pinned_reruns(SimpleNamespace(reruns=3, differing_rerun_count=differing), suspect) == runs  # type: ignore[arg-type]

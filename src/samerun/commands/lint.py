@@ -122,7 +122,7 @@ def _lint_paths(
 ) -> LintReport:
     """Look at everything that is named, and with --fix mend it. Raises SamerunError for paths that do not fit."""
     from samerun.lint.file_linting import lint_files
-    from samerun.lint.project_seeding import find_project_facts_by_file
+    from samerun.lint.project_seeding import find_facts_of_files_below_folders
     from samerun.lint.source_files import find_source_files
 
     if not paths:
@@ -132,11 +132,11 @@ def _lint_paths(
             raise SamerunError("- cannot go with other paths or with --fix.", hint="Give it alone.")
         return _lint_stdin(rules, stdin_filename or "<stdin>")
     files, configurations, problems = find_source_files(paths, exclude)
-    results = lint_files(files, rules, find_project_facts_by_file(paths, files, configurations))
+    results = lint_files(files, rules, find_facts_of_files_below_folders(paths, files, configurations))
     mended, unwritable = 0, dict[str, LintProblem]()
     while fix and (count := _fix_all_and_note_unwritable(results, rules, unwritable)):
         mended += count  # a seed that was put in can make more findings count
-        results = lint_files(files, rules, find_project_facts_by_file(paths, files, configurations))
+        results = lint_files(files, rules, find_facts_of_files_below_folders(paths, files, configurations))
     problems += [*unwritable.values(), *(one.problem for one in results if one.problem is not None)]
     return LintReport(len(files), tuple(f for one in results for f in one.findings), tuple(problems), mended)
 

@@ -282,11 +282,11 @@ def _describe_unsafe_tensor_or_empty(tensor: torch.Tensor) -> str:
     return "reaches beyond its memory" if end > tensor.untyped_storage().nbytes() else ""
 
 
-def digest_plain_value(value: Any, *, max_bytes: int | None = None, as_if_dense: bool = False) -> str:
+def digest_plain_value(value: Any, *, max_bytes: int | None = None, ignore_expansion: bool = False) -> str:
     """Return 32 hex digits that depend on every bit of a plain value, its types and its order.
 
-    max_bytes: how many may be digested before CheckpointError is raised. as_if_dense: digest expanded tensors as if
-    each element had memory of its own, as older versions did.
+    max_bytes: how many may be digested before CheckpointError is raised. ignore_expansion: digest expanded tensors
+    as if each element had memory of its own, as older versions did.
     """
     running = xxh3_128()
     spent = 0
@@ -296,10 +296,10 @@ def digest_plain_value(value: Any, *, max_bytes: int | None = None, as_if_dense:
         running.update(name)
         spent += len(name)
         if isinstance(part, torch.Tensor):
-            spent += _count_digested_bytes(part, as_if_dense)
+            spent += _count_digested_bytes(part, ignore_expansion)
             _require_within_budget(spent, max_bytes)
             running.update(f"{part.dtype}{tuple(part.shape)}".encode())
-            for piece in _iterate_tensor_bytes_to_digest(part, as_if_dense):
+            for piece in _iterate_tensor_bytes_to_digest(part, ignore_expansion):
                 running.update(piece)
         elif kind == "set":
             running.update(repr(sorted(map(repr, part))).encode("utf-8", "surrogatepass"))
@@ -311,9 +311,9 @@ def digest_plain_value(value: Any, *, max_bytes: int | None = None, as_if_dense:
     return running.hexdigest()
 
 
-def _count_digested_bytes(tensor: torch.Tensor, as_if_dense: bool) -> int:
+def _count_digested_bytes(tensor: torch.Tensor, ignore_expansion: bool) -> int:
     whole = tensor.numel() * tensor.element_size()
-    return whole if as_if_dense or not _is_large_and_expanded(tensor) else tensor.untyped_storage().nbytes()
+    return whole if ignore_expansion or not _is_large_and_expanded(tensor) else tensor.untyped_storage().nbytes()
 
 
 def _require_within_budget(digested_bytes: int, max_bytes: int | None) -> None:
@@ -364,12 +364,12 @@ def _is_large_and_expanded(tensor: torch.Tensor) -> bool:
     return size > MIN_EXPANDED_BYTES and size > 2 * tensor.untyped_storage().nbytes()
 
 
-def _iterate_tensor_bytes_to_digest(tensor: torch.Tensor, as_if_dense: bool) -> Iterator[Any]:
+def _iterate_tensor_bytes_to_digest(tensor: torch.Tensor, ignore_expansion: bool) -> Iterator[Any]:
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
         yield repr(tensor).encode()
         return
     plain = tensor.detach().cpu()
-    if _is_large_and_expanded(plain) and not as_if_dense:
+    if _is_large_and_expanded(plain) and not ignore_expansion:
         bits = f"{plain.storage_offset()} {plain.stride()} {plain.is_conj()} {plain.is_neg()}"
         yield f"expanded {bits}".encode()
         plain = torch.empty(0, dtype=torch.uint8).set_(plain.untyped_storage())

@@ -36,7 +36,7 @@ class PrivateGeneratorMonitor:
         for path, generator in self.generators.items():
             self._before[path] = _read_comparable_state(generator)
 
-    def take_names_of_drawn_generators(self) -> tuple[str, ...]:
+    def take_names_of_newly_drawn_generators(self) -> tuple[str, ...]:
         """Return the names of generators drawn from since `snapshot_states`; each is reported only once."""
         before = self._before
         moved = [

@@ -59,7 +59,7 @@ class KeyedDataset:
                 section.seed_for_batch_or_shard(KeyContext(task.seed, self.name, task.epoch, "batch"), task.position)
             batch = self.collate(samples[0] if task.alone else samples)
             self._unkeyed_draws.require_no_draws()
-        notes = self._private_generators.take_names_of_drawn_generators()
+        notes = self._private_generators.take_names_of_newly_drawn_generators()
         return LoadedBatch(batch, notes) if notes else batch
 
     def load_samples(self, section: SeededSection, task: BatchTask) -> list[Any]:
@@ -212,7 +212,7 @@ class KeyedIterableDataset:
         with SeededSection(task.seed, self.kinds, restore=get_worker_info() is None) as section:
             loaded = self._load_batch(section, task, task.shard)
             self._unkeyed_draws.require_no_draws()
-        loaded.notes = self._private_generators.take_names_of_drawn_generators()
+        loaded.notes = self._private_generators.take_names_of_newly_drawn_generators()
         return loaded
 
     def _load_batch(self, section: SeededSection, task: ShardBatchTask, shard: int) -> LoadedBatch:

@@ -121,7 +121,7 @@ def _describe_damage_or_empty(content: Any, max_bytes: int) -> str:
 def _matches_current_or_legacy_digest(value: Any, expected_digest: str, max_bytes: int) -> bool:
     """Return whether the digest matches; also that which earlier versions computed for expanded tensors."""
     return any(
-        checkpoint_file.digest_plain_value(value, max_bytes=max_bytes, as_if_dense=dense) == expected_digest
+        checkpoint_file.digest_plain_value(value, max_bytes=max_bytes, ignore_expansion=dense) == expected_digest
         for dense in (False, True)
     )
 

@@ -57,8 +57,8 @@ def _never_resumes(index: SourceIndex) -> bool:
     restores = [one for one in restores if "opt" in ast.unparse(one.func).lower()]
     if restores and all(any(_is_never_true(index, test) for test in index.enclosing_tests(one)) for one in restores):
         return True
-    where = {index.function_of(one) for one in restores}
-    loads = [one for one in index.calls_by_name.get("torch.load", ()) if index.function_of(one) in where]
+    where = {index.enclosing_def(one) for one in restores}
+    loads = [one for one in index.calls_by_name.get("torch.load", ()) if index.enclosing_def(one) in where]
     return bool(loads) and all(_fails_at_its_calls(index, one) or _looks_into_new_folder(index, one) for one in loads)
 
 
@@ -70,7 +70,7 @@ def _is_never_true(index: SourceIndex, test: ast.expr) -> bool:
 
 def _fails_at_its_calls(index: SourceIndex, load: ast.Call) -> bool:
     """Whether every call of the function around takes another number of results than it returns."""
-    function = index.function_of(load)
+    function = index.enclosing_def(load)
     if function is None:
         return False
     returned = [one.elts if isinstance(one, ast.Tuple) else [] for one in returned_values(index, function)]
@@ -114,7 +114,7 @@ def _is_optimizer_state(saved: ast.Dict) -> bool:
 
 def _is_behind_training(index: SourceIndex, call: ast.Call) -> bool:
     """Whether a call stands behind the loop that trains, in the same function, and in no loop itself."""
-    function = index.function_of(call)
+    function = index.enclosing_def(call)
     callers = index.calls_of_function(function) if function is not None else []
     around = list(index.ancestors(call))
     if any(isinstance(one, (ast.For, ast.While)) for where in (call, *callers) for one in index.ancestors(where)):
@@ -122,7 +122,7 @@ def _is_behind_training(index: SourceIndex, call: ast.Call) -> bool:
     loops = (*index.nodes[ast.For], *index.nodes[ast.While])
     return any(
         isinstance(one, (ast.For, ast.While)) and one.lineno < call.lineno
-        and index.parents[one] in around and index.function_of(one) is function
+        and index.parents[one] in around and index.enclosing_def(one) is function
         and any(isinstance(part, ast.Call) and last_identifier(part.func) == "backward" for part in ast.walk(one))
         for one in loops
     )  # fmt: skip
@@ -130,7 +130,7 @@ def _is_behind_training(index: SourceIndex, call: ast.Call) -> bool:
 
 def _is_of_best(index: SourceIndex, call: ast.Call) -> bool:
     """Whether a call saves the best model so far."""
-    function = index.function_of(call)
+    function = index.enclosing_def(call)
     return (function is not None and "best" in function.name.lower()) or any(
         BEST.search(ast.unparse(test)) for test in index.enclosing_tests(call)
     )

@@ -249,7 +249,7 @@ def lint_files(
 ) -> list[LintedFile]:
     """What `lint_file` finds in each, in the order of the files; many are looked at in several processes.
 
-    `projects`: what `find_project_facts_by_file` knows of them; None: each stands alone.
+    `projects`: what `find_facts_of_files_below_folders` knows of them; None: each stands alone.
 
     Raises SamerunError if one of these is killed.
     """

@@ -111,7 +111,7 @@ def _is_replaced_by_seeding(index: SourceIndex, call: ast.Call) -> bool:
         return False
     mentions = index.attributes[owner][last_identifier(target)]
     stores = [one for one in mentions if isinstance(one.ctx, ast.Store) and one is not target]
-    functions = [index.function_of(one) for one in stores]
+    functions = [index.enclosing_def(one) for one in stores]
     reads = [index.parents.get(one) for one in mentions if isinstance(one.ctx, ast.Load)]
     return any(one is not None and re.search("seed|random_state", one.name) for one in functions) or any(
         isinstance(one, ast.Attribute) and one.attr == "seed" for one in reads
@@ -154,7 +154,7 @@ def find_unseeded_numpy_generators(index: SourceIndex) -> Iterator[Hit]:
 def _find_caller_omitting_seed(index: SourceIndex, call: ast.Call) -> ast.Call | None:
     """A call in this text that leaves the parameter to its default, None, of which a generator is made."""
     seed = call.args[0] if call.args else keyword_value(call, "seed")
-    function = index.function_of(call)
+    function = index.enclosing_def(call)
     if not isinstance(seed, ast.Name) or function is None or not is_constant(default_of(function, seed.id), None):
         return None
     if len(index.bindings_of(seed)) != 1 or "seed" in function.name:  # which the caller of the class calls again
@@ -258,7 +258,7 @@ def _only_names_something(index: SourceIndex, call: ast.Call) -> bool:
 
     DataLoader workers, in which transforms run, are seeded from torch's generator.
     """
-    function = index.function_of(call)
+    function = index.enclosing_def(call)
     if function is not None and function.name == "__call__":
         return True
     statement = index.statement_of(call)
@@ -284,7 +284,7 @@ def find_entropy_reseeds(index: SourceIndex) -> Iterator[Hit]:
         "random.seed", "numpy.random.seed", "torch.seed", "torch.cuda.seed", "torch.cuda.seed_all"
     ):
         name = index.call_names[call]
-        function = index.function_of(call)
+        function = index.enclosing_def(call)
         if function is not None and function.name == name.rpartition(".")[2]:
             continue  # which passes on what it is asked for
         if (
@@ -292,9 +292,10 @@ def find_entropy_reseeds(index: SourceIndex) -> Iterator[Hit]:
             or is_fallback(index, call)
             or _is_in_function_that_restores_state(index, call)
             or is_for_display(index, call)
+            or (call.args and not is_constant(call.args[0], None))
+            or call.keywords
+            or _is_followed_by_explicit_seeding(index, call, name)
         ):
-            continue
-        if (call.args and not is_constant(call.args[0], None)) or call.keywords or _is_seeded_next(index, call, name):
             continue
         if alone and name in kinds:
             continue  # it begins as it would have without; torch.seed() is written for a seed
@@ -318,7 +319,7 @@ def _is_seeded_if_seed_is_given(index: SourceIndex, generator: ast.expr) -> bool
     return any(
         isinstance(one.func, ast.Attribute)
         and ast.dump(one.func.value) == ast.dump(generator)
-        and index.function_of(one) is index.function_of(generator)
+        and index.enclosing_def(one) is index.enclosing_def(generator)
         and any(asks_for_seed(test) for test in index.enclosing_tests(one))
         for one in index.calls_by_last_name.get("manual_seed", ())
     )
@@ -326,12 +327,12 @@ def _is_seeded_if_seed_is_given(index: SourceIndex, generator: ast.expr) -> bool
 
 def _is_in_function_that_restores_state(index: SourceIndex, call: ast.Call) -> bool:
     """Whether the function around a call puts back a generator's state."""
-    function = index.function_of(call)
+    function = index.enclosing_def(call)
     restoring = (one for last in ("setstate", "set_state", "set_rng_state") for one in index.calls_by_last_name[last])
     return function is not None and any(index.is_inside(one, function) for one in restoring)
 
 
-def _is_seeded_next(index: SourceIndex, call: ast.Call, name: str) -> bool:
+def _is_followed_by_explicit_seeding(index: SourceIndex, call: ast.Call, name: str) -> bool:
     """Whether a statement behind, in the same block, seeds the same generator, so that this one only begins it."""
     if name.startswith("torch") and not isinstance(index.parents.get(call), ast.Expr):
         return False

@@ -46,12 +46,13 @@ def _ignores_one_side(index: SourceIndex, call: ast.AST) -> bool:
     target = loop.target if isinstance(loop, (ast.For, ast.comprehension)) else None
     sides = target.elts if isinstance(target, ast.Tuple) else []
     return any(
-        isinstance(one, ast.Name) and all(_only_opens(index, load) for load in index.name_loads.get(one.id, ()))
+        isinstance(one, ast.Name)
+        and all(_is_opened_but_never_read(index, load) for load in index.name_loads.get(one.id, ()))
         for one in sides
     )
 
 
-def _only_opens(index: SourceIndex, node: ast.AST) -> bool:
+def _is_opened_but_never_read(index: SourceIndex, node: ast.AST) -> bool:
     for one in index.ancestors(node):
         if isinstance(one, ast.withitem):
             opened = one.optional_vars

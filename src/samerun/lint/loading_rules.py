@@ -82,13 +82,13 @@ def find_unseeded_sklearn(index: SourceIndex) -> Iterator[Hit]:
         name, last = index.call_names[call], last_identifier(call.func)
         if not name.startswith("sklearn.") or has_star(call) or is_fallback(index, call):
             continue
-        if not program and index.function_of(call) is not None:
+        if not program and index.enclosing_def(call) is not None:
             continue  # in a library, whose users seed NumPy
         if is_never_called(index, call):
             continue
         shuffled = last in SKLEARN_SHUFFLED and is_constant(keyword_value(call, "shuffle"), True)
         plain = last in SKLEARN_ALWAYS and not is_constant(keyword_value(call, "shuffle"), False)
-        function = index.function_of(call)
+        function = index.enclosing_def(call)
         if last in ("shuffle", "resample") and function is not None and function.name in EPOCH_METHODS:
             continue  # a fixed state would give every epoch the same order
         shuffle_function = name == "sklearn.utils.shuffle"
@@ -265,7 +265,7 @@ def find_kept_generators(index: SourceIndex) -> Iterator[Hit]:
         for name in sorted(used):
             for mention in index.attributes[owner][name]:
                 value = index.assigned_value(mention) if isinstance(mention.ctx, ast.Store) else None
-                if value is None or index.function_of(mention) is method:
+                if value is None or index.enclosing_def(mention) is method:
                     continue
                 made = [one for one in find_origins(index, value) if index.call_names[one] in makers]
                 if made:

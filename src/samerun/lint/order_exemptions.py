@@ -70,7 +70,7 @@ def draws_from_unseeded_global(index: SourceIndex, call: ast.Call) -> bool:
     return bool(seeds) and not seeded and not calls_unknown_seeding(index)
 
 
-def is_seeded_at_each_turn(index: SourceIndex, draw: ast.Call, loop: ast.For | ast.AsyncFor) -> bool:
+def is_after_global_seeding_in_loop(index: SourceIndex, draw: ast.Call, loop: ast.For | ast.AsyncFor) -> bool:
     """Whether a loop seeds anew before what it draws, so that each element gets the same numbers."""
     return any(
         index.is_inside(one, loop) and one.lineno < draw.lineno and seeds_repeatably(index, one)

@@ -176,7 +176,7 @@ def find_hash_buckets(index: SourceIndex) -> Iterator[Hit]:
             operation = index.parents.get(operation)
         if not isinstance(operation, ast.BinOp) or not isinstance(operation.op, (ast.Mod, ast.BitAnd)) or not call.args:
             continue
-        function = index.function_of(call)
+        function = index.enclosing_def(call)
         if function is not None and function.name == "__hash__":
             continue
         if re.search("cache|colou?r", ast.unparse(index.statement_of(call)), re.IGNORECASE):
@@ -199,7 +199,7 @@ def _becomes_seed(index: SourceIndex, node: ast.AST) -> bool:
     return False
 
 
-def find_training_in_queue_arrival_order(index: SourceIndex) -> Iterator[Hit]:
+def find_first_training_in_queue_arrival_order(index: SourceIndex) -> Iterator[Hit]:
     """Training on what several threads or processes put into one queue, as it comes."""
     makers = {"threading.Thread", "multiprocessing.Process", "torch.multiprocessing.Process"}
     for made in index.calls_of(*makers):
@@ -320,7 +320,7 @@ ARRIVAL_ORDER = Rule(
     "    for rank in range(4):\n        model(items[rank].get()).backward()\n",
     "give each of them a queue of its own, and take from them in turn",
     "What is taken is put in order before it is used.",
-    find_training_in_queue_arrival_order, default=False,
+    find_first_training_in_queue_arrival_order, default=False,
 )  # fmt: skip
 SHARED_UPDATES = Rule(
     "SR128", "shared-updates", "thread-race",

@@ -37,7 +37,7 @@ REPLACED = re.compile(rb"(?<=[\w\])])(?<!\bself)(?<!\bcls)\.(\w*(?:rng|rand|gen)
 """An attribute that who has the object gives another generator: `dataset.rng = ...`."""
 
 
-def find_project_facts_by_file(
+def find_facts_of_files_below_folders(
     paths: Iterable[str], files: Sequence[str], configurations: Sequence[str]
 ) -> dict[str, FileInProject]:
     """What is known of those files that lie under a folder among the paths.

@@ -133,7 +133,7 @@ def _list_given_values(index: SourceIndex, name: ast.Name, depth: int = 3) -> li
 
     Nothing for another name, and for a function that nothing calls here or that is called with `*args`.
     """
-    function = index.function_of(name)
+    function = index.enclosing_def(name)
     bound = index.bindings_of(name)
     calls = _list_calls_by_name(index, function) if function is not None and depth else []
     only_parameter = bool(bound) and all(isinstance(one, ast.arg) for one in bound)
@@ -238,6 +238,6 @@ def _is_test_module(index: SourceIndex) -> bool:
     if any(one.partition(".")[0] in ("pytest", "unittest") for one in imported):
         return True
     return any(
-        isinstance(function := index.function_of(one), ast.FunctionDef) and function.name.startswith("test_")
+        isinstance(function := index.enclosing_def(one), ast.FunctionDef) and function.name.startswith("test_")
         for one in index.nodes[ast.Assert]
     )

@@ -78,7 +78,7 @@ def _only_names_something(index: SourceIndex, call: ast.Call) -> bool:
         drawn = [one for one in index.calls if drawn_generator(index.call_names[one]) == "python"]
         system = [index.parents[one] for one in index.calls_of("random.SystemRandom")]
         kept = [index.statement_of(one) for one in (*drawn, *system)]
-        if not any(index.function_of(one) is index.function_of(call) for one in kept):
+        if not any(index.enclosing_def(one) is index.enclosing_def(call) for one in kept):
             return False  # another module may draw
     return bool(kept) and all(
         isinstance(one, ast.Assign) and re.search("port|name|path|suffix", last_identifier(one.targets[0]))
@@ -88,13 +88,13 @@ def _only_names_something(index: SourceIndex, call: ast.Call) -> bool:
 
 def _seeds_only_unused_draws(index: SourceIndex, call: ast.Call) -> bool:
     """Whether nothing is computed from what a function draws behind its seed, and all other draws are seeded anew."""
-    kind, function = GLOBAL_SEEDS.get(index.call_names[call]), index.function_of(call)
+    kind, function = GLOBAL_SEEDS.get(index.call_names[call]), index.enclosing_def(call)
     draws = [one for one in index.calls if kind and drawn_generator(index.call_names[one]) == kind]
-    own = [one for one in draws if index.function_of(one) is function and one.lineno > call.lineno]
+    own = [one for one in draws if index.enclosing_def(one) is function and one.lineno > call.lineno]
     seeds = [one for name, what in GLOBAL_SEEDS.items() if what == kind for one in index.calls_by_name.get(name, ())]
     anew = {
         one for one in draws for seed in seeds
-        if index.function_of(one) is index.function_of(seed) is not function and seed.lineno < one.lineno
+        if index.enclosing_def(one) is index.enclosing_def(seed) is not function and seed.lineno < one.lineno
     }  # fmt: skip
     return (
         function is not None
@@ -107,7 +107,7 @@ def _is_assigned_but_never_read(index: SourceIndex, node: ast.AST, depth: int = 
     """Whether a value only goes into local names that nothing reads, or from which only such names are made."""
     statement = index.statement_of(node)
     targets = statement.targets if isinstance(statement, ast.Assign) else []
-    if not depth or not targets or index.function_of(statement) is None:
+    if not depth or not targets or index.enclosing_def(statement) is None:
         return False
     return all(
         isinstance(target, ast.Name)

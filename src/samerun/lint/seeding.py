@@ -52,8 +52,8 @@ def has_seeding_call_or_argument(index: SourceIndex) -> bool:
 def is_single_seeding_outside_loops(index: SourceIndex, call: ast.Call) -> bool:
     """Whether a call seeds once, for all: not a part of a class, and not at each turn of a loop."""
     repeated = (ast.ClassDef, ast.For, ast.While)
-    function = index.function_of(call)
-    same = [one for one in index.calls_by_name[index.call_names[call]] if index.function_of(one) is function]
+    function = index.enclosing_def(call)
+    same = [one for one in index.calls_by_name[index.call_names[call]] if index.enclosing_def(one) is function]
     if function is not None and len(same) > 1:
         return False  # it seeds for one purpose, and then again
     return not any(isinstance(one, repeated) for one in index.ancestors(call))
@@ -133,7 +133,7 @@ def is_fallback(index: SourceIndex, node: ast.AST, depth: int = 2) -> bool:
         child = one
     if any(asks_for_seed(test) for test in index.enclosing_tests(node)) or _follows_return_of_given(index, node):
         return True
-    function = index.function_of(node) if depth else None
+    function = index.enclosing_def(node) if depth else None
     if function is not None and SEED_MAKER.search(function.name):
         return True
     callers = index.calls_of_function(function) if function is not None else []

@@ -216,7 +216,7 @@ def find_draws_under_clock(index: SourceIndex) -> Iterator[Hit]:
         return
     for node in index.nodes[ast.If]:
         assert isinstance(node, ast.If)
-        if not _asks_clock(index, node.test):
+        if not _calls_clock_directly_or_in_callee(index, node.test):
             continue
         calls = [one for statement in node.body for one in ast.walk(statement) if isinstance(one, ast.Call)]
         if any(last_identifier(one.func) == "backward" for one in calls):
@@ -228,7 +228,7 @@ def find_draws_under_clock(index: SourceIndex) -> Iterator[Hit]:
                 break
 
 
-def _asks_clock(index: SourceIndex, test: ast.expr) -> bool:
+def _calls_clock_directly_or_in_callee(index: SourceIndex, test: ast.expr) -> bool:
     for call in (one for one in ast.walk(test) if isinstance(one, ast.Call)):
         if index.call_names[call] in CLOCKS:
             return True
@@ -268,7 +268,7 @@ def _is_forked(index: SourceIndex, node: ast.AST) -> bool:
 def find_conditional_reseeds_in_training_loop(index: SourceIndex) -> Iterator[Hit]:
     """A constant seed set in a function that a branch of a training loop calls now and then."""
     for seeding in index.calls_of("torch.manual_seed", "numpy.random.seed", "random.seed"):
-        function = index.function_of(seeding)
+        function = index.enclosing_def(seeding)
         if (
             function is None
             or not seeding.args

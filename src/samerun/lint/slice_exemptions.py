@@ -34,7 +34,7 @@ def _is_limit_none_unless_given(index: SourceIndex, limit: ast.expr) -> bool:
     tests = (part for test in index.enclosing_tests(limit) for part in ast.walk(test))
     if any(isinstance(part, type(limit)) and ast.dump(part) == ast.dump(limit) for part in tests):
         return True
-    function = index.function_of(limit)
+    function = index.enclosing_def(limit)
     if function is None or not isinstance(limit, ast.Name) or not is_constant(default_of(function, limit.id), None):
         return False
     given = (argument_for(call, function, limit.id) for call in index.calls_of_function(function))
@@ -128,10 +128,10 @@ def is_part_of_data(index: SourceIndex, subscript: ast.Subscript) -> bool:
 
 def _has_other_part(index: SourceIndex, subscript: ast.Subscript, where: ast.Slice) -> bool:
     """Whether another slice of the same begins where this one ends, or ends where it begins."""
-    function, text = index.function_of(subscript), ast.unparse(subscript.value)
+    function, text = index.enclosing_def(subscript), ast.unparse(subscript.value)
     for one in index.nodes[ast.Subscript]:
         other = one.slice if isinstance(one, ast.Subscript) else None
-        if not isinstance(other, ast.Slice) or one is subscript or index.function_of(one) is not function:
+        if not isinstance(other, ast.Slice) or one is subscript or index.enclosing_def(one) is not function:
             continue
         meets = any(
             end is not None and begin is not None and ast.dump(end) == ast.dump(begin)

@@ -113,7 +113,7 @@ class SourceIndex:
                 return one
         return self.tree
 
-    def function_of(self, node: ast.AST) -> Function | None:
+    def enclosing_def(self, node: ast.AST) -> Function | None:
         """The nearest function around a node."""
         return next((one for one in self.ancestors(node) if isinstance(one, FUNCTIONS)), None)
 

@@ -27,6 +27,7 @@ from samerun.lint.order_exemptions import (
     depends_on_element,
     have_contradictory_equality_conditions,
     ignores_elements,
+    is_after_global_seeding_in_loop,
     is_counter,
     is_log,
     is_made_outside,
@@ -35,7 +36,6 @@ from samerun.lint.order_exemptions import (
     is_only_looked_up,
     is_only_shown,
     is_rebound_to_sorted_value,
-    is_seeded_at_each_turn,
     is_shuffled_list_only_iterated,
     is_shuffled_unseeded,
     is_sorted_at_mention,
@@ -246,7 +246,7 @@ class OrderFlow:
                     return self._use(subscript, CHOSEN)
                 self._push(subscript, kind)
             return None
-        function = self.index.function_of(subscript)
+        function = self.index.enclosing_def(subscript)
         sample = function is not None and function.name == "__getitem__" and not isinstance(where, ast.Constant)
         if sample and not self.only_inference:
             return self._use(subscript, f"{SAMPLES} __getitem__", drawn=True)
@@ -303,7 +303,7 @@ class OrderFlow:
             last = last_identifier(node.func)
             if last == "backward":
                 return self._use(node, "is the order of the training steps", drawn=True)
-            if draws_from_global_generator(index, node) and not is_seeded_at_each_turn(index, node, loop):
+            if draws_from_global_generator(index, node) and not is_after_global_seeding_in_loop(index, node, loop):
                 return self._use(node, "decides which element gets which random numbers", drawn=True)
             if not isinstance(node.func, ast.Attribute):
                 return None
@@ -381,7 +381,7 @@ class OrderFlow:
         return min(ends)
 
     def _follow_return_value_to_callers(self, node: ast.AST, kind: str) -> None:
-        function = self.index.function_of(node)
+        function = self.index.enclosing_def(node)
         for call in self._list_calls_back(function):
             self._push(call, kind)
 
@@ -392,7 +392,7 @@ class OrderFlow:
         return self.entered.get(function) or self.index.calls_of_function(function)
 
     def _follow_returned_item(self, node: ast.Tuple | ast.List, position: int, kind: str) -> None:
-        function = self.index.function_of(node)
+        function = self.index.enclosing_def(node)
         for call in self._list_calls_back(function):
             assign = self.index.parents.get(call)
             for target in assign.targets if isinstance(assign, ast.Assign) else ():

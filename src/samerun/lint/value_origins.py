@@ -103,7 +103,7 @@ def _values_stored_in_attribute(index: SourceIndex, node: ast.Attribute) -> Iter
 def returned_values(index: SourceIndex, function: Function) -> Iterator[ast.expr]:
     """The values that a function of the text returns."""
     for node in index.nodes[ast.Return]:
-        if isinstance(node, ast.Return) and node.value is not None and index.function_of(node) is function:
+        if isinstance(node, ast.Return) and node.value is not None and index.enclosing_def(node) is function:
             yield node.value
 
 
@@ -300,7 +300,11 @@ def _added_kind(index: SourceIndex, target: ast.Name | ast.Attribute, depth: int
     kinds: list[ElementKind] = []
     for method in ("add", "update"):
         for call in index.calls_by_last_name.get(method, ()):
-            if isinstance(call.func, ast.Attribute) and call.args and _is_same(index, call.func.value, target):
+            if (
+                isinstance(call.func, ast.Attribute)
+                and call.args
+                and _is_same_variable_or_self_attribute(index, call.func.value, target)
+            ):
                 one = call.args[0]
                 kinds.append(
                     value_kind(index, one, depth - 1) if method == "add" else element_kind(index, one, depth - 1)
@@ -314,12 +318,12 @@ def _dict_value_kind(index: SourceIndex, target: ast.expr, depth: int) -> Elemen
     for one in index.nodes[ast.Subscript]:
         if isinstance(one, ast.Subscript) and isinstance(one.ctx, ast.Store) and isinstance(target, ast.Name):
             value = index.assigned_value(one)
-            if value is not None and _is_same(index, one.value, target):
+            if value is not None and _is_same_variable_or_self_attribute(index, one.value, target):
                 kinds.append(value_kind(index, value, depth - 1))
     return _pick_text_then_object_then_number(kinds)
 
 
-def _is_same(index: SourceIndex, a: ast.expr, b: ast.Name | ast.Attribute) -> bool:
+def _is_same_variable_or_self_attribute(index: SourceIndex, a: ast.expr, b: ast.Name | ast.Attribute) -> bool:
     if isinstance(a, ast.Name) and isinstance(b, ast.Name):
         return a.id == b.id and index.binding_scope(a) is index.binding_scope(b)
     if isinstance(a, ast.Attribute) and isinstance(b, ast.Attribute):

@@ -10,7 +10,9 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 import samerun
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:flex_attention called without", "ignore:portable.*no effect inside", "ignore:.*torch.jit"
+)
 draws = torch.Generator().manual_seed(0)
 X = torch.randn(6, 4, generator=draws)
 SLOPES = torch.randn(4, generator=draws)

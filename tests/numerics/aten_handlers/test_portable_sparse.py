@@ -74,7 +74,10 @@ def test_results_and_gradients_are_torchs_but_for_rounding(
         if one.layout is torch.sparse_coo:
             assert one.is_coalesced() == other.is_coalesced()
             one, other = one.to_dense(), other.to_dense()
-        torch.testing.assert_close(one, other)
+        if dtype is torch.bfloat16:  # torch rounds every addition to it
+            assert (one.float() - other.float()).abs().max() <= 2**-6 * other.float().abs().max()
+        else:
+            torch.testing.assert_close(one, other)
 
 
 @pytest.mark.parametrize("make_optimizer", [torch.optim.SparseAdam, torch.optim.SGD, torch.optim.Adagrad])

@@ -168,7 +168,7 @@ def attribute_by_line_trace_or_likeliest_suspect(
         if line is not None or runs[1].timed_out:
             break
     if line is not None and uses_id_or_set(read_statement_source_or_empty(line.file, line.line)):
-        why: tuple[str, ...] = (line.evidence,)
+        why: tuple[str, ...] = (line.first_difference_sentence,)
         suspect = Suspect("object-id", line.file, line.line, why, 0, (pins.ADDRESSES,))
         certain = not why_aslr_cannot_be_disabled() and confirm_by_experiment(
             search, situation, plan, suspect, "pinned-addresses", suspect.pins
@@ -193,7 +193,7 @@ def attribute_by_line_trace_or_likeliest_suspect(
         return make_attributed_cause(in_turn, element_difference)
     best = next((s for s in listed if not s.pins), listed[0])
     if line is not None and best.rank >= 8:
-        more = (*best.evidence, line.evidence)
+        more = (*best.evidence, line.first_difference_sentence)
         best = replace(best, file=line.file, line=line.line, evidence=more)
     return make_attributed_cause(best, element_difference, [s for s in listed if s.pins and s.rank < 5])
 
@@ -280,7 +280,7 @@ def attribute_variation_difference(
     if followed is not None:
         decisive, elements = followed
         line, why = decisive.variable, decisive.evidence
-        rivals = [Suspect(kind, each.file, each.line, (each.evidence,), 0) for each in decisive.rivals]
+        rivals = [Suspect(kind, each.file, each.line, (each.first_difference_sentence,), 0) for each in decisive.rivals]
         kind = matching[0].kind if matching else kind
         suspect = Suspect(kind, line.file, line.line, why, 0, certain=decisive.certain)
         return make_attributed_cause(suspect, measured if is_own else elements, rivals)

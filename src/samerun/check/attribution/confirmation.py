@@ -23,7 +23,7 @@ from samerun.check.plan import RunPlan
 from samerun.check.variations.memory import (
     setarch_command_disabling_aslr,
     stop_varying_malloc_memory,
-    vary_or_pin_memory,
+    vary_or_zero_fresh_memory,
 )
 from samerun.record import pins
 from samerun.record.comparison.compare import Difference
@@ -63,7 +63,7 @@ class ExperimentRunner(Protocol):
     @property
     def reruns(self) -> int: ...
     @property
-    def differing_reruns(self) -> int: ...
+    def differing_rerun_count(self) -> int: ...
 
 
 def confirm_by_experiment(
@@ -162,7 +162,7 @@ class Experiment:
         kinds = {name.partition("@")[0] for name in self.names}
         if pins.MEMORY in kinds:
             line = "memory", self.suspect.file, self.suspect.line
-            other = vary_or_pin_memory(self.pinned_plan, True).with_watch(varied_line=line)
+            other = vary_or_zero_fresh_memory(self.pinned_plan, True).with_watch(varied_line=line)
             # With malloc's memory varied too, any line would seem to be the one if a library reads its own.
             other = other if self.suspect.inside_operator else stop_varying_malloc_memory(other)
             return self._differ_before_pinned_runs_differ(self.first, self.run(other, "-other"))
@@ -242,7 +242,7 @@ def with_suspect_sources_pinned(plan: RunPlan, suspect: Suspect, pin_names: tupl
     if pins.NATIVE_ENTROPY in pin_names:
         pinned = native_entropy.write_stream_and_pin_native_draws_if_possible(pinned)
     if pins.MEMORY in pin_names:
-        pinned = vary_or_pin_memory(pinned, False)
+        pinned = vary_or_zero_fresh_memory(pinned, False)
     if pins.FOLDER in pin_names:
         # Each run then has another path of the home directory: what depends on that differs in the pinned runs too.
         in_home = any(map(os.path.isabs, suspect.without))
@@ -260,9 +260,9 @@ def compute_required_pinned_reruns(search: ExperimentRunner, suspect: Suspect, n
     """
     least = 1 if no_race_sign else TRIALS_WITH_RACE
     least = max(least, 3) if runs_may_agree_by_chance(suspect) else least
-    if not search.reruns or search.differing_reruns >= search.reruns:
+    if not search.reruns or search.differing_rerun_count >= search.reruns:
         return least
-    rate = max(search.differing_reruns, 1) / search.reruns
+    rate = max(search.differing_rerun_count, 1) / search.reruns
     return max(least, count_reruns_to_rule_out_chance(rate))
 
 
@@ -273,8 +273,8 @@ def count_reruns_that_must_agree(search: ExperimentRunner, base: Run) -> int:
     called an address or memory that nothing wrote, and certain.
     """
     least = 1 if has_no_sign_of_race(base.traces, treat_id_as_sign=False) else TRIALS_WITH_RACE
-    if 0 < search.differing_reruns < search.reruns:
-        return max(least, count_reruns_to_rule_out_chance(search.differing_reruns / search.reruns))
+    if 0 < search.differing_rerun_count < search.reruns:
+        return max(least, count_reruns_to_rule_out_chance(search.differing_rerun_count / search.reruns))
     return least
 
 

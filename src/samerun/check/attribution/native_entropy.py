@@ -73,7 +73,7 @@ def find_last_native_draw_suspect(
         return None
     why = [f"native code or a program called at line {drew[1]} draws random bytes from the system, past Python"]
     if differing_variable is not None:
-        why.append(differing_variable.evidence)
+        why.append(differing_variable.first_difference_sentence)
         query = find_sql_random_literal_line_or_zero(differing_variable.file, differing_variable.line)
         if query:  # SQLite seeds its generator at the first statement of the process, whichever that is
             why.append(f"random() in the query at line {query} takes its numbers from them")

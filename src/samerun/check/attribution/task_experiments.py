@@ -53,7 +53,7 @@ def rerun_and_find_task_order_suspect(
     evidence = [f"`{writes[0].container}` at line {writes[0].line} takes what comes first", why]
     evidence += [f"so does `{w.container}` at {os.path.basename(w.file)}:{w.line}" for w in writes[1:]]
     if variable is not None:
-        evidence.append(variable.evidence)
+        evidence.append(variable.first_difference_sentence)
     return Suspect("thread-race", writes[0].file, writes[0].line, tuple(evidence), 0, suspect.pins)
 
 

@@ -168,7 +168,7 @@ class VariableExperiments:
         saved_and_held_run: tuple[Run, Run] | None = None,
         held_variables: Sequence[Variable] = (),
     ) -> DecisiveVariable:
-        evidence = [variable.evidence]
+        evidence = [variable.first_difference_sentence]
         if why:
             evidence.append(why)
         if saved_and_held_run is not None:

@@ -52,7 +52,7 @@ CPU_CAPABILITY = Cause(
 
 
 # How many rows are computed at once decides.
-def find_batch_size_suspects(situation: Situation) -> list[Suspect]:
+def find_batch_dependence_suspects(situation: Situation) -> list[Suspect]:
     event = situation.difference.a
     if event is None or event.kind != f.ROWS:
         return []
@@ -92,7 +92,7 @@ def find_batch_dependent_operator_suspects(situation: Situation) -> list[Suspect
 
 BATCH_SIZE = Cause(
     "batch-size",
-    find_batch_size_suspects,
+    find_batch_dependence_suspects,
     "keep the batch size, and call model.eval() before evaluating: batch statistics then play no part; where only"
     " rounding differs, samerun.portable() gives a row the same bits in every batch",
     "Kernels choose their order of summation by the size of the batch, so that the same row gives other last bits"

@@ -31,7 +31,7 @@ class DifferingVariable:
     """Of the event in the first run's trace."""
 
     @property
-    def evidence(self) -> str:
+    def first_difference_sentence(self) -> str:
         if self.variable.endswith("()"):
             return f"`{self.variable}` is the first to return another value, at line {self.line}"
         if self.variable.endswith(")"):

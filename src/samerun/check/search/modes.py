@@ -31,7 +31,7 @@ from samerun.check.search.findings import IgnoreRule, make_fresh_search_with_pla
 from samerun.check.search.report_records import make_run_record, relative_path_if_below_working_directory
 from samerun.check.search.run_status import require_comparable, require_success
 from samerun.check.search.search import Search
-from samerun.check.variations.memory import vary_or_pin_memory
+from samerun.check.variations.memory import vary_or_zero_fresh_memory
 from samerun.record import pins
 from samerun.record.trace import format as f
 from samerun.record.trace.reader import Trace
@@ -54,7 +54,7 @@ OTHER_OPERATOR = (
 
 def with_every_operator_repeated(plan: RunPlan, executions: int) -> RunPlan:
     """The plan with every operator executed `executions` times; fresh memory holds zeros in the first execution."""
-    return vary_or_pin_memory(plan, False).with_watch(executions=executions, depth="ops")
+    return vary_or_zero_fresh_memory(plan, False).with_watch(executions=executions, depth="ops")
 
 
 @dataclass

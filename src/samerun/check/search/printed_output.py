@@ -33,7 +33,7 @@ class PrintedSearch(Protocol):
     plan: RunPlan
     compares_printed_lines: bool
     reruns: int
-    differing_reruns: int
+    differing_rerun_count: int
     outcomes: dict[str, Outcome]
     notes: list[str]
 
@@ -46,7 +46,7 @@ class PrintedSearch(Protocol):
     def attribute_and_report_rerun_difference(
         self, situation: Situation, skipped: Sequence[Variation]
     ) -> CheckReport: ...
-    def search_varied_runs(
+    def bisect_variations_or_find_flaky_control(
         self, control: Run, pinned: Sequence[Variation], varying: Sequence[Variation]
     ) -> tuple[Situation, AttributedCause | None] | None: ...
     def finish_and_make_report(
@@ -70,7 +70,7 @@ def report_explained_printed_difference(
     if not held and not any(find_first_unmatched_printed_lines(control, other) for other in search.runs):
         return None
     before = search.plan, dict(search.outcomes), list(search.notes)
-    search.compares_printed_lines, search.reruns, search.differing_reruns = True, 0, 0
+    search.compares_printed_lines, search.reruns, search.differing_rerun_count = True, 0, 0
     if held:
         search.plan = search.plan.with_added_pins(pins.CLOCK)
         control = search.run_and_record(search.make_varied_plan(pinned), "printed-1")
@@ -89,7 +89,7 @@ def report_explained_printed_difference(
         report = search.attribute_and_report_rerun_difference(differing, pinned)
     else:
         inside = [variation for variation in varying if variation.name in VARIED]
-        found = search.search_varied_runs(control, pinned, inside) if inside else None
+        found = search.bisect_variations_or_find_flaky_control(control, pinned, inside) if inside else None
         if found is not None and found[1] is not None:
             report = search.finish_and_make_report(DIFFERENT, *found)
         elif found is not None:

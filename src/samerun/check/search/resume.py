@@ -156,7 +156,7 @@ def interrupt_and_resume(
     run = search.run_and_record(interruption.second.apply_to(second_plan, str(folder)), f"resumed{tail}", kind)
     require_comparable(run)
     resumed = ResumedProgram(uninterrupted, stopped, run, interruption, step)
-    require_resumed_to_end(resumed)
+    require_resumed_succeeded_and_stepped(resumed)
     return resumed
 
 
@@ -186,7 +186,7 @@ def require_interrupted(stopped: Run, uninterrupted: Run, interruption: Interrup
         )
 
 
-def require_resumed_to_end(resumed: ResumedProgram) -> None:
+def require_resumed_succeeded_and_stepped(resumed: ResumedProgram) -> None:
     """Raises RunFailed if the resumed program did not run to its end."""
     run, stopped, uninterrupted = resumed.run, resumed.stopped, resumed.uninterrupted
     if run.is_failed:

@@ -76,7 +76,7 @@ class Search:
     notes: list[str] = field(default_factory=list)
     reruns: int = 0
     """How many runs of the unvaried program were compared with the first one."""
-    differing_reruns: int = 0
+    differing_rerun_count: int = 0
     """How many of them differed from it."""
     not_varied: Mapping[str, str] = field(default_factory=dict)
     """Variations that are pinned and no longer varied, each with the reason."""
@@ -142,7 +142,7 @@ class Search:
                 if differs is not None:
                     return self.attribute_and_report_rerun_difference(differs, pinned)
         if varying:
-            found = self.search_varied_runs(first, pinned, varying, varied_run)
+            found = self.bisect_variations_or_find_flaky_control(first, pinned, varying, varied_run)
             if found is not None and found[1] is None:
                 return self.attribute_and_report_rerun_difference(found[0], pinned)
             if found is not None:
@@ -212,7 +212,7 @@ class Search:
         run = self.run_and_record(self.make_varied_plan(pinned, varied), name, names)
         return VariedRun(tuple(varied), run, self.compare_results(control, run))
 
-    def search_varied_runs(
+    def bisect_variations_or_find_flaky_control(
         self, control: Run, pinned: Sequence[Variation], varying: Sequence[Variation], combined: VariedRun | None = None
     ) -> tuple[Situation, attribution.AttributedCause | None] | None:
         """Vary everything at once; if that differs, bisect. Returns the first difference and its cause.
@@ -275,14 +275,14 @@ class Search:
         if timed_out_without_difference(again, difference):
             require_within_time_limit(again)
         self.reruns += 1
-        self.differing_reruns += difference is not None
+        self.differing_rerun_count += difference is not None
         return difference
 
     def attribute_and_report_rerun_difference(self, situation: Situation, skipped: Sequence[Variation]) -> CheckReport:
         """The report if the same command gives two results."""
         detail = f"{situation.a.name} against {situation.b.name}"
         if self.reruns > 1:
-            detail += f"; differed in {self.differing_reruns} of {self.reruns} repeats"
+            detail += f"; differed in {self.differing_rerun_count} of {self.reruns} repeats"
         self.outcomes["rerun"] = Outcome("rerun", DIFFERENT, detail + describe_failure(situation.b, "; "))
         for variation in skipped:
             self.record_outcome(variation, "skipped", ALREADY)

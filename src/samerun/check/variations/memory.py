@@ -14,7 +14,7 @@ from samerun.check.plan import RunPlan, Variation
 MALLOC_BYTE = 0x03
 
 
-def vary_or_pin_memory(plan: RunPlan, vary: bool) -> RunPlan:
+def vary_or_zero_fresh_memory(plan: RunPlan, vary: bool) -> RunPlan:
     """Vary the contents of fresh tensors and arrays.
 
     What can go wrong: padding made by ``torch.empty`` is never written and is read all the same.
@@ -42,7 +42,7 @@ MEMORY = Variation(
     "memory",
     "environment",
     "fresh memory filled with 0 -> with 3 and 2.71875",
-    vary_or_pin_memory,
+    vary_or_zero_fresh_memory,
     "uninitialised-memory",
 )
 

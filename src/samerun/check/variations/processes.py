@@ -23,14 +23,14 @@ def vary_or_leave_workers(plan: RunPlan, vary: bool) -> RunPlan:
     return plan.with_watch(extra_workers=True).with_comparison_limits("workers") if vary else plan
 
 
-def why_workers_cannot_matter(traces: RunTraces) -> str:
+def reason_if_no_data_loader(traces: RunTraces) -> str:
     made = any(count_events(trace, f.LOADER) for trace in traces.traces.values())
     return "" if made else "the program makes no DataLoader"
 
 
 WORKERS = Variation(
     "workers", "shape", "num_workers as it is -> one more, 0 -> 2", vary_or_leave_workers, "worker-count",
-    pointless=why_workers_cannot_matter,
+    pointless=reason_if_no_data_loader,
 )  # fmt: skip
 
 

@@ -164,7 +164,7 @@ def _set_sdpa_backends(enabled_by_kind: dict[str, bool]) -> None:
         getattr(get_torch_c_module(), f"_set_sdp_use_{kind}")(enabled)
 
 
-def _wanted_sdpa_backends(policy: Policy) -> dict[str, bool]:
+def _sdpa_backends_to_turn_off(policy: Policy) -> dict[str, bool]:
     return {"cudnn": False, "mem_efficient": False} if policy.level == "warn" else {"cudnn": False}
 
 
@@ -181,7 +181,7 @@ SDPA = Switch(
     "any time",
     _read_sdpa_backends,
     _set_sdpa_backends,
-    _wanted_sdpa_backends,
+    _sdpa_backends_to_turn_off,
     "torch",
     _sdpa_available,
     agrees=_sdpa_backends_agree,

@@ -20,7 +20,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.aten_handlers import random
 from samerun.numerics.aten_handlers.declare import Members, NoPortableKernel, require_cpu_tensors, split_names
 from samerun.numerics.aten_handlers.exact import MOVES
 from samerun.numerics.kernels import functions, sums
@@ -322,7 +321,6 @@ MEMBERS: Members = {
     "aten::sum": _of_each_part(sums.sum), "aten::sum.dim_IntList": _make_reduction_of_each_part(sums.sum),
     "aten::mean": _of_each_part(sums.mean), "aten::mean.dim": _make_reduction_of_each_part(sums.mean),
     "aten::cumsum": _of_each_part(sums.cumsum), "aten::_fft_c2c": fft_c2c, "aten::_fft_c2r": fft_c2r,
-    **{f"aten::{name}": require_cpu_tensors(random.MEMBERS[f"aten::{name}"]) for name in random.ON_COMPLEX},
     "aten::diagonal_backward": lambda grad, *rest: _of_each_part(torch.ops.aten.diagonal_backward.default)(grad, *rest),
 }  # fmt: skip
 ROUND_ONCE = split_names("""

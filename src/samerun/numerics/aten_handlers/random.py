@@ -16,6 +16,7 @@ from samerun.numerics.aten_handlers.declare import (
     advance_generator_for_draw,
     copy_reshaped_and_cast_,
     divide_correctly_rounded,
+    require_cpu_tensors,
     require_floating_or_complex_dtype,
     require_supported_dtype_and_device,
     scale_normal,
@@ -261,11 +262,13 @@ _WITH_GENERATOR: dict[str, Callable[..., Tensor]] = {
     "exponential": _make_out_of_place(exponential_),
 }
 
-ON_COMPLEX = ("rand_like", "randn_like", "normal_", "uniform_")
-"""Those that take a complex tensor: parts are drawn as twice as many real numbers."""
-
 MEMBERS: Members = {
     **{f"aten::{name}": handler for name, handler in _WITH_GENERATOR.items()},
     "aten::native_dropout": dropout,
     "aten::native_dropout_backward": dropout_backward,
 }
+ON_COMPLEX: Members = {
+    f"aten::{name}": require_cpu_tensors(_WITH_GENERATOR[name])
+    for name in ("rand_like", "randn_like", "normal_", "uniform_")
+}
+"""Those that take a complex tensor: parts are drawn as twice as many real numbers."""

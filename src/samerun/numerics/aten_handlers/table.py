@@ -65,7 +65,7 @@ TABLES: dict[TensorKind, tuple[Members, frozenset[str], frozenset[str]]] = {
         EXACT - frozenset(cuda_overrides.MEMBERS),
         EXACT_OVERLOADS - frozenset(cuda_overrides.MEMBERS),
     ),
-    "complex": (complex_numbers.MEMBERS, complex_numbers.EXACT, frozenset()),
+    "complex": ({**complex_numbers.MEMBERS, **random.ON_COMPLEX}, complex_numbers.EXACT, frozenset()),
     "sparse": (sparse.MEMBERS, sparse.EXACT | sparse.MAKERS, frozenset()),
 }
 """Kind -> members, exact operators, exact overloads."""

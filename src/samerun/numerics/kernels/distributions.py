@@ -176,7 +176,7 @@ def _poisson_by_rejection(rate: Tensor, value_indices: Tensor, draw: RandomDraw)
         m = torch.clamp(torch.add(k, 1.0), min=1.0)
         chance = torch.sub(torch.mul(k, f64.log(torch.div(mean, m))), torch.mul(f64.log(m), 0.5))
         chance = torch.add(chance, torch.sub(m, mean))
-        chance = torch.sub(chance, torch.add(f64.stirling_correction(m), HALF_LOG_TURN))
+        chance = torch.sub(chance, torch.add(f64.loggamma_stirling_error(m), HALF_LOG_TURN))
         below = f64.log(torch.div(torch.mul(v, inverse[value_positions]), _hat_height(slope, room, height))) <= chance
         inside = (k >= 0) & ~((room < 0.013) & (v > room))
         return torch.clamp(k, min=0), (room > 0) & (
@@ -229,7 +229,10 @@ def _binomial_by_rejection(n: Tensor, q: Tensor, value_indices: Tensor, draw: Ra
     rest = torch.add(torch.sub(n, mode), 1.0)
     best = torch.div(torch.add(mode, 1.0), torch.mul(odds, rest))
     best = torch.mul(torch.add(mode, 0.5), f64.log(best))
-    best = torch.add(best, torch.add(f64.stirling_correction(torch.add(mode, 1.0)), f64.stirling_correction(rest)))
+    best = torch.add(
+        best,
+        torch.add(f64.loggamma_stirling_error(torch.add(mode, 1.0)), f64.loggamma_stirling_error(rest)),
+    )
 
     def propose_and_accept(
         value_positions: Tensor, first_words64: Tensor, second_words64: Tensor
@@ -246,7 +249,7 @@ def _binomial_by_rejection(n: Tensor, q: Tensor, value_indices: Tensor, draw: Ra
         chance = torch.add(best[value_positions], chance)
         ratio = f64.log(torch.div(torch.mul(odds[value_positions], left), m))
         chance = torch.add(chance, torch.mul(torch.add(k, 0.5), ratio))
-        chance = torch.sub(chance, torch.add(f64.stirling_correction(m), f64.stirling_correction(left)))
+        chance = torch.sub(chance, torch.add(f64.loggamma_stirling_error(m), f64.loggamma_stirling_error(left)))
         below = f64.log(torch.div(torch.mul(v, alpha[value_positions]), _hat_height(slope, room, height))) <= chance
         return k, (room > 0) & (((room >= 0.07) & (v <= enough[value_positions])) | (inside & below))
 

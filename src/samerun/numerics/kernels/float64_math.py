@@ -91,7 +91,7 @@ def expm1(x: Tensor) -> Tensor:
     )
 
 
-def stirling_correction(m: Tensor) -> Tensor:
+def loggamma_stirling_error(m: Tensor) -> Tensor:
     table = torch.tensor(reference.CORRECTIONS, dtype=torch.float64, device=m.device)
     small = table[torch.clamp(torch.nan_to_num(m), 1, 9).to(torch.int64) - 1]
     total = _alternating_polynomial(divide_scalar_by(1.0, torch.mul(m, m)), reference.CORRECTION_TERMS)

@@ -31,7 +31,7 @@ from samerun.numerics.reference.float64_math import (
     log,
     log1p,
     log_near_one,
-    stirling_correction,
+    loggamma_stirling_error,
 )  # fmt: skip
 from samerun.numerics.reference.random import STEP, TURN, F, philox_blocks
 
@@ -121,7 +121,7 @@ def sample_poisson(rate: float, attempt_words64: AttemptWords64Function) -> floa
         if k < 0 or (room < 0.013 and v > room):
             continue
         m = k + 1
-        chance = ((k * log(rate / m) - 0.5 * log(m)) + (m - rate)) - (HALF_LOG_TURN + stirling_correction(m))
+        chance = ((k * log(rate / m) - 0.5 * log(m)) + (m - rate)) - (HALF_LOG_TURN + loggamma_stirling_error(m))
         if log((v * inverse) / (a / (room * room) + b)) <= chance:
             break
     return float(max(k, 0))
@@ -167,7 +167,9 @@ def _draw_binomial_by_rejection(n: float, q: float, attempt_words64: AttemptWord
     alpha = (2.83 + 5.1 / b) * spread
     mode = math.floor((n + 1) * q)
     rest = (n - mode) + 1
-    best = (mode + 0.5) * log((mode + 1) / (odds * rest)) + (stirling_correction(mode + 1) + stirling_correction(rest))
+    best = (mode + 0.5) * log((mode + 1) / (odds * rest)) + (
+        loggamma_stirling_error(mode + 1) + loggamma_stirling_error(rest)
+    )
     k = mode
     for attempt in range(ATTEMPTS):
         first, second = attempt_words64(attempt)
@@ -183,7 +185,7 @@ def _draw_binomial_by_rejection(n: float, q: float, attempt_words64: AttemptWord
         left = (n - k) + 1
         chance = (best + (n + 1) * log(rest / left)) + (k + 0.5) * log((odds * left) / (k + 1))
         if log((v * alpha) / (a / (room * room) + b)) <= chance - (
-            stirling_correction(k + 1) + stirling_correction(left)
+            loggamma_stirling_error(k + 1) + loggamma_stirling_error(left)
         ):
             break
     return float(min(max(k, 0), n))

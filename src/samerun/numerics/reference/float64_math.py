@@ -82,7 +82,7 @@ def expm1(x: float) -> float:
     return power_of_two * expm1_r + (power_of_two - 1)
 
 
-def stirling_correction(m: float) -> float:
+def loggamma_stirling_error(m: float) -> float:
     """log((m-1)!) - ((m - 0.5) log(m) - m + log(2 pi) / 2) for whole m > 0: a table up to 9, then Stirling's series.
 
     Abramowitz and Stegun (1964), 6.1.41; wrong by less than 2e-14.

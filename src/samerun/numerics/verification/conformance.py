@@ -142,7 +142,7 @@ def compute_operator_results(size: int, device: str = "cpu") -> Iterator[tuple[s
     yield from _product_results(size, x, y, any_bits)
     yield from _qr_and_triangular_solve_results(size, x, y)
     if size:
-        yield from _convolution_results(size, x)
+        yield from _conv2d_and_gradient_results(size, x)
 
 
 def _float64_function_results(a: torch.Tensor, b: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
@@ -201,7 +201,7 @@ def _product_results(
     yield "product_of_anything", linear_algebra.matmul(any_bits.reshape(size, 1), small.reshape(1, -1))
 
 
-def _convolution_results(size: int, x: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+def _conv2d_and_gradient_results(size: int, x: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
     """Of an image of n columns: two rows, three channels, every other column, borders on both sides."""
     image, weight = [1, 3, 2, size], [4, 3, 2, 3]
     gradient = [1, 4, 3, (size - 1) // 2 + 1]

@@ -81,7 +81,7 @@ class CollectiveResults:
         _wait(out)
         with torch_guards.HiddenFromProgram():
             tensors = [tensor.detach().clone() for tensor in _written_or_returned_tensors(operator, args, kwargs, out)]
-        is_shared = any(name in operator.name for name in SAME_ON_ALL_RANKS) and _spans_all_ranks(args)
+        is_shared = any(name in operator.name for name in SAME_ON_ALL_RANKS) and _has_group_of_all_ranks(args)
         self.kept.append(CollectiveResult(operator.name, tensors, is_shared))
         return out
 
@@ -129,7 +129,7 @@ def _written_or_returned_tensors(operator: WatchedOperator, args: Any, kwargs: A
     return returned
 
 
-def _spans_all_ranks(args: Any) -> bool:
+def _has_group_of_all_ranks(args: Any) -> bool:
     """Whether all ranks of the program take part in a collective with these arguments."""
     group = find_process_group(args)
     return group is not None and bool(group.size() == torch.distributed.get_world_size())

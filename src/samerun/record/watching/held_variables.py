@@ -183,7 +183,7 @@ def find_object_or_restore_attributes(recipe: Any, current: Any, pool: ObjectPoo
     _, digest, kind, attributes = recipe
     if digest_variable(current) == digest:
         return current
-    other = pool.find(digest)
+    other = pool.find_live_object_or_none(digest)
     if other is not None:
         return other
     held = getattr(current, "__dict__", None)
@@ -223,18 +223,18 @@ class ObjectPool:
         self.roots = roots
         self.objects: dict[bytes, Any] | None = None
 
-    def find(self, digest: bytes) -> Any:
+    def find_live_object_or_none(self, digest: bytes) -> Any:
         if self.objects is None:
             self.objects = {}
             seen: set[int] = set()
             for root in self.roots:
-                for each in iter_reachable(root, seen):
+                for each in iter_reachable_instances(root, seen):
                     with suppress(Exception):  # a class of the user's may not let itself be read
                         self.objects.setdefault(digest_variable(each), each)
         return self.objects.get(digest)
 
 
-def iter_reachable(value: Any, seen: set[int], depth: int = 0) -> Iterator[Any]:
+def iter_reachable_instances(value: Any, seen: set[int], depth: int = 0) -> Iterator[Any]:
     """What can be had from a value through containers and attributes, without plain values."""
     if value is None or isinstance(value, (bool, int, float, complex, str, bytes, type)) or id(value) in seen:
         return
@@ -250,4 +250,4 @@ def iter_reachable(value: Any, seen: set[int], depth: int = 0) -> Iterator[Any]:
         held = getattr(value, "__dict__", None)
         inner = list(held.values()) if type(held) is dict and depth < POOL_DEPTH else []
     for each in inner:
-        yield from iter_reachable(each, seen, depth + 1)
+        yield from iter_reachable_instances(each, seen, depth + 1)

@@ -261,7 +261,7 @@ def describe_sharing_and_grad_flags(tensors: list[Any], input_count: int) -> Run
 
 
 # --- compiling ---------------------------------------------------------------------------------------------------
-def compile_graph(backend: Run, graph_module: GraphModule, inputs: Sequence[Any], in_float64: bool) -> Run:
+def compile_graph(backend: Run, graph_module: GraphModule, inputs: Sequence[Any], default_is_float64: bool) -> Run:
     """What a backend makes of a copy of the graph, which it gets as Dynamo would hand it over: with fake inputs."""
     from torch._guards import TracingContext, tracing
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -279,7 +279,7 @@ def compile_graph(backend: Run, graph_module: GraphModule, inputs: Sequence[Any]
                     value = value.clone()
             value = fake_mode.from_tensor(value, static_shapes=True)
         fakes.append(value)
-    with default_to_float64_without_autocast(in_float64):
+    with default_to_float64_without_autocast(default_is_float64):
         try:
             record_example_values_at_nodes(made, fakes, fake_mode)
         except Exception:  # an operator without shapes: the backend finds out itself

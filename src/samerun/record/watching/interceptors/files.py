@@ -115,7 +115,7 @@ def add_audit_hook_for_opened_files(recorder: Recorder, module: Any) -> None:
 
     def hook(event: str, arguments: Any) -> None:
         if event == "open" and not recorder.stopped and not recorder.thread.inside_samerun:
-            record_or_remember_opened_file(recorder, *arguments)
+            record_input_or_remember_output_file(recorder, *arguments)
 
     sys.addaudithook(hook)
 
@@ -131,7 +131,7 @@ def add_audit_hook_for_opened_files(recorder: Recorder, module: Any) -> None:
     recorder.fork_callbacks.append(begin_in_forked_child)
 
 
-def record_or_remember_opened_file(recorder: Recorder, path: Any, mode: Any, flags: Any) -> None:
+def record_input_or_remember_output_file(recorder: Recorder, path: Any, mode: Any, flags: Any) -> None:
     """Note a file that the program opens: its digest now where it reads, its name where it writes."""
     if not isinstance(path, (str, bytes)):
         return

@@ -129,7 +129,7 @@ def record_optimizer_steps_and_losses(recorder: Recorder, optimizer_module: Any)
         nonlocal digester
         state = recorder.thread
         state.phase = -1
-        if recorder.stopped or state.inside_samerun or is_step_that_makes_optimizer_state():
+        if recorder.stopped or state.inside_samerun or is_fake_step_by_torch_checkpoint_loading():
             return
         state.inside_samerun += 1
         try:
@@ -149,10 +149,10 @@ def record_optimizer_steps_and_losses(recorder: Recorder, optimizer_module: Any)
 
     optimizer_module.register_optimizer_step_pre_hook(before_step)
     optimizer_module.register_optimizer_step_post_hook(after_step)
-    intercept_backward_to_record_loss(recorder, torch)
+    intercept_tensor_backward_to_digest_loss(recorder, torch)
 
 
-def is_step_that_makes_optimizer_state() -> bool:
+def is_fake_step_by_torch_checkpoint_loading() -> bool:
     """Whether torch itself steps an optimizer, with gradients of zero and no learning rate.
 
     It does so to have a state into which a checkpoint can be loaded: a resumed training would have one step more.
@@ -165,7 +165,7 @@ def is_step_that_makes_optimizer_state() -> bool:
     return frame is not None
 
 
-def intercept_backward_to_record_loss(recorder: Recorder, torch: Any) -> None:
+def intercept_tensor_backward_to_digest_loss(recorder: Recorder, torch: Any) -> None:
     """Record the tensor on which `backward` is called as the loss of the step."""
     from samerun.record.digests.torch_guards import HiddenFromProgram, no_torch_function
     from samerun.record.watching.quick_mode import choose_digest_function
