@@ -38,7 +38,7 @@ PORTABLE double tanh_of_widened_float(double x) {
     return copy_sign(p / (p + 2), x);
 }
 
-PORTABLE double sigmoid_unless_near_zero(double x) {
+PORTABLE double sigmoid_regular(double x) {
     const double y = 1 / (1 + exp_unclamped(min_keeping_nan(105, -x)));
     return x > 40 ? 1 : y;
 }
@@ -46,8 +46,7 @@ PORTABLE double sigmoid_unless_near_zero(double x) {
  * a double shows. There 1/2 + x/4 is exact, and a step towards 1/2 puts the result on the right side. */
 PORTABLE int sigmoid_regular_is_invalid(float x) { return (__builtin_fabsf(x) < 0x1p-12f) & (x != 0); }
 PORTABLE double sigmoid_of_widened_float(double x) {
-    return sigmoid_regular_is_invalid((float)x) ? fma64(x, 0.25, 0.5) - copy_sign(0x1p-53, x)
-                                                : sigmoid_unless_near_zero(x);
+    return sigmoid_regular_is_invalid((float)x) ? fma64(x, 0.25, 0.5) - copy_sign(0x1p-53, x) : sigmoid_regular(x);
 }
 
 #endif

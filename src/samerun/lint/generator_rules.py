@@ -305,9 +305,8 @@ def find_entropy_reseeds(index: SourceIndex) -> Iterator[Hit]:
         if isinstance(call.func, ast.Attribute) and not call.args and not call.keywords:
             made = [one for one in find_origins(index, call.func.value) if index.call_names[one] == "torch.Generator"]
             if made and not is_fallback(index, call) and not _is_seeded_if_seed_is_given(index, call.func.value):
-                edits = (
-                    [] if index.seed_editor.is_in_loop_or_per_sample_function(call) else make_manual_seed_edits(call)
-                )
+                is_repeated = index.seed_editor.is_in_loop_or_per_sample_function(call)
+                edits = [] if is_repeated else make_manual_seed_edits(call)
                 yield Hit(
                     call, "Generator.seed() takes a seed from the operating system", tuple(edits),
                     "unseeded-torch-generator",

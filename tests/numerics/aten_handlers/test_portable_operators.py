@@ -359,6 +359,14 @@ def test_groups_of_a_mixture_of_experts() -> None:
     torch.testing.assert_close(of_k, torch.stack([x[:4].t() @ x[:4], x[4:].t() @ x[4:]]))
 
 
+def test_products_of_int8_do_not_saturate() -> None:
+    large, small = torch.full((17, 64), 127, dtype=torch.int8), torch.full((64, 5), -128, dtype=torch.int8)
+    with samerun.portable(), Listening():
+        assert torch._int_mm(large, small).eq(127 * -128 * 64).all()
+        with pytest.raises(RuntimeError, match="int8 but got int"):
+            torch._int_mm(large, small.int())
+
+
 RAN: set[str] = set()
 
 
