@@ -232,13 +232,8 @@ def test_wrong_arguments_are_torchs_own_errors(name: str, function: Callable[[],
 
 
 def test_types_outside_the_specification_are_refused() -> None:
-    table = torch.zeros(4, 3, requires_grad=True)
-    for function in (
-        lambda: F.interpolate(torch.zeros(1, 1, 4, 4, dtype=torch.uint8), 3, mode="bicubic", antialias=True),
-        lambda: F.embedding_bag(INDICES, table, BAGS, sparse=True).sum().backward(),
-    ):
-        with samerun.portable(), pytest.raises(samerun.NotPortableError):
-            function()
+    with samerun.portable(), pytest.raises(samerun.NotPortableError):
+        F.interpolate(torch.zeros(1, 1, 4, 4, dtype=torch.uint8), 3, mode="bicubic", antialias=True)
 
 
 # --- generated: every operator with odd values, layouts and types

@@ -80,18 +80,21 @@ def test_results_and_gradients_are_torchs_but_for_rounding(
             torch.testing.assert_close(one, other)
 
 
+@pytest.mark.parametrize("mode", ["sum", "mean"])
 @pytest.mark.parametrize("make_optimizer", [torch.optim.SparseAdam, torch.optim.SGD, torch.optim.Adagrad])
 def test_sparse_gradients_of_an_embedding_train_as_in_torch(
-    make_optimizer: Callable[..., torch.optim.Optimizer],
+    make_optimizer: Callable[..., torch.optim.Optimizer], mode: str
 ) -> None:
     def train() -> Tensor:
         table = nn.Embedding.from_pretrained(ADDED.clone(), freeze=False, sparse=True)
-        optimizer = make_optimizer(table.parameters(), lr=0.1)
+        bags = nn.EmbeddingBag.from_pretrained(ADDED.clone(), freeze=False, sparse=True, mode=mode)
+        optimizer = make_optimizer([table.weight, bags.weight], lr=0.1)
         for _ in range(3):
             optimizer.zero_grad()
-            table(PLACES[0]).square().sum().backward()
+            weights = VALUES.view(-1, 6) if mode == "sum" else None
+            (table(PLACES[0]).square().sum() + bags(PLACES[0].view(-1, 6), None, weights).square().sum()).backward()
             optimizer.step()
-        return table.weight.detach()
+        return torch.cat([table.weight.detach(), bags.weight.detach()])
 
     theirs = train()
     with samerun.portable():

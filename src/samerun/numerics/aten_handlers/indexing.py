@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.aten_handlers.declare import Members, NoPortableKernel, Scalar, widen_half_inputs
+from samerun.numerics.aten_handlers.declare import HALF_TYPES, Members, NoPortableKernel, Scalar, widen_half_inputs
 from samerun.numerics.kernels import library, ordered_scatter, sums
 from samerun.numerics.kernels.ordered_scatter import index_put, make_padding_backward, scatter_add, to_subscript
 
@@ -262,10 +262,22 @@ def embedding_bag_backward(
     weights: Tensor | None,
     padding_idx: int = -1,
 ) -> Tensor:
-    if sparse:
-        raise NoPortableKernel("sparse=True.", "Leave out sparse=True: the gradient is then dense.")
+    """Sparse: an entry for each index that counts, in the order of the indices: the gradient of its bag, times its
+    weight, or / the bag's number.
+    """
     if bag.numel() == 0:  # torch's own forward pass leaves it out
         bag = _bag_of_each_index(offsets, indices.numel(), grad.shape[0])
+    if sparse:
+        if not grad.is_cpu:
+            raise NoPortableKernel("sparse=True on CUDA.", "Leave out sparse=True: the gradient is then dense.")
+        counts = ~_ignored_index_mask(bag, grad.shape[0], indices, padding_idx)
+        rows = grad.float() if grad.dtype in HALF_TYPES else grad
+        if mode == MEAN:
+            rows = torch.div(rows, torch.clamp(sizes, min=1).to(rows.dtype)[:, None])
+        rows = rows.index_select(0, bag[counts])
+        values = (rows if weights is None else torch.mul(rows, weights[counts, None].to(rows.dtype))).to(grad.dtype)
+        shape = (num_weights, grad.shape[1])
+        return torch.sparse_coo_tensor(indices[None, counts], values, shape, check_invariants=False)
     out: Tensor = embedding_bag_dense_backward(
         grad, indices, bag, sizes, max_indices, num_weights, scale_grad_by_freq, mode, weights, padding_idx
     )
