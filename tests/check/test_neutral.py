@@ -31,7 +31,7 @@ from samerun.record.watching.tensor_numbers import take_all_or_sampled_numbers
 
 PROGRAMS = ROOT / "tests/programs/neutral"
 FEW = ("recompute_rng", "accumulation_denominator", "scheduler_per_part", "mask_dropped", "clip_per_part", "gelu_tanh",
-       "average_saved", "compiled/loses_gradient")  # fmt: skip
+       "average_saved", "gradient_penalty_cut", "compiled/loses_gradient")  # fmt: skip
 """Programs of which each shows another kind of evidence; the others are run with the slow tests."""
 KEY = ("gradient", "weight")
 

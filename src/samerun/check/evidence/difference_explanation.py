@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from samerun.base.user_code import format_source_location
+from samerun.check.evidence.detached_values import explain_detached_value
 from samerun.check.evidence.recomputation_differences import explain_recomputation
 from samerun.check.evidence.run_numbers import NumberRecord, OperatorSummary, RunNumbers, parse_source_line
 from samerun.check.evidence.setting_differences import explain_by_optimizer_settings
@@ -20,6 +21,7 @@ from samerun.check.evidence.value_correspondence import (
     LossScale,
     ValueIndex,
     call_key,
+    find_caller_of_one_side,
     find_first_noncorresponding_operator,
     mark_corresponding,
 )
@@ -40,6 +42,7 @@ def explain_difference(
             explain_by_optimizer_settings(record_a, record_b, operators_b)
             or explain_by_draw_counts(record_b, record_a, operators_b, operators_a)
             or explain_clipping_before_unscaling(operators_b, operators_a, bool(ratio))
+            or explain_detached_value(operators_b, operators_a)
             or explain_dropped_gradients(record_b, record_a)
             or explain_recomputation(record_b, record_a, operators_b, operators_a)
             or explain_split_batch(record_b, record_a)
@@ -179,15 +182,6 @@ def explain_by_draw_counts(
 def count_calls(operators: list[OperatorSummary], operator: OperatorSummary) -> int:
     """How often an operator is called at its line, what is recomputed left out."""
     return sum(o.name == operator.name and o.location == operator.location and not o.is_recomputed for o in operators)
-
-
-def find_caller_of_one_side(operator: OperatorSummary, others: list[OperatorSummary]) -> tuple[str, int] | None:
-    """The nearest call that led to an operator at a line of both sides and that the other side never makes; or None."""
-    lines = {(o.location.file, o.location.line) for o in others}
-    if (operator.location.file, operator.location.line) not in lines:
-        return None
-    lines.update(caller for o in others for caller in o.callers)
-    return next((caller for caller in operator.callers if caller not in lines), None)
 
 
 def find_operator_that_hands_over(

@@ -64,6 +64,12 @@ class OperatorSummary:
     """File and line of the calls that led to `location`, the nearest first; of a backward pass none."""
     is_recomputed: bool = False
     """A forward pass that is run again inside of a backward pass."""
+    differentiated_at: tuple[tuple[str, int], ...] = ()
+    """Of a backward pass: file and line of the call that asked for it."""
+    attached: tuple[tuple[int, int], ...] = ()
+    """Operands that require gradients, where gradients are recorded; as `sources`."""
+    detached: tuple[tuple[int, int, tuple[tuple[str, int], ...]], ...] = ()
+    """Operands that do not, where gradients are recorded; with the line that detached them, if there is one."""
 
     @property
     def is_random(self) -> bool:
@@ -130,8 +136,14 @@ def _read_numbers_of_process(folder: Path, role: str, traces: RunTraces) -> RunN
                 OperatorSummary(
                     name, phase, trace.location_or_empty(location) if trace is not None else SourceLocation("", 0, ""),
                     tuple((at, number) for at, number in sources), results, str(random), stacks[stack], recomputed,
+                    stacks[asked_at], tuple((at, number) for at, number in attached),
+                    tuple(
+                        (at, number, tuple((file, line) for file, line in lines)) for (at, number), lines in detached
+                    ),
                 )
-                for (name, phase, location, sources, _, random, stack, recomputed), results in zip(
+                for (
+                    name, phase, location, sources, _, random, stack, recomputed, asked_at, attached, detached
+                ), results in zip(
                     head["operators"], _iterate_result_sums_by_operator(head["operators"], data), strict=True
                 )
             ]  # fmt: skip

@@ -189,6 +189,15 @@ def list_call_indices(operators: list[OperatorSummary]) -> dict[tuple[Any, ...],
     return calls
 
 
+def find_caller_of_one_side(operator: OperatorSummary, others: list[OperatorSummary]) -> tuple[str, int] | None:
+    """The nearest call that led to an operator at a line of both sides and that the other side never makes; or None."""
+    lines = {(o.location.file, o.location.line) for o in others}
+    if (operator.location.file, operator.location.line) not in lines:
+        return None
+    lines.update(caller for o in others for caller in o.callers)
+    return next((caller for caller in operator.callers if caller not in lines), None)
+
+
 @dataclass
 class GroupSums:
     """The calls of one operator at one line with results of one size: how many, and their sums added up."""
@@ -254,16 +263,33 @@ def find_first_noncorresponding_operator(
     marks = mark_corresponding(operators, others, scale)
     rejoins = mark_rejoining(operators, others, marks, scale)
     odd = [at for at in range(len(operators)) if not marks[at] and not rejoins[at]]
+    prepared = mark_made_of_constants_here_only(operators, others)
     odd = [at for at in odd if operators[at].location.line] or odd
     # Indices and lengths are how a library keeps its books; what is computed tells more.
     odd = [at for at in odd if any(is_number_dtype(dtype) for dtype, _, _ in operators[at].results)] or odd
     odd = [at for at in odd if not CONSTANT.match(operators[at].name)] or odd
+    odd = [at for at in odd if not prepared[at]] or odd
     # A loss is one number, whose share in a split batch corresponds to nothing: it is named only if it is all there is.
     # One number that leads to no gradient is for the log.
     trained = mark_leading_to_gradients(operators) if are_losses_whole else [False] * len(operators)
     larger = [at for at in odd if trained[at] or any(sums[0] > 1 for _, _, sums in operators[at].results)]
     first = next(iter(larger or odd), None)
     return OddOperator(operators[first], sum(marks[:first])) if first is not None else None
+
+
+def mark_made_of_constants_here_only(operators: list[OperatorSummary], others: list[OperatorSummary]) -> list[bool]:
+    """For each operator whether it computes with constants alone (positions, masks), and the other side has no such
+    call with a result of that size: what each side prepares for its own way is wrong only by what it is used for.
+    """
+    there = {(call_key(o), int(sums[0])) for o in others for _, _, sums in o.results}
+    constant: list[bool] = []
+    for at, o in enumerate(operators):
+        is_made_here = all(0 <= source < at and constant[source] for source, _ in o.sources)
+        constant.append(is_made_here and not o.is_random and not o.name.startswith((INPUT_OF, RESULT_OF)))
+    return [
+        constant[at] and all((call_key(o), int(sums[0])) not in there for _, _, sums in o.results)
+        for at, o in enumerate(operators)
+    ]
 
 
 def mark_leading_to_gradients(operators: list[OperatorSummary]) -> list[bool]:

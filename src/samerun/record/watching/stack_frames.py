@@ -43,6 +43,8 @@ class OperatorSite(NamedTuple):
     location_id: int
     callers: tuple[tuple[str, int], ...]
     is_recomputed: bool
+    differentiated_at: tuple[tuple[str, int], ...] = ()
+    """Of a backward pass: the user's line that asked for it."""
 
 
 _code_kinds: dict[int, int] = {}

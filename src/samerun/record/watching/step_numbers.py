@@ -151,16 +151,14 @@ class StepValueRecorder:
             return
         if operator.silent and stack_frames.is_called_from_module("torch.nn.parallel", "torch.distributed"):
             return  # memory for gradients, in which nothing stands yet
-        state.inside_samerun += 1
         try:
-            site = self._find_operator_site()
-            if operator.name.startswith(OVERWRITING) and results and fills_its_memory(results[0]):
-                operands = [t for t in operands if t is not results[0]]
-            self._add_summary(operator.name, site, operands, results, drew, operator.silent)
+            with self._inside_samerun():
+                site = self._find_operator_site()
+                if operator.name.startswith(OVERWRITING) and results and fills_its_memory(results[0]):
+                    operands = [t for t in operands if t is not results[0]]
+                self._add_summary(operator.name, site, operands, results, drew, operator.silent)
         except Exception as error:
             self.recorder.stop(f"samerun could not summarise {operator.name}: {error!r}")
-        finally:
-            state.inside_samerun -= 1
 
     def _find_operator_site(self) -> OperatorSite:
         state = self.recorder.thread
@@ -171,7 +169,7 @@ class StepValueRecorder:
         if in_backward and (not recomputed or not lines):  # a layer of torch's is recomputed where it was called
             known = location_of_running_autograd_node(state)
             if known:
-                return OperatorSite(f.BACKWARD, known, (), recomputed)
+                return OperatorSite(f.BACKWARD, known, (), recomputed, lines[:1])
         file, line = lines[0] if lines else ("", 0)
         location_id = writer.intern_location(file, line, state.module) if writer is not None and line else 0
         if in_backward:
@@ -190,16 +188,19 @@ class StepValueRecorder:
     ) -> None:
         at = len(self._summaries)
         sources = {self._producers.find(t) for t in operands}
+        attached, detached = self._producers.find_attached_and_detached(operands)
         shapes: list[list[Any]] = []
         for tensor in filter(is_readable, results):
             with HiddenFromProgram():
                 self._numbers += summarise_as_count_and_four_sums(tensor)
             self._producers.note(tensor, (at, len(shapes)), is_view)
             shapes.append([str(tensor.dtype).removeprefix("torch."), list(tensor.shape)])
-        callers = self._stacks.setdefault(site.callers, len(self._stacks))
+        stacks = site.callers, site.differentiated_at
+        callers, asked_at = (self._stacks.setdefault(stack, len(self._stacks)) for stack in stacks)
         self._summaries.append(
-            [name, site.phase, site.location_id, sorted(sources), shapes, drew, callers, site.is_recomputed]
-        )
+            [name, site.phase, site.location_id, sorted(sources), shapes, drew, callers, site.is_recomputed,
+             asked_at, attached, detached]
+        )  # fmt: skip
 
     def add_model_values(self, input_or_result: str, model: Any, values: Any) -> None:
         """Summarise each tensor that goes into a model or comes out, as an operator: another batch shows as that."""

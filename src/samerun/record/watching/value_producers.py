@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from samerun.record.digests.digest import is_readable
+from samerun.record.watching import stack_frames
 from samerun.record.watching.tensor_numbers import geometry_key, storage_key
 from samerun.record.watching.watched_operator import flatten_into
 
 Producer = tuple[int, int]
 """The number of an operator in its step, and that of its result."""
+UserLines = tuple[tuple[str, int], ...]
+"""File and line of one place in the program, or none."""
 NOT_OF_THIS_STEP: Producer = (-1, 0)
 OVERWRITING = ("aten.copy_.", "aten.fill_.", "aten.zero_.", "aten.normal_.", "aten.uniform_.", "aten.bernoulli_.")
 """How operators begin that write a whole tensor, of whose old value nothing is left."""
+
+
+class DetachedOperand(NamedTuple):
+    """An operand that requires no gradients, though they are recorded, and the line that detached it, if one did."""
+
+    producer: Producer
+    detached_at: UserLines
+
 
 REORDERING = frozenset(("aten::permute", "aten::transpose"))
 
@@ -32,6 +43,8 @@ class ValueProducers:
     def __init__(self) -> None:
         self._by_storage: dict[int, Producer] = {}
         self._of_views: dict[tuple[Any, ...], Producer] = {}
+        self._detached_at: dict[int, UserLines] = {}
+        """By memory, the user's line that last detached what it holds."""
         self._reordered: dict[int, dict[tuple[Any, ...], tuple[Any, ...]]] = {}
         """By memory, the geometry of views with their dimensions in another order, and that which they are views of."""
 
@@ -39,12 +52,24 @@ class ValueProducers:
         made = self._of_views.get(geometry_key(tensor)) if self._of_views else None
         return made or self._by_storage.get(storage_key(tensor), NOT_OF_THIS_STEP)
 
+    def find_attached_and_detached(self, operands: list[Any]) -> tuple[list[Producer], list[DetachedOperand]]:
+        """Operands of this step that require gradients, and floating ones that do not; none where gradients are not
+        recorded.
+        """
+        if not torch.is_grad_enabled():
+            return [], []
+        attached = {self.find(t) for t in operands if t.requires_grad}
+        detached = {DetachedOperand(self.find(t), self._detached_at.get(storage_key(t), ())) for t in operands
+                    if not t.requires_grad and t.is_floating_point()}  # fmt: skip
+        return sorted(attached - {NOT_OF_THIS_STEP}), sorted(x for x in detached if x.producer != NOT_OF_THIS_STEP)
+
     def note(self, tensor: Any, producer: Producer, is_view: bool) -> None:
         if is_view:
             self._of_views[geometry_key(tensor)] = producer
             return
         storage = storage_key(tensor)
         self._by_storage[storage] = producer
+        self._detached_at.pop(storage, None)
         self._reordered.pop(storage, None)
         if self._of_views:  # it was written into, or it is other memory at the same address
             self._of_views = {key: made for key, made in self._of_views.items() if key[0] != storage}
@@ -54,6 +79,8 @@ class ValueProducers:
 
         Returns whether a view is a value of its own: dimensions that were put into another order become one.
         """
+        if schema_name == "aten::detach" and base.requires_grad and torch.is_grad_enabled():
+            self._detached_at[storage_key(base)] = stack_frames.list_user_lines()[:1]
         made = self._of_views.get(geometry_key(base)) if self._of_views and base is not None else None
         if made is not None:
             tensors: list[Any] = []
@@ -70,6 +97,7 @@ class ValueProducers:
     def clear(self) -> None:
         self._by_storage.clear()
         self._of_views.clear()
+        self._detached_at.clear()
         self._reordered.clear()
 
 
