@@ -183,7 +183,7 @@ typedef void pieces_t(const void *data, uint64_t size, uint64_t piece, uint64_t 
                       uint32_t threads);
 
 /* As `native.may_use_torch_openmp_threads` says: only the main thread, and never a forked child. */
-static long count_usable_openmp_threads(void) {
+static long count_openmp_threads_if_main_thread(void) {
     if (!host.openmp_parallel || in_forked_child || PyThread_get_thread_ident() != host.main_thread) return 1;
     PyObject *found = PyObject_CallNoArgs(host.get_num_threads);
     if (!found) return -1;
@@ -198,7 +198,7 @@ static PyObject *xxh3_128(PyObject *data, PyObject *seed) {
 }
 
 static PyObject *compute_piece_digests(void *data, long long size) {
-    long threads = count_usable_openmp_threads();
+    long threads = count_openmp_threads_if_main_thread();
     if (threads < 0) return NULL;
     PyObject *parts = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(size / host.piece_bytes * 16));
     if (!parts) return NULL;

@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from samerun.check.evidence.difference_explanation import (
-    explain_by_draw_counts,
+    explain_by_random_call_counts,
     explain_clipping_before_unscaling,
     explain_difference,
 )
@@ -60,7 +60,7 @@ def draw(line: int, values: object, own: bool = False) -> OperatorSummary:
 def test_a_line_that_draws_on_one_side_only_comes_before_an_order_that_is_drawn_ahead() -> None:
     a = [draw(3, NOISE[0], own=True), draw(7, NOISE[1]), summary(f"{INPUT_OF}Net", 9, NOISE[2])]
     b = [draw(3, NOISE[0], own=True), draw(3, NOISE[3], own=True), summary(f"{INPUT_OF}Net", 9, NOISE[4])]
-    told = explain_by_draw_counts(record({}, random="b"), record({}, random="a"), b, a)
+    told = explain_by_random_call_counts(record({}, random="b"), record({}, random="a"), b, a)
     assert told is not None and told.line == 7
 
 
@@ -68,16 +68,16 @@ def test_an_order_that_is_drawn_ahead_is_no_cause_where_models_are_given_the_sam
     a = [draw(3, NOISE[0], own=True), summary(f"{INPUT_OF}Net", 9, NOISE[2])]
     b = [draw(3, NOISE[0], own=True), draw(3, NOISE[3], own=True), a[-1]]
     records = record({}, random="a"), record({}, random="b")
-    assert explain_by_draw_counts(*records, b, a) is None
+    assert explain_by_random_call_counts(*records, b, a) is None
     other = [*b[:2], summary(f"{INPUT_OF}Net", 9, NOISE[4])]
-    told = explain_by_draw_counts(*records, other, a)
+    told = explain_by_random_call_counts(*records, other, a)
     assert told is not None and told.line == 3
 
 
 def test_as_many_numbers_drawn_by_another_operator_are_no_other_draws() -> None:
     a, b = [draw(3, NOISE[0])], [replace(draw(9, NOISE[0]), name="aten.native_dropout")]
-    assert explain_by_draw_counts(record({}, random="a"), record({}, random="a"), b, a) is None
-    assert explain_by_draw_counts(record({}, random="b"), record({}, random="a"), b, a) is not None
+    assert explain_by_random_call_counts(record({}, random="a"), record({}, random="a"), b, a) is None
+    assert explain_by_random_call_counts(record({}, random="b"), record({}, random="a"), b, a) is not None
 
 
 # --- gradients that are scaled

@@ -25,7 +25,11 @@ from samerun.check.evidence.lost_bits import find_lost_whole_numbers
 from samerun.check.evidence.recomputation_differences import explain_recomputation
 from samerun.check.evidence.run_numbers import NumberRecord, OperatorSummary, RunNumbers
 from samerun.check.evidence.setting_differences import explain_by_optimizer_settings, list_assignments_to_string_key
-from samerun.check.evidence.split_differences import explain_split_batch, explain_uneven_steps, find_varying_factor
+from samerun.check.evidence.split_differences import (
+    explain_scaler_update_between_microbatches,
+    explain_uneven_steps,
+    find_varying_factor,
+)
 from samerun.check.evidence.value_correspondence import find_first_noncorresponding_operator, mark_corresponding
 from samerun.check.search.neutral_runs import (
     FirstChange,
@@ -170,9 +174,14 @@ def test_a_denominator_of_each_part_is_named() -> None:
 
 
 def test_a_scale_that_changes_between_parts_is_named() -> None:
-    told = explain_split_batch(step(lines={RESCALED: {"t.py:9": 3}}), step(lines={}))
+    told = explain_scaler_update_between_microbatches(step(lines={RESCALED: {"t.py:9": 3}}), step(lines={}))
     assert told is not None and told.line == 9
-    assert explain_split_batch(step(lines={RESCALED: {"t.py:9": 3}}), step(lines={RESCALED: {"t.py:9": 1}})) is None
+    assert (
+        explain_scaler_update_between_microbatches(
+            step(lines={RESCALED: {"t.py:9": 3}}), step(lines={RESCALED: {"t.py:9": 1}})
+        )
+        is None
+    )
 
 
 def test_a_first_step_that_comes_before_its_parts_is_named() -> None:

@@ -234,10 +234,10 @@ def test_a_patch_keeps_every_other_byte(name: str, apply: list[str], tmp_path: P
     file.chmod(0o750)
     report = report_of((name, seeding(name, raw), True))
     if apply:
-        report_records.write_or_apply_and_list_messages(report, "fix.patch", False, 0)
+        report_records.write_patch_or_apply_confirmed_fixes(report, "fix.patch", False, 0)
         subprocess.run(apply, input=Path("fix.patch").read_bytes(), check=True, capture_output=True)
     else:
-        assert report_records.write_or_apply_and_list_messages(report, None, True, time.time() + 60) == [
+        assert report_records.write_patch_or_apply_confirmed_fixes(report, None, True, time.time() + 60) == [
             f"--apply: changed {name}. Run the check again."
         ]
         assert file.stat().st_mode & 0o777 == 0o750
@@ -254,7 +254,7 @@ def test_several_changes_of_one_file_go_together(tmp_path: Path, monkeypatch: An
     ]
     twice_and_another = (*patches, patches[2], patches[2].replace("zeros", "ones"))
     report = report_of(*(("train.py", each, True) for each in twice_and_another))
-    told = report_records.write_or_apply_and_list_messages(report, "fix.patch", False, 0)
+    told = report_records.write_patch_or_apply_confirmed_fixes(report, "fix.patch", False, 0)
     assert told == [
         "--patch fix.patch: 1 of the changes of train.py overlap with others and were left out; check again afterwards."
     ]
@@ -275,16 +275,16 @@ def test_apply_changes_nothing_that_it_should_not(tmp_path: Path, monkeypatch: A
     Path("link.py").symlink_to(tmp_path / "outside.py")
     began = time.time() + 60
     patch = seeding("train.py", raw)
-    told = report_records.write_or_apply_and_list_messages(report_of(("train.py", patch, False)), None, True, began)
+    told = report_records.write_patch_or_apply_confirmed_fixes(report_of(("train.py", patch, False)), None, True, began)
     assert told == ["--apply: the cause is not confirmed by an experiment, so nothing was changed; see --patch."]
-    told = report_records.write_or_apply_and_list_messages(report_of(("train.py", None, True)), "-", True, began)
+    told = report_records.write_patch_or_apply_confirmed_fixes(report_of(("train.py", None, True)), "-", True, began)
     assert len(told) == 2 and all("no change that could be made mechanically" in line for line in told)
     for outside in (str(tmp_path / "outside.py"), "link.py"):
         with pytest.raises(SamerunError, match="lies outside of this folder; nothing was changed"):
             report = report_of(("train.py", patch, True), (outside, seeding(outside, raw), True))
-            report_records.write_or_apply_and_list_messages(report, None, True, began)
+            report_records.write_patch_or_apply_confirmed_fixes(report, None, True, began)
     with pytest.raises(SamerunError, match=r"train\.py was changed while the program was checked"):
-        report_records.write_or_apply_and_list_messages(
+        report_records.write_patch_or_apply_confirmed_fixes(
             report_of(("train.py", patch, True)), None, True, time.time() - 60
         )
     assert Path("train.py").read_bytes() == (tmp_path / "outside.py").read_bytes() == raw
@@ -292,7 +292,7 @@ def test_apply_changes_nothing_that_it_should_not(tmp_path: Path, monkeypatch: A
     os.utime("train.py", (0, 0))
     for option in ((None, True), ("fix.patch", False)):
         with pytest.raises(SamerunError, match="was changed"):
-            report_records.write_or_apply_and_list_messages(report_of(("train.py", patch, True)), *option, began)
+            report_records.write_patch_or_apply_confirmed_fixes(report_of(("train.py", patch, True)), *option, began)
     assert Path("train.py").read_bytes() == b"# a line more\n" + raw and not Path("fix.patch").exists()
 
 

@@ -60,8 +60,8 @@ def make_unquoted_patch_path(file: str) -> str:
 def make_unified_diff(path_in_patch: str, before: str, after: str) -> str:
     """A unified diff; "" where nothing differs. Lines end with "\\n" alone, as git and patch see them."""
     pieces = difflib.unified_diff(
-        _split_at_newlines(before),
-        _split_at_newlines(after),
+        _split_at_line_feeds(before),
+        _split_at_line_feeds(after),
         _quote_path_for_git(f"a/{path_in_patch}"),
         _quote_path_for_git(f"b/{path_in_patch}"),
     )
@@ -90,7 +90,7 @@ def parse_changes(patch: str) -> list[Change]:
             before.clear()
             after.clear()
 
-    for line in _split_at_newlines(patch)[2:]:
+    for line in _split_at_line_feeds(patch)[2:]:
         head = re.match(r"@@ -(\d+)(?:,(\d+))? ", line)
         if head:
             flush()
@@ -123,7 +123,7 @@ def try_apply_changes(text: str, changes: list[Change]) -> ChangedText | None:
 
     None where the text is not the one that the changes were made for.
     """
-    lines = _split_at_newlines(text)
+    lines = _split_at_line_feeds(text)
     done: list[Change] = []
     for change in dict.fromkeys(changes):
         if tuple(lines[change.at : change.at + len(change.before)]) != change.before:
@@ -144,7 +144,7 @@ def _changes_overlap(a: Change, b: Change) -> bool:
     return a.at < b.at + max(len(b.before), 1) and b.at < a.at + max(len(a.before), 1)
 
 
-def _split_at_newlines(text: str) -> list[str]:
+def _split_at_line_feeds(text: str) -> list[str]:
     return re.findall(r"[^\n]*\n|[^\n]+", text)
 
 

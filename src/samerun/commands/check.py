@@ -179,9 +179,9 @@ def run_check_and_report(
             show_check_report(report, ReportConsole())
         _write_report_files(report, outputs)
         if patch_to is not None or apply:
-            from samerun.check.search.report_records import write_or_apply_and_list_messages
+            from samerun.check.search.report_records import write_patch_or_apply_confirmed_fixes
 
-            for line in write_or_apply_and_list_messages(report, patch_to, apply, begin):
+            for line in write_patch_or_apply_confirmed_fixes(report, patch_to, apply, begin):
                 if not quiet:
                     echo_escaped(f"samerun: {line}", err=True)
     return report.exit_code

@@ -183,7 +183,7 @@ UNSEEDED_TORCH = Cause(
 
 
 # A `torch.Generator` of the program's own that took its seed from the system.
-def find_torch_generator_os_seed_suspects(situation: Situation) -> list[Suspect]:
+def find_user_torch_generator_os_seed_suspects(situation: Situation) -> list[Suspect]:
     return [
         Suspect("unseeded-torch-generator", clue.a.file, clue.a.line,
                 (f"Generator.seed() at line {clue.a.line} took a seed from the operating system",),
@@ -201,7 +201,7 @@ def replace_seed_with_manual_seed(source: SourceAtLine) -> list[Edit]:
 
 UNSEEDED_TORCH_GENERATOR = Cause(
     "unseeded-torch-generator",
-    find_torch_generator_os_seed_suspects,
+    find_user_torch_generator_os_seed_suspects,
     "use generator.manual_seed(SEED) instead of generator.seed()",
     "`torch.Generator().seed()` draws a seed from the operating system. (A generator that is never seeded"
     " always starts from the same number, which torch.manual_seed does not change.)",

@@ -14,7 +14,11 @@ from samerun.check.evidence.detached_values import explain_detached_value
 from samerun.check.evidence.recomputation_differences import explain_recomputation
 from samerun.check.evidence.run_numbers import NumberRecord, OperatorSummary, RunNumbers, parse_source_line
 from samerun.check.evidence.setting_differences import explain_by_optimizer_settings
-from samerun.check.evidence.split_differences import explain_split_batch, explain_uneven_steps, find_varying_factor
+from samerun.check.evidence.split_differences import (
+    explain_scaler_update_between_microbatches,
+    explain_uneven_steps,
+    find_varying_factor,
+)
 from samerun.check.evidence.value_correspondence import (
     UNSCALED,
     Culprit,
@@ -40,12 +44,12 @@ def explain_difference(
     if record_a is not None and record_b is not None:
         found = (
             explain_by_optimizer_settings(record_a, record_b, operators_b)
-            or explain_by_draw_counts(record_b, record_a, operators_b, operators_a)
+            or explain_by_random_call_counts(record_b, record_a, operators_b, operators_a)
             or explain_clipping_before_unscaling(operators_b, operators_a, bool(ratio))
             or explain_detached_value(operators_b, operators_a)
             or explain_dropped_gradients(record_b, record_a)
             or explain_recomputation(record_b, record_a, operators_b, operators_a)
-            or explain_split_batch(record_b, record_a)
+            or explain_scaler_update_between_microbatches(record_b, record_a)
             or explain_uneven_steps(b64.steps, a64.steps)
         )
         if found is not None:
@@ -140,7 +144,7 @@ def find_loss_scales(b: list[OperatorSummary], a: list[OperatorSummary]) -> tupl
     return UNSCALED, UNSCALED
 
 
-def explain_by_draw_counts(
+def explain_by_random_call_counts(
     b: NumberRecord, a: NumberRecord, operators_b: list[OperatorSummary], operators_a: list[OperatorSummary]
 ) -> Culprit | None:
     """Another number of draws, with the line that draws more often; or masks drawn a second time."""

@@ -13,7 +13,7 @@ VARIES = 1e-9
 """By so much, relative to their size, the factors of the parts of a batch differ if they are not the same number."""
 
 
-def explain_split_batch(b: NumberRecord, a: NumberRecord) -> Culprit | None:
+def explain_scaler_update_between_microbatches(b: NumberRecord, a: NumberRecord) -> Culprit | None:
     """A scale that changes between the parts of a batch, or a step that is made before its parts are there."""
     for side, one, other in (("B", b, a), ("A", a, b)):
         if (where := one.find_line_counted_here_only(other, RESCALED)) is not None:

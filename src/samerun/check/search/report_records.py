@@ -258,7 +258,7 @@ def _make_file_changed_error(file: str) -> SamerunError:
     )
 
 
-def write_or_apply_and_list_messages(
+def write_patch_or_apply_confirmed_fixes(
     report: CheckReport, patch_path: str | None, apply: bool, check_started_at: float
 ) -> list[str]:
     """Do what `--patch FILE` and `--apply` ask for; returns what to tell people. Raises SamerunError."""

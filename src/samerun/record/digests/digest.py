@@ -75,7 +75,7 @@ def _digest_unusual_tensor(tensor: Any) -> bytes:
         return xxh3_128_digest(RELEASED, seed)
     size = tensor.numel() * tensor.element_size()
     if size > _REPEATED_BYTES and size > tensor.untyped_storage().nbytes():
-        return _digest_overlapping_view(tensor, seed)
+        return _digest_storage_span_and_strides(tensor, seed)
     if not tensor.is_cpu:
         return digest_on_device(tensor, seed)
     if size <= _CHUNK_BYTES or tensor.dim() == 0:
@@ -131,7 +131,7 @@ def _element_span(tensor: Any) -> int:
     return int(1 + sum((size - 1) * stride for size, stride in steps))
 
 
-def _digest_overlapping_view(tensor: Any, seed: int) -> bytes:
+def _digest_storage_span_and_strides(tensor: Any, seed: int) -> bytes:
     """Digest of a view with more elements than its memory holds, such as an expanded one: that memory and the geometry.
 
     Element by element, it might be 10^12 copies of one number.

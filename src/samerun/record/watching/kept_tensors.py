@@ -17,7 +17,7 @@ def write_tensors_if_role_matches(
     capture: TensorCapture, recorder: Recorder, tensors: list[Any], operator: str, location_id: int
 ) -> None:
     """Write the tensors of the operator that is asked for."""
-    if recorder.process_role() != capture.role:
+    if recorder.process_role_path() != capture.role:
         return
     writer = recorder.writer
     line = writer.line_of_location_or_zero(location_id) if writer is not None else 0
@@ -56,7 +56,7 @@ def step_values_path(folder: str, step: int) -> str:
 
 def write_sampled_parameters_and_loss(recorder: Recorder, optimizer: Any, step: int) -> None:
     """Write the optimizer's parameters, or a sample of them, and the loss, as they are after `step`."""
-    if recorder.process_role() not in ROLES:
+    if recorder.process_role_path() not in ROLES:
         return
     held = [p for group in optimizer.param_groups for p in group["params"] if is_readable(p)]
     total = sum(p.numel() for p in held)

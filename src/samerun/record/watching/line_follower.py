@@ -73,7 +73,7 @@ class LineFollower:
         self.drawn = 0
         self.environment_loops = EnvironmentLoops()
         held = recorder.config.held_variables
-        self.holder = VariableHolder(held, recorder.process_role) if held is not None else None
+        self.holder = VariableHolder(held, recorder.process_role_path) if held is not None else None
 
     def trace_this_thread(self) -> None:
         self.native_code_drew_since_last_call()

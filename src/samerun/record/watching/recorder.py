@@ -86,7 +86,7 @@ class Recorder:
         return self._local.state
 
     # --- roles ---------------------------------------------------------------------------------------
-    def process_role(self) -> str:
+    def process_role_path(self) -> str:
         """The name of this process among those of the run, equal from run to run (a process number is not)."""
         if not self.role:
             parent = os.environ.get(ROLE_VARIABLE, "")
@@ -122,7 +122,7 @@ class Recorder:
             self.writer.close_without_end_mark(is_file_of_this_process=False)
             self.writer = None
         thread = self.thread
-        self.role = f"{self.process_role()}{thread.role.removeprefix('main')}/fork{thread.fork_count}"
+        self.role = f"{self.process_role_path()}{thread.role.removeprefix('main')}/fork{thread.fork_count}"
         os.environ[ROLE_VARIABLE] = self.role
         self._pid = os.getpid()
         self._threads, self.order_may_vary = itertools.count(1), False
@@ -172,7 +172,7 @@ class Recorder:
                 self.thread.inside_samerun -= 1
 
     def _create_trace_file_or_stop(self, after_failure: bool) -> TraceWriter | None:
-        role = self.process_role()
+        role = self.process_role_path()
         stem = re.sub(r"[^A-Za-z0-9_.-]+", ".", role)[:120]
         for number in itertools.count():
             name = f"{stem}.trace" if number == 0 else f"{stem}~{number}.trace"

@@ -390,7 +390,7 @@ class StepValueRecorder:
     def _write_record(self, head: dict[str, Any], items: list[Item]) -> None:
         if self._file is None:
             self.recorder.open_writer()
-            path = os.path.join(self.recorder.config.folder, numbers_file_name(self.recorder.process_role()))
+            path = os.path.join(self.recorder.config.folder, numbers_file_name(self.recorder.process_role_path()))
             self._file = open(path, "wb")  # noqa: SIM115  # as long as the process
         head["items"] = [[each.kind, each.name, each.dtype, len(each.taken.values)] for each in items]
         head["shares"] = [at for at, each in enumerate(items) if each.taken.is_share]

@@ -90,7 +90,7 @@ class RegionInspector:
             state.inside_samerun -= 1
 
     def _write(self, finding: RegionFinding) -> None:
-        role = self.recorder.process_role()
+        role = self.recorder.process_role_path()
         self.recorder.open_writer()
         finding.write(region_finding_path(self.recorder.config.folder, role))
 

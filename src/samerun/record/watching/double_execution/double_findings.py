@@ -86,7 +86,7 @@ class DoubleFindingLog:
             kept = f"{writer.path}.{self._kept}"
             text["kept"] = os.path.basename(kept)
             for name, tensor in zip(("a", "b"), program_and_other_result, strict=True):
-                capture = TensorCapture(self.recorder.process_role(), 0, 0, f"{kept}.{name}")
+                capture = TensorCapture(self.recorder.process_role_path(), 0, 0, f"{kept}.{name}")
                 kept_tensors.write_tensors_if_role_matches(capture, self.recorder, [tensor], operator, location_id)
         said = json.dumps({name: value for name, value in text.items() if value}, sort_keys=True)
         self.recorder.emit(

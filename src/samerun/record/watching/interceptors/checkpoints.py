@@ -78,7 +78,7 @@ class StateKeeper:
         self.busy = False
 
     def state_file_for(self, checkpoint: Any) -> str:
-        role = self.recorder.process_role().replace("/", ".")
+        role = self.recorder.process_role_path().replace("/", ".")
         return os.path.join(self.folder, f"{role}-{digest_tree(checkpoint, self.torch.Tensor).hex()}")
 
     def save_states_for(self, checkpoint: Any) -> None:

@@ -122,7 +122,7 @@ def intercept_worker_loop_to_set_role(recorder: Recorder, worker: Any) -> None:
             # positions: index_queue, data_queue, done_event, auto_collation, collate_fn, drop_last,
             # base_seed, init_fn, worker_id, num_workers, ...
             number = args[8] if len(args) > 8 else kwargs.get("worker_id", 0)
-            parent = recorder.process_role().rsplit("/", 1)[0]
+            parent = recorder.process_role_path().rsplit("/", 1)[0]
             loader = recorder.loader_count or int(os.environ.get(LOADER_VARIABLE, "0"))
             recorder.set_role_if_no_event_yet(f"{parent}/loader{loader}.worker{number}")
             recorder.thread.phase = f.DATA
