@@ -383,3 +383,20 @@ def test_what_one_side_could_not_read_is_left_out_and_what_it_lacks_is_not() -> 
     require_same_names_and_sizes(a, b, first)
     with pytest.raises(NotComparable, match="conv is there on one side only"):
         require_same_names_and_sizes(a, RunNumbers(steps={1: step({("parameter", "fc"): [2.0]})}), first)
+
+
+def test_what_a_side_makes_of_constants_for_its_own_way_is_not_the_culprit() -> None:
+    def run(*own: OperatorSummary) -> list[OperatorSummary]:
+        return [summary("aten.mm.default", 1, NOISE), *own]
+
+    powers = summary("aten.pow.Scalar", 4, NOISE * 5, 1)
+    a = run(summary("aten.mul.Tensor", 2, NOISE * 7, 0))
+    b = run(summary("aten.arange.default", 3, NOISE * 3), powers, summary("aten.mm.default", 5, NOISE * 9, 0, 2))
+    odd = find_first_noncorresponding_operator(b, a)
+    assert odd is not None and odd.operator.location.line == 5
+    # What both sides make in that size, as a mask, may itself be wrong.
+    masks = [
+        run(summary("aten.arange.default", 3, NOISE * 3), summary("aten.pow.Scalar", 4, NOISE * n, 1)) for n in (5, 6)
+    ]
+    odd = find_first_noncorresponding_operator(*masks)
+    assert odd is not None and odd.operator.location.line == 4

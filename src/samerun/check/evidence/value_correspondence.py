@@ -32,6 +32,9 @@ MOVES_ELEMENTS = re.compile(
 """Operators whose results hold elements of their operands in another order."""
 CONSTANT = re.compile(r"aten\.(new_)?(zeros|ones|full|scalar_tensor)(_like)?\.")
 """Operators that compute nothing: what is filled with one number has the size that each side needs."""
+MADE_OF_NUMBERS = re.compile(
+    rf"{CONSTANT.pattern}|aten\.(arange|linspace|logspace|eye|tril_indices|triu_indices|empty|new_empty)\."
+)
 
 
 @dataclass(frozen=True)
@@ -284,8 +287,9 @@ def mark_made_of_constants_here_only(operators: list[OperatorSummary], others: l
     there = {(call_key(o), int(sums[0])) for o in others for _, _, sums in o.results}
     constant: list[bool] = []
     for at, o in enumerate(operators):
-        is_made_here = all(0 <= source < at and constant[source] for source, _ in o.sources)
-        constant.append(is_made_here and not o.is_random and not o.name.startswith((INPUT_OF, RESULT_OF)))
+        made_here = [0 <= source < at and constant[source] for source, _ in o.sources]
+        is_made = all(made_here) if made_here else bool(MADE_OF_NUMBERS.match(o.name))
+        constant.append(is_made and not o.is_random and not o.name.startswith((INPUT_OF, RESULT_OF)))
     return [
         constant[at] and all((call_key(o), int(sums[0])) not in there for _, _, sums in o.results)
         for at, o in enumerate(operators)
