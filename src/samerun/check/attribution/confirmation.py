@@ -59,6 +59,7 @@ class ExperimentRunner(Protocol):
 
     def run_and_record(self, plan: RunPlan, name: str, labels: tuple[str, ...] = ()) -> Run: ...
     def compare_runs(self, a: Run, b: Run) -> Difference | None: ...
+    def compare_results(self, a: Run, b: Run) -> Difference | None: ...
 
     @property
     def reruns(self) -> int: ...
@@ -88,6 +89,10 @@ class Experiment:
         self.search, self.situation, self.plan, self.suspect = search, situation, plan, suspect
         self.name, self.names = run_name, pin_names
         self.pinned_plan = with_suspect_sources_pinned(plan, suspect, pin_names)
+        # Results taken in order leave it to chance which worker of a pool computes what: only results are the same.
+        has_workers = any("/" in role and "/loader" not in role for role in situation.a.traces.traces)
+        by_results = pins.IN_ORDER in pin_names and has_workers
+        self.compare = search.compare_results if by_results else search.compare_runs
         self.label = (f"pin:{suspect.kind}",)
         self.trials = compute_required_pinned_reruns(search, suspect, has_no_sign_of_race(situation.a.traces))
         if situation.difference.what == "printed":
@@ -114,7 +119,7 @@ class Experiment:
         if first.exit_code != self.situation.a.exit_code:
             return False
         for number in range(self.trials):
-            found = self.search.compare_runs(first, self.run(self.pinned_plan, chr(ord("b") + number)))
+            found = self.compare(first, self.run(self.pinned_plan, chr(ord("b") + number)))
             if found is None:
                 continue
             if not comes_later_in_same_thread(found, self.situation.difference):
@@ -182,7 +187,7 @@ class Experiment:
 
     def _differ_before_pinned_runs_differ(self, a: Run | None, b: Run) -> bool:
         """Whether two runs differ before anything that differs even with the source pinned."""
-        found = self.search.compare_runs(a, b) if a is not None else None
+        found = self.compare(a, b) if a is not None else None
         return found is not None and (
             self.later is None or not comes_later_in_same_thread(found, self.situation.difference)
         )

@@ -55,16 +55,28 @@ def may_come_from_thread_order(a: RunTraces, b: RunTraces, difference: Differenc
 def have_same_final_memory(a: RunTraces, b: RunTraces) -> bool:
     """Whether what is alive at the end of one run exists in the other: at its end, or as a result on the way.
 
-    A variable of a loop keeps the result that came last. A sum in another order is a value that only one run has.
+    A variable of a loop keeps the result that came last. A sum in another order is a value that only one run has. Child
+    processes count as one.
     """
+    groups: dict[str, tuple[list[Trace], list[Trace]]] = {}
     for role in set(a.traces) & set(b.traces):
-        traces = a.traces[role], b.traces[role]
-        live = [{event.outputs for event in select_events(trace, (f.MEMORY,))} for trace in traces]
-        for mine, others, trace in ((live[0], live[1], traces[1]), (live[1], live[0], traces[0])):
+        for run, traces in zip((a, b), groups.setdefault(_name_of_results(role), ([], [])), strict=True):
+            traces.append(run.traces[role])
+    for traces_a, traces_b in groups.values():
+        live = [
+            {event.outputs for trace in traces for event in select_events(trace, (f.MEMORY,))}
+            for traces in (traces_a, traces_b)
+        ]
+        for mine, others, traces in ((live[0], live[1], traces_b), (live[1], live[0], traces_a)):
             missing = mine - others
-            if missing and missing - _read_operator_output_digests(trace):
+            if missing and missing - set().union(*map(_read_operator_output_digests, traces)):
                 return False
     return True
+
+
+def _name_of_results(role: str) -> str:
+    """Under which name the results of a process are gathered: which child does a task is chance."""
+    return "children" if "/" in role else role
 
 
 def _read_operator_output_digests(trace: Trace) -> set[bytes]:
@@ -79,12 +91,12 @@ def _read_operator_output_digests(trace: Trace) -> set[bytes]:
 def collect_results(run: RunTraces) -> dict[str, tuple[list[ResultKey], Counter[ResultKey]]]:
     """The results of each process: those of its main thread in order, those of other threads as a set.
 
-    Child processes count as one: which of them does a task is chance.
+    Child processes count as one.
     """
     results: dict[str, tuple[list[ResultKey], Counter[ResultKey]]] = {}
     for role, trace in run.traces.items():
         is_child = "/" in role
-        ordered, unordered = results.setdefault("children" if is_child else role, ([], Counter()))
+        ordered, unordered = results.setdefault(_name_of_results(role), ([], Counter()))
         for event in _iterate_results_and_value_reads(trace):
             key = (event.kind, event.name, event.file, event.line, event.text, event.outputs)
             if event.thread == 0 and event.kind in (f.LEAF, f.SAVE, f.FINAL, f.MARK) and not is_child:

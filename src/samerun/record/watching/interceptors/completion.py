@@ -77,7 +77,10 @@ def intercept_process_queue_get(recorder: Recorder, queues: Any) -> None:
 def wrap_get_to_record_item(recorder: Recorder, original: Any, event_name: str) -> Any:
     def get(self: Any, *args: Any, **kwargs: Any) -> Any:
         item = original(self, *args, **kwargs)
-        if not recorder.thread.inside_samerun and not recorder.stopped:
+        if recorder.thread.inside_samerun or recorder.stopped:
+            return item
+        # A pool's worker that was forked has the lines of the program on its stack, and takes whichever task comes.
+        if not stack_frames.is_called_from_module("multiprocessing.pool", "concurrent.futures"):
             record_completed_item_digest(recorder, event_name, item)
         return item
 
@@ -227,6 +230,21 @@ def intercept_imap_unordered(recorder: Recorder, pool: Any) -> None:
         wrap_attribute(pool.Pool, "__init__", wrap_init)
 
 
+def record_reads_in_pool_workers(recorder: Recorder, module: Any) -> None:
+    """A worker takes whichever task comes: what is read of its results counts, and not which worker computed them."""
+
+    def wrap_worker(original: Any) -> Any:
+        def worker(*args: Any, **kwargs: Any) -> Any:
+            recorder.note_order_may_vary()
+            return original(*args, **kwargs)
+
+        return worker
+
+    for name in ("worker", "_process_worker"):
+        if hasattr(module, name):
+            wrap_attribute(module, name, wrap_worker)
+
+
 POLL_SECONDS = 0.002
 
 THREAD_QUEUE = Interceptor("completion-queue", "queue", pin_and_intercept_thread_queue_get)
@@ -238,4 +256,6 @@ POOL_CALLBACKS = Interceptor("completion-pool-callbacks", "multiprocessing.pool"
 PROCESS_EXECUTOR = Interceptor(
     "completion-process-executor", "concurrent.futures.process", wait_for_each_submit_if_serial
 )
+POOL_WORKER = Interceptor("completion-pool-worker", "multiprocessing.pool", record_reads_in_pool_workers)
+EXECUTOR_WORKER = Interceptor("completion-executor-worker", "concurrent.futures.process", record_reads_in_pool_workers)
 POOL = Interceptor("completion-pool", "multiprocessing.pool", intercept_imap_unordered)

@@ -286,7 +286,24 @@ def record_process_pools(recorder: Recorder, pools: Any) -> None:
             wrap_attribute(getattr(pools, name), "__init__", wrap_init)
 
 
+def flush_trace_before_sending(recorder: Recorder, connection: Any) -> None:
+    """What led to a message must be in the trace before it is sent: its receiver may kill the sender at once, as a pool
+    that ends kills its workers.
+    """
+
+    def wrap_send(original: Any) -> Any:
+        def _send_bytes(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if recorder.writer is not None:
+                recorder.writer.flush()
+            return original(self, *args, **kwargs)
+
+        return _send_bytes
+
+    wrap_attribute(connection.Connection, "_send_bytes", wrap_send)
+
+
 CHILD_PROGRAMS = Interceptor("child-programs", "subprocess", intercept_program_start)
 PROCESS_POOLS = Interceptor("process-pools", "multiprocessing.pool", record_process_pools)
 PROCESS_EXECUTORS = Interceptor("process-executors", "concurrent.futures.process", record_process_pools)
+SENDING = Interceptor("sending", "multiprocessing.connection", flush_trace_before_sending)
 CHILD_PROCESSES = Interceptor("child-processes", "multiprocessing.process", intercept_process_start)
