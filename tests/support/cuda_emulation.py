@@ -14,14 +14,16 @@ import subprocess
 import unittest
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import torch
+from torch._ops import OpOverload
 
-from samerun.numerics.aten_handlers.table import resolve_runner_unless_exact
+from samerun.numerics.aten_handlers.checks import Runner
+from samerun.numerics.aten_handlers.table import TensorKind, resolve_runner_unless_exact
 from samerun.numerics.cuda import compiler, elementwise, launch, products, rows, sums
 from samerun.numerics.dispatch import mode
 from samerun.numerics.kernels import library
@@ -86,6 +88,11 @@ class Emulator:
         return found.fill_(float("nan")) if dtype.is_floating_point else found
 
 
+def resolve_for_cuda(func: OpOverload, kind: TensorKind = "cuda") -> Runner | None:
+    """As for tensors of a CUDA device, where the mode asks for dense real ones of the CPU."""
+    return resolve_runner_unless_exact(func, kind)
+
+
 @contextmanager
 def emulated(folder: Path) -> Iterator[Emulator]:
     """Inside, tensors of the CPU take the way of CUDA tensors, through emulated kernels."""
@@ -98,7 +105,5 @@ def emulated(folder: Path) -> Iterator[Emulator]:
         stack.enter_context(mock.patch.object(products, "count_multiprocessors", lambda device: PROCESSORS))
         stack.enter_context(mock.patch.object(library, "is_off_cpu", lambda x: True))
         stack.enter_context(mock.patch.object(mode, "_resolved", {}))
-        stack.enter_context(
-            mock.patch.object(mode, "resolve_runner_unless_exact", partial(resolve_runner_unless_exact, kind="cuda"))
-        )
+        stack.enter_context(mock.patch.object(mode, "resolve_runner_unless_exact", resolve_for_cuda))
         yield emulator

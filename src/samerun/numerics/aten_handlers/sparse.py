@@ -69,21 +69,26 @@ def mv(sparse: Tensor, vector: Tensor) -> Tensor:
     return matmul_sparse_by_dense(sparse, vector[:, None])[:, 0]
 
 
-def coalesce(x: Tensor) -> Tensor:
-    """Each place once, in ascending order; the values of one place added in the order in which they are stored."""
-    if x.is_coalesced():
-        return x
-    indices, values = x._indices(), x._values()
+def _flat_places(x: Tensor) -> Tensor:
+    """Of each entry (coo) its place, where the sparse dimensions are one."""
     sizes = x.shape[: x.sparse_dim()]
     strides = torch.tensor([math.prod(sizes[at + 1 :]) for at in range(len(sizes))], dtype=torch.int64)
-    places, of_entry = torch.unique((indices * strides[:, None]).sum(0), return_inverse=True)
+    return (x._indices() * strides[:, None]).sum(0)
+
+
+def coalesce(x: Tensor) -> Tensor:
+    """Each place once, in ascending order; the values of one place added in the order in which they are stored."""
+    if x.layout is not torch.sparse_coo or x.is_coalesced():
+        return x
+    indices, values, sizes = x._indices(), x._values(), x.shape[: x.sparse_dim()]
+    places, of_entry = torch.unique(_flat_places(x), return_inverse=True)
     total = index_add_(values.new_zeros((places.numel(), *values.shape[1:])), 0, of_entry, values)
     unraveled = torch.stack(torch.unravel_index(places, sizes)) if sizes else indices[:, :1]
     return torch.sparse_coo_tensor(unraveled, total, x.shape, is_coalesced=True, check_invariants=False)
 
 
 def to_dense(x: Tensor, dtype: torch.dtype | None = None, masked_grad: bool | None = None) -> Tensor:
-    return (coalesce(x) if x.layout is torch.sparse_coo else x).to_dense(dtype)
+    return coalesce(x).to_dense(dtype)
 
 
 def _require_number(factor: Any) -> None:
@@ -123,22 +128,21 @@ def add(x: Tensor, y: Tensor, *, alpha: Scalar = 1) -> Tensor:
     if x.layout is not torch.strided:
         raise NoPortableKernel("a sum of these sparse tensors.", "Make them dense: tensor.to_dense().")
     sizes = x.shape[: y.sparse_dim()]
-    strides = torch.tensor([math.prod(sizes[at + 1 :]) for at in range(len(sizes))], dtype=torch.int64)
     rows = x.contiguous().clone().reshape(math.prod(sizes), *x.shape[y.sparse_dim() :])
-    return index_add_(rows, 0, (y._indices() * strides[:, None]).sum(0), values).reshape(x.shape)
+    return index_add_(rows, 0, _flat_places(y), values).reshape(x.shape)
 
 
 def sparse_mask(x: Tensor, mask: Tensor) -> Tensor:
     """The values of x at the places of mask."""
-    return (coalesce(x) if x.layout is torch.sparse_coo else x).sparse_mask(mask)
+    return coalesce(x).sparse_mask(mask)
 
 
 def to_sparse_csr(x: Tensor, dense_dim: int | None = None) -> Tensor:
-    return (coalesce(x) if x.layout is torch.sparse_coo else x).to_sparse_csr(dense_dim)
+    return coalesce(x).to_sparse_csr(dense_dim)
 
 
 def to_sparse_csc(x: Tensor, dense_dim: int | None = None) -> Tensor:
-    return (coalesce(x) if x.layout is torch.sparse_coo else x).to_sparse_csc(dense_dim)
+    return coalesce(x).to_sparse_csc(dense_dim)
 
 
 EXACT = frozenset(

@@ -16,7 +16,7 @@ from samerun.base.errors import CudaError, NotPortableError, NotPortableWarning,
 from samerun.numerics.aten_handlers import sparse
 from samerun.numerics.aten_handlers.checks import raise_torch_error_unless_accepted
 from samerun.numerics.aten_handlers.declare import NoPortableKernel
-from samerun.numerics.aten_handlers.table import resolve_runner_unless_exact
+from samerun.numerics.aten_handlers.table import TensorKind, resolve_runner_unless_exact
 from samerun.numerics.dispatch import (
     compiled_regions,
     composites,
@@ -43,12 +43,8 @@ LeaveCallback = Callable[[], None]
 _resolved: dict[int, tuple[Any, Any]] = {}
 """Address of an operator -> its handler, or None where torch's own kernel gives the specified bits; and the operator,
 which so keeps its address. (An operator hashes its name anew each time, in Python.)"""
-_resolved_on_cuda: dict[int, tuple[Any, Any]] = {}
-"""The same for tensors of a CUDA device."""
-_resolved_for_complex: dict[int, tuple[Any, Any]] = {}
-"""The same where a tensor is complex."""
-_resolved_for_sparse: dict[int, tuple[Any, Any]] = {}
-"""The same where a tensor is sparse."""
+_resolved_by_kind: dict[TensorKind, dict[int, tuple[Any, Any]]] = {"cuda": {}, "complex": {}, "sparse": {}}
+"""The same where a tensor is of such a kind."""
 _complex_dtypes = frozenset((torch.complex64, torch.complex128))
 
 
@@ -81,24 +77,11 @@ def _has_complex_tensor(args: Any) -> bool:
     return any(isinstance(value, _Tensor) and value.is_complex() for value in _pytree.tree_leaves(args))
 
 
-def _resolve_complex_runner_cached(func: OpOverload) -> Any:
-    known = _resolved_for_complex.get(id(func))
+def _resolve_runner_cached(func: OpOverload, kind: TensorKind) -> Any:
+    resolved = _resolved_by_kind[kind]
+    known = resolved.get(id(func))
     if known is None:
-        known = _resolved_for_complex[id(func)] = (resolve_runner_unless_exact(func, "complex"), func)
-    return known[0]
-
-
-def _resolve_sparse_runner_cached(func: OpOverload) -> Any:
-    known = _resolved_for_sparse.get(id(func))
-    if known is None:
-        known = _resolved_for_sparse[id(func)] = (resolve_runner_unless_exact(func, "sparse"), func)
-    return known[0]
-
-
-def _resolve_cuda_runner_unless_exact_cached(func: OpOverload) -> Any:
-    known = _resolved_on_cuda.get(id(func))
-    if known is None:
-        known = _resolved_on_cuda[id(func)] = (resolve_runner_unless_exact(func, "cuda"), func)
+        known = resolved[id(func)] = (resolve_runner_unless_exact(func, kind), func)
     return known[0]
 
 
@@ -151,17 +134,16 @@ class PortableMode(_python_dispatch.TorchDispatchMode):
             if flags & _SPARSE:
                 if flags & _ON_CUDA:
                     raise NoPortableKernel("a sparse tensor beside one of CUDA.", "Make it dense: tensor.to_dense().")
-                handler = _resolve_sparse_runner_cached(func)
+                handler = _resolve_runner_cached(func, "sparse")
             elif flags:
                 is_complex = bool(flags & _COMPLEX_ON_CUDA)
-                resolve = _resolve_complex_runner_cached if is_complex else _resolve_cuda_runner_unless_exact_cached
-                handler = resolve(func)
+                handler = _resolve_runner_cached(func, "complex" if is_complex else "cuda")
                 if handler is not None:
                     return self._run_for_cuda(handler, func, args, kwargs or {}, is_complex)
             elif (unusual and _has_meta_tensor(args)) or (kwargs and str(kwargs.get("device")) == "meta"):
                 handler = None  # without values there are no bits
             elif unusual and _has_complex_tensor(args):
-                handler = _resolve_complex_runner_cached(func)
+                handler = _resolve_runner_cached(func, "complex")
             if handler is None:
                 out = func(*args, **kwargs) if kwargs else func(*args)
                 if kwargs and isinstance(out, _Tensor) and not (out.is_cpu and out.dtype in _dtypes):
@@ -200,7 +182,7 @@ class PortableMode(_python_dispatch.TorchDispatchMode):
 
     def _run_on_cpu_tensors(self, func: OpOverload, args: Any, kwargs: Any) -> Any:
         is_complex = _has_complex_tensor(args)
-        handler = _resolve_complex_runner_cached(func) if is_complex else _resolved[id(func)][0]
+        handler = _resolve_runner_cached(func, "complex") if is_complex else _resolved[id(func)][0]
         return func(*args, **kwargs) if handler is None else self._run_handler(handler, func, args, kwargs)
 
     def _run_handler(self, handler: Any, func: OpOverload, args: Any, kwargs: Any) -> Any:
