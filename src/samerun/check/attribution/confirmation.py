@@ -27,6 +27,7 @@ from samerun.check.variations.memory import (
 )
 from samerun.record import pins
 from samerun.record.comparison.compare import Difference
+from samerun.record.comparison.results import is_child_but_no_loader_worker
 
 KINDS_THAT_MAY_AGREE = ("thread-race", "async-order", "nondeterministic-operator", "object-id", "uninitialised-memory")
 """Kinds that need not show in every run: more pinned runs are needed before they count as confirmed."""
@@ -90,7 +91,7 @@ class Experiment:
         self.name, self.names = run_name, pin_names
         self.pinned_plan = with_suspect_sources_pinned(plan, suspect, pin_names)
         # Results taken in order leave it to chance which worker of a pool computes what: only results are the same.
-        has_workers = any("/" in role and "/loader" not in role for role in situation.a.traces.traces)
+        has_workers = any(map(is_child_but_no_loader_worker, situation.a.traces.traces))
         by_results = pins.IN_ORDER in pin_names and has_workers
         self.compare = search.compare_results if by_results else search.compare_runs
         self.label = (f"pin:{suspect.kind}",)

@@ -42,7 +42,7 @@ def may_come_from_thread_order(a: RunTraces, b: RunTraces, difference: Differenc
     """
     if difference.what not in ("outputs", "inputs", "scalars", "operator", "process", "draw"):
         return False
-    if difference.thread != "main" or ("/" in difference.role and "/loader" not in difference.role):
+    if difference.thread != "main" or is_child_but_no_loader_worker(difference.role):
         return True  # which thread or process does a task, and draws for it, is chance
     pair = [event for event in (difference.a, difference.b) if event is not None]
     if any(event.kind == f.OPERATOR and event.flags & f.FOREIGN_WRITE for event in pair):
@@ -50,6 +50,11 @@ def may_come_from_thread_order(a: RunTraces, b: RunTraces, difference: Differenc
     traces = [run.traces.get(difference.role) for run in (a, b)]
     orders = [[e.outputs for e in select_events(trace, (f.COMPLETION,))] for trace in traces if trace is not None]
     return len(orders) == 2 and orders[0] != orders[1]
+
+
+def is_child_but_no_loader_worker(role: str) -> bool:
+    """Whether a process is a child that may take any task: a loader gives each of its workers its own batches."""
+    return "/" in role and "/loader" not in role
 
 
 def have_same_final_memory(a: RunTraces, b: RunTraces) -> bool:
