@@ -10,6 +10,7 @@ from check_command import check
 from watched_program import run
 
 from samerun.check.evidence.task_writes import list_task_writes, select_task_writes_read_at_lines
+from samerun.check.evidence.trace_signs import has_no_sign_of_race
 from samerun.record.trace import format as f
 from samerun.record.watching import serial_waits
 
@@ -67,6 +68,14 @@ def test_writes_of_tasks_to_what_others_see_are_read_off_the_source(name: str, t
     writes = list_task_writes([file])
     assert kept in writes and {write.container for write in writes} <= {"rows", "self"}
     assert select_task_writes_read_at_lines(writes, file, [19]) == [kept]
+
+
+@pytest.mark.parametrize(("handed", "clean"), [("server.work", False), ("abs", True)])
+def test_threads_that_write_to_one_list_are_a_sign_of_a_race(handed: str, clean: bool, tmp_path: Path) -> None:
+    """Pinned runs may happen to agree on an idle machine: without this sign one rerun that agrees was enough."""
+    program = "import torch\ntorch.ones(1)\n" + PROGRAMS["a pool"].replace("server.work", handed)
+    done = run(program, tmp_path)
+    assert has_no_sign_of_race(done.traces) is clean
 
 
 def test_what_no_task_does_is_no_such_write(tmp_path: Path) -> None:

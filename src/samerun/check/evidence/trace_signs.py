@@ -12,10 +12,11 @@ import numpy as np
 from samerun.check.evidence.clock_uses import clock_may_affect_results
 from samerun.check.evidence.line_search import first_line_using_id_or_zero
 from samerun.check.evidence.situation import Situation, Suspect
+from samerun.check.evidence.task_writes import list_task_writes
 from samerun.record import pins
 from samerun.record.trace import format as f
 from samerun.record.trace.reader import Trace
-from samerun.record.trace.run import Event, RunTraces, select_events
+from samerun.record.trace.run import Event, RunTraces, count_events, select_events
 from samerun.record.watching.collectives import IN_FLIGHT_READ
 from samerun.record.watching.watched_operator import may_add_in_order_of_arrival
 
@@ -36,11 +37,11 @@ def list_user_files(traces: RunTraces) -> set[str]:
 def has_no_sign_of_race(traces: RunTraces, treat_id_as_sign: bool = True) -> bool:
     """Whether there is no sign of a race: anything else that differs by itself differs in the second run already.
 
-    Signs are threads that draw from one generator or write to one tensor, results taken as they come, clocks that
-    may decide something, processes other than a DataLoader's, operators whose order of summation may follow the
-    threads, a DataLoader with several workers and `in_order=False`, reads before a collective was waited for, and
-    (`treat_id_as_sign`) `id`. A process that computes nothing is one too: it may write a file. A thread that prepares
-    batches or writes a log is not a sign, nor is the duration of a step that is only printed.
+    Signs are threads that draw from one generator, write to one tensor or, by the source, to one object, results taken
+    as they come, clocks that may decide something, processes other than a DataLoader's, operators whose order of
+    summation may follow the threads, a DataLoader with several workers and `in_order=False`, reads before a collective
+    was waited for, and (`treat_id_as_sign`) `id`. A process that computes nothing is one too: it may write a file. One
+    thread that prepares batches or writes a log is not a sign, nor is the duration of a step that is only printed.
     """
     if treat_id_as_sign and any_user_file_calls_id(traces):
         return False
@@ -60,7 +61,16 @@ def has_no_sign_of_race(traces: RunTraces, treat_id_as_sign: bool = True) -> boo
                 clocks[event.file].add(event.line)
             elif event.direct and not is_queue_get_with_one_started_thread(trace, event):
                 return False
+    if threads_may_write_to_one_object(traces):
+        return False
     return not any(clocks.values()) or not clock_may_affect_results(clocks)
+
+
+def threads_may_write_to_one_object(traces: RunTraces) -> bool:
+    """Whether several threads ran, and the source (if any is known) hands them what writes to what others see."""
+    started = max((count_events(trace, f.THREAD) for trace in traces.traces.values()), default=0)
+    files = list_user_files(traces)
+    return started > 1 and (not files or bool(list_task_writes(files)))
 
 
 def starts_processes_itself(trace: Trace) -> bool:

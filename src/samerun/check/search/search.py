@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from samerun.base.records import (
@@ -291,10 +292,8 @@ class Search:
             hidden = self.search_unpinned_environment(situation, skipped)
             if hidden is not None:
                 return self.finish_and_make_report(DIFFERENT, *hidden)
-            plan = situation.a.plan
-            found = attribution.attribute_by_line_trace_or_likeliest_suspect(
-                self, situation, rerun_and_measure_difference(self, situation, plan, plan)
-            )
+            measured = rerun_and_measure_difference(self, situation, situation.a.plan, situation.a.plan)
+            found = attribution.attribute_by_line_trace_or_likeliest_suspect(self, situation, measured)
         return self.finish_and_make_report(DIFFERENT, situation, found)
 
     def search_unpinned_environment(
@@ -305,22 +304,23 @@ class Search:
         Addresses come first, even if they were pinned so far: another hash seed moves objects as well (decision 33).
         """
         named = {v.name: v for v in self.environment if not v.unavailable(self.plan)}
-        addresses = DIFFERENT_IN_EVERY_PROCESS[0]
-        known = [name for name in DIFFERENT_IN_EVERY_PROCESS if name in named]
-        rest = [named[name] for name in known if name == addresses or named[name] not in pinned_so_far]
+        known = [named[name] for name in DIFFERENT_IN_EVERY_PROCESS if name in named]
+        rest = [v for v in known if v.cause == "object-id" or v not in pinned_so_far]
         pinned = list(dict.fromkeys([*pinned_so_far, *rest]))
         if len(pinned) == len(pinned_so_far):
             return None
         base = self.run_and_record(self.make_varied_plan(pinned), "held-1")
-        if not confirmation.rerun_and_check_agreement(self, base, self.compare_results):
+        agrees = partial(confirmation.rerun_and_check_agreement, self, base, self.compare_results)
+        if not agrees():
             return None
         # Addresses differ in every run, but their order does not always: they get more tries.
-        for variation in [v for v in rest for _ in range(3 if v.name == addresses else 1)]:
+        for variation in [v for v in rest for _ in range(3 if v.cause == "object-id" else 1)]:
             varied_run = self.run_varied(base, pinned, [variation])
             if varied_run.difference is not None:
-                varied = self.rerun_to_find_operator(
-                    Situation(variation.name, base, varied_run.run, varied_run.difference)
-                )
+                if not agrees():  # a race, on a machine that was busy for a while
+                    break
+                varied = Situation(variation.name, base, varied_run.run, varied_run.difference)
+                varied = self.rerun_to_find_operator(varied)
                 found = attribution.attribute_variation_difference(self, varied, variation)
                 return replace(varied, variation="rerun"), replace(found, variation=variation.name)
         return None
