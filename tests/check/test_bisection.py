@@ -32,6 +32,18 @@ for layer in layers:
 print(total.shape)
 """
 
+IN_SECOND_RUN = """
+import os, torch
+for number in range(99):
+    try:
+        os.mkdir(f"{folder}/{{number}}")
+        break
+    except FileExistsError:
+        pass
+x = torch.ones(3) + (number == 1)
+print(x.sum().exp())
+"""
+
 
 def test_what_lies_beside_the_working_directory_is_there_in_its_copy_too(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
@@ -53,6 +65,14 @@ def test_a_variation_whose_run_fails_is_left_out_at_the_cost_of_one_run(tmp_path
     assert "left out" in found["working_directory"]["detail"] and "where I live" in found["working_directory"]["detail"]
     assert found["hash_seed"]["outcome"] == found["umask"]["outcome"] == "same"
     assert len(report["runs"]) == 3
+
+
+def test_a_difference_that_comes_once_is_called_chance(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "train.py").write_text(IN_SECOND_RUN.format(folder=tmp_path / "runs"))
+    code, report = check(["train.py"], tmp_path)
+    assert (code, report["verdict"], report["cause"]["certain"]) == (1, "different", False)
+    assert any("it seems to be chance" in note for note in report["notes"]), report["notes"]
 
 
 @pytest.mark.exhaustive

@@ -383,7 +383,8 @@ def make_attributed_cause(
         for o in other_suspects
         if (o.kind, o.file, o.line) != (suspect.kind, suspect.file, suspect.line)
     )
-    found_cause = FoundCause(suspect.kind, suspect.file, suspect.line, suspect.evidence, suspect.certain)
+    certain = suspect.certain and suspect.kind != "unknown"
+    found_cause = FoundCause(suspect.kind, suspect.file, suspect.line, suspect.evidence, certain)
     patch = make_source_patch(suspect.file, suspect.line, kind.make_edits) if suspect.file else None
     return AttributedCause(
         found_cause, Fix(kind.fix, patch, f"docs/causes.md#{kind.kind}"), element_difference, rest, suspect

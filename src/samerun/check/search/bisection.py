@@ -78,6 +78,19 @@ def bisect_and_record_outcomes(
     return single or _bisect_to_single_differing_variations(search, control, pinned, varied_run)
 
 
+def rerun_and_describe_combination(
+    search: VariationRunner, control: Run, pinned: Sequence[Variation], varied_run: VariedRun
+) -> str:
+    """What to say of variations none of which makes the difference alone: vary them together once more."""
+    again = search.run_varied(control, pinned, varied_run.variations)
+    if again.difference is not None:
+        return "No single variation makes the difference: only together do they."
+    return (
+        "The difference came once, with everything varied, and not again with the same varied or with any of it alone:"
+        " it seems to be chance, such as threads that race. `--vary rerun --repeat 20` may show it without variations."
+    )
+
+
 def _bisect_to_single_differing_variations(
     search: VariationRunner, control: Run, pinned: Sequence[Variation], varied_run: VariedRun
 ) -> list[VariedRun]:

@@ -32,6 +32,7 @@ from samerun.check.search.bisection import (
     VariedRun,
     bisect_and_record_outcomes,
     prefer_address_layout_run,
+    rerun_and_describe_combination,
     retry_without_may_fail_variations,
 )
 from samerun.check.search.printed_output import report_explained_printed_difference
@@ -249,7 +250,7 @@ class Search:
                 and combined.difference is not None
                 and not timed_out_without_difference(combined.run, combined.difference)
             ):
-                self.notes.append("No single variation makes the difference: only together do they.")
+                self.notes.append(rerun_and_describe_combination(self, control, pinned, combined))
                 names = "+".join(v.name for v in combined.variations)
                 found = Situation(names, control, combined.run, combined.difference)
         if found is None:
@@ -289,8 +290,7 @@ class Search:
             self.record_outcome(variation, "skipped", ALREADY)
         found = attribution.attribute_rerun_difference_by_experiments(self, situation, {v.name for v in skipped})
         if found is None:  # not the program: part of the environment that differs in every process and was not pinned
-            hidden = self.search_unpinned_environment(situation, skipped)
-            if hidden is not None:
+            if (hidden := self.search_unpinned_environment(situation, skipped)) is not None:
                 return self.finish_and_make_report(DIFFERENT, *hidden)
             measured = rerun_and_measure_difference(self, situation, situation.a.plan, situation.a.plan)
             found = attribution.attribute_by_line_trace_or_likeliest_suspect(self, situation, measured)
