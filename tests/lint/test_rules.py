@@ -213,6 +213,15 @@ def read(texts):
     random.Random(0).shuffle(data)
     return data
 """,
+    "a generator made anew for each name": """
+import json, os, random
+
+for name in os.listdir("users"):
+    rows = json.load(open(name))
+    random.Random(0).shuffle(rows)
+    generator = random.Random(1)
+    json.dump(generator.sample(rows, 3), open(name + ".out", "w"))
+""",
     "modules wrapped by name": """
 from torch import nn
 
@@ -286,6 +295,11 @@ WRITTEN_OTHERWISE = [
      "        self.names = os.listdir(d)\n\n    def __getitem__(self, i):\n        return self.names[i]\n"),
     ("SR121", "import os\npaths = []\nfor folder, _, names in os.walk('d'):\n    for name in names:\n"
      "        paths.append(name)\ntest = paths[-5:]\n"),
+    ("SR121", "import json\nimport os\nimport random\n\nrng = random.Random(3)\nfor name in os.listdir('d'):\n"
+     "    rows = json.load(open(name))\n    rng.shuffle(rows)\n    json.dump(rows[:9], open(name, 'w'))\n"),
+    ("SR121", "import os\nfrom sklearn.model_selection import KFold\n\nnames = []\nfor _, _, files in os.walk('d'):\n"
+     "    names += files\nfolds = KFold(5, shuffle=True, random_state=0)\n"
+     "for train, test in folds.split(names):\n    print(train, test)\n"),
     ("SR122", "def vocabulary(text):\n    seen = set()\n    for word in text.split():\n        seen.add(word)\n"
      "    return list(seen)\n\n"
      "index = {w: i for i, w in enumerate(vocabulary('a b'))}\n"),

@@ -7,10 +7,16 @@ import re
 
 from samerun.base.source_edits import last_identifier
 from samerun.lint.call_arguments import keyword_value
-from samerun.lint.random_draws import DISPLAY, drawn_generator, is_for_display
+from samerun.lint.random_draws import (
+    DISPLAY,
+    DRAWING_METHODS_OF_GENERATORS,
+    drawn_generator,
+    draws_from_global_generator,
+    is_for_display,
+)
 from samerun.lint.seeding import GLOBAL_SEEDS, calls_unknown_seeding, seeds_repeatably
 from samerun.lint.source_index import FUNCTIONS, SourceIndex
-from samerun.lint.value_origins import loads_bound_in, names_in
+from samerun.lint.value_origins import find_origins, loads_bound_in, names_in
 
 SORTING = {"sorted", "natsorted", "sort", "humansorted", "os_sorted", "natural_sort", "sort_values", "argsort"}
 SHOWING = re.compile(r"^(?:\w*_)?[vp]?print$|^(?:\w*_)?(?:info|debug|warning|error|log|warn|pprint)$")
@@ -68,6 +74,31 @@ def draws_from_unseeded_global(index: SourceIndex, call: ast.Call) -> bool:
     where = (None, own) if own is not None else (None, *index.classes)
     seeded = any(seeds_repeatably(index, one) and index.class_of(one) in where for one in index.calls_of(*seeds))
     return bool(seeds) and not seeded and not calls_unknown_seeding(index)
+
+
+PICKING = {"shuffle", "permutation", "choice", "choices", "sample", "random_split", "train_test_split", "split_data"}
+
+
+def picks_among_arguments(index: SourceIndex, call: ast.Call) -> bool:
+    """Whether a call shuffles, chooses or splits what it is given by its positions."""
+    last = last_identifier(call.func)
+    if last == "split" and isinstance(call.func, ast.Attribute):  # of one of scikit-learn's splitters
+        made = (index.call_names.get(one, "") for one in find_origins(index, call.func.value))
+        return any(name.startswith("sklearn.model_selection.") for name in made)
+    return last in PICKING
+
+
+GENERATOR_MAKERS = ("random.Random", "numpy.random.default_rng", "numpy.random.RandomState")
+
+
+def draws_anew_in_each_turn(index: SourceIndex, call: ast.Call, loop: ast.AST) -> bool:
+    """Whether a call draws in each turn of a loop or comprehension from a generator that goes on through all turns."""
+    if draws_from_global_generator(index, call):
+        return not isinstance(loop, (ast.For, ast.AsyncFor)) or not is_after_global_seeding_in_loop(index, call, loop)
+    if not isinstance(call.func, ast.Attribute) or call.func.attr not in DRAWING_METHODS_OF_GENERATORS:
+        return False
+    made = [index.call_names.get(one, "") for one in find_origins(index, call.func.value)]
+    return any(name in GENERATOR_MAKERS for name in made) and is_made_outside(index, call.func.value, loop)
 
 
 def is_after_global_seeding_in_loop(index: SourceIndex, draw: ast.Call, loop: ast.For | ast.AsyncFor) -> bool:

@@ -20,6 +20,8 @@ PYTHON_DRAWS = {
     "random", "randint", "randrange", "uniform", "gauss", "normalvariate", "choice", "choices", "sample", "shuffle",
     "betavariate", "expovariate", "triangular", "getrandbits", "randbytes", "lognormvariate", "vonmisesvariate",
 }  # fmt: skip
+NUMPY_METHODS = {"permutation", "permuted", "integers", "normal", "standard_normal", "rand", "randn"}
+DRAWING_METHODS_OF_GENERATORS = PYTHON_DRAWS | NUMPY_METHODS
 NOT_NUMPY_DRAWS = {
     "seed", "get_state", "set_state", "default_rng", "RandomState", "Generator", "SeedSequence", "PCG64", "PCG64DXSM",
     "MT19937", "Philox", "SFC64", "BitGenerator", "mtrand", "bit_generator", "get_bit_generator",

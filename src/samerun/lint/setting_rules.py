@@ -75,7 +75,7 @@ def find_late_or_ineffective_cublas_configurations(index: SourceIndex) -> Iterat
         if index.qualified_name(target.value) != "os.environ":
             continue
         value = node.value.value if isinstance(node.value, ast.Constant) else None
-        if value and isinstance(value, str) and value not in (":4096:8", ":16:8"):
+        if value and isinstance(value, str) and value not in (":4096:8", ":16:8", ":4096:2"):
             yield Hit(node, f"{value!r} does not make cuBLAS deterministic; :4096:8 and :16:8 do")
             continue
         if any(is_constant(one, CUBLAS) and one.lineno < node.lineno for one in index.nodes[ast.Constant]):  # type: ignore

@@ -25,9 +25,9 @@ from samerun.lint.order_exemptions import (
     SORTING,
     begins_as_dictionary,
     depends_on_element,
+    draws_anew_in_each_turn,
     have_contradictory_equality_conditions,
     ignores_elements,
-    is_after_global_seeding_in_loop,
     is_counter,
     is_log,
     is_made_outside,
@@ -39,6 +39,7 @@ from samerun.lint.order_exemptions import (
     is_shuffled_list_only_iterated,
     is_shuffled_unseeded,
     is_sorted_at_mention,
+    picks_among_arguments,
     sorts_what_it_goes_through,
 )
 from samerun.lint.random_draws import draws_from_global_generator
@@ -62,7 +63,6 @@ TENSOR_MAKERS = {
     "torch.LongTensor", "torch.FloatTensor", "torch.IntTensor", "torch.Tensor", "torch.from_numpy", "numpy.stack",
     "numpy.vstack", "numpy.hstack", "numpy.fromiter",
 }  # fmt: skip
-PICKING = {"shuffle", "permutation", "choice", "choices", "sample", "random_split", "train_test_split", "split_data"}
 FILE_WRITERS = {"json.dump", "pickle.dump", "torch.save", "numpy.save", "numpy.savez", "numpy.savetxt", "yaml.dump",
                 "joblib.dump", "json.dumps"}  # fmt: skip
 WRITING_METHODS = {"write", "writelines", "writerow", "writerows", "to_csv", "to_json", "to_parquet", "to_pickle"}
@@ -73,6 +73,7 @@ NUMBERS = "numbers the elements"
 POSITIONS = "is what index() gives numbers by"
 SAMPLES = "is the order of the samples of"
 CHOSEN = "decides which elements the slice has"
+LIST_DISPLAYS = (ast.List, ast.ListComp)
 SET_OPERATIONS = {"union", "intersection", "difference", "symmetric_difference", "copy"}
 
 
@@ -185,7 +186,7 @@ class OrderFlow:
             return None
         if last == "shuffle" and is_shuffled_list_only_iterated(index, call, node):
             return None
-        if last in PICKING and index.called_function(call) is None:
+        if picks_among_arguments(index, call) and index.called_function(call) is None:
             return self._use(call, f"decides what {last}() picks", drawn=True)
         by_name = is_constant(keyword_value(call, "sort_keys"), True) or keyword_value(call, "arcname") is not None
         if kind not in ("set", "dict") and (name in FILE_WRITERS or last in WRITING_METHODS) and not by_name:
@@ -268,7 +269,7 @@ class OrderFlow:
         parts = [made.key, made.value] if isinstance(made, ast.DictComp) else [made.elt]  # type: ignore[attr-defined]
         for part in parts:
             for call in ast.walk(part):
-                if isinstance(call, ast.Call) and draws_from_global_generator(self.index, call):
+                if isinstance(call, ast.Call) and draws_anew_in_each_turn(self.index, call, made):
                     return self._use(call, "decides which element gets which random numbers", drawn=True)
         numbers = enumerated_names(clause.target, clause.iter)
         if isinstance(made, ast.DictComp):
@@ -281,7 +282,7 @@ class OrderFlow:
 
     def _follow_loop(self, loop: ast.For | ast.AsyncFor, kind: str) -> OrderUse | None:
         """What a loop over the order does with it, other than element by element."""
-        body = [node for statement in loop.body for node in ast.walk(statement)]
+        index, body = self.index, [node for statement in loop.body for node in ast.walk(statement)]
         numbers = names_that_differ_in_each_iteration(loop, body)
         if sorts_what_it_goes_through(body) or ignores_elements(loop.target, numbers, body):
             return None  # sorted again before it is used: os.walk, say
@@ -290,10 +291,10 @@ class OrderFlow:
                 return use
             if isinstance(node, (ast.Yield, ast.YieldFrom)):
                 self._follow_return_value_to_callers(node, "seq")
-            elif isinstance(node, ast.AugAssign) and is_made_outside(self.index, node.target, loop):
-                if gives_number(self.index, node, loop, numbers):
+            elif isinstance(node, ast.AugAssign) and is_made_outside(index, node.target, loop):
+                if gives_number(index, node, loop, numbers):
                     return self._use(node, NUMBERS)
-                if isinstance(node.value, (ast.List, ast.ListComp)):
+                if any(isinstance(one, LIST_DISPLAYS) for one in (node.value, *index.values_assigned_to(node.target))):
                     self._follow_target(node.target, "seq", after=loop)
         return None
 
@@ -303,7 +304,7 @@ class OrderFlow:
             last = last_identifier(node.func)
             if last == "backward":
                 return self._use(node, "is the order of the training steps", drawn=True)
-            if draws_from_global_generator(index, node) and not is_after_global_seeding_in_loop(index, node, loop):
+            if draws_anew_in_each_turn(index, node, loop):
                 return self._use(node, "decides which element gets which random numbers", drawn=True)
             if not isinstance(node.func, ast.Attribute):
                 return None
@@ -387,9 +388,8 @@ class OrderFlow:
 
     def _list_calls_back(self, function: Function | None) -> list[ast.Call]:
         """Where a result goes: to the calls by which the order came in, or, if it began inside, to all of them."""
-        if function is None:
-            return []
-        return self.entered.get(function) or self.index.calls_of_function(function)
+        known = self.entered.get(function) if function is not None else []
+        return known or (self.index.calls_of_function(function) if function is not None else [])
 
     def _follow_returned_item(self, node: ast.Tuple | ast.List, position: int, kind: str) -> None:
         function = self.index.enclosing_def(node)
