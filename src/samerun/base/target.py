@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from samerun.base.errors import SamerunError
-from samerun.base.text import did_you_mean_sentence_or_empty
+from samerun.base.text import did_you_mean_prefix_or_empty
 from samerun.base.versions import require_supported_torch_and_numpy
 
 LAUNCHERS = ("torch", "accelerate", "deepspeed", "lightning", "horovod", "coverage", "debugpy", "kernprof")
@@ -95,7 +95,7 @@ def require_script_compiles(path: Path) -> None:
     if not os.path.exists(path):
         scripts = sorted(p.name for p in path.parent.glob("*.py")) if os.path.isdir(path.parent) else []
         there = f"In {path.parent} there are: {', '.join(scripts[:8])}" if scripts else "Is the path right?"
-        hint = did_you_mean_sentence_or_empty(path.name, scripts) + there
+        hint = did_you_mean_prefix_or_empty(path.name, scripts) + there
         raise SamerunError(f"There is no script {path}.", hint=hint)
     if path.is_dir():
         if (path / "__main__.py").exists():

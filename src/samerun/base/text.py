@@ -54,7 +54,7 @@ def echo_escaped(text: object, *, err: bool = False, nl: bool = True) -> None:
     click.echo(escape_and_truncate_for_terminal(str(text)), err=err, nl=nl)
 
 
-def did_you_mean_sentence_or_empty(word: str, names: Sequence[str]) -> str:
+def did_you_mean_prefix_or_empty(word: str, names: Sequence[str]) -> str:
     """ "Did you mean NAME? ", or "" if none of the names looks like the word."""
     import difflib  # only where something was misspelt
 

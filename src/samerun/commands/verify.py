@@ -118,7 +118,7 @@ def verify_receipt(
     assert recorded.receipt is not None
     require_rows_match_trees(recorded.tables)
     receipt, now = recorded.receipt, collect_facts_outside_program()
-    shown_command = recorded_command.format_shortened_command_line(receipt["command"])
+    shown_command = recorded_command.format_command_line_truncating_words(receipt["command"])
     record: dict[str, Any] = {
         "schema": 1,
         "samerun": __version__,
@@ -192,7 +192,7 @@ def rerun_and_compare(
         ended, made = run_and_write_receipt(request, None)
         expected = receipt["ended"]
         if ended.exit_code != expected["exit_code"] and not (
-            in_code and (ended.exit_code == 0 or _ended_with_exception(expected))
+            in_code and (ended.exit_code == 0 or _receipt_block_raised(expected))
         ):
             how = f"signal {ended.signal}" if ended.signal is not None else f"exit code {ended.exit_code}"
             raise SamerunError(f"The program ended with {how}; recorded is {_describe_ending(expected)}.",
@@ -208,7 +208,7 @@ def rerun_and_compare(
     return {**told, "tier": {"name": tier, "what": TIERS[tier]}}
 
 
-def _ended_with_exception(recorded_end: dict[str, Any]) -> bool:
+def _receipt_block_raised(recorded_end: dict[str, Any]) -> bool:
     return recorded_end.get("exception") is not None
 
 

@@ -33,7 +33,7 @@ from samerun.data.sharded_tensors import (
     load_model_and_optimizer_state,
     split_tensors_and_plain,
 )
-from samerun.data.training_checkpoint import collect_state_dicts, load_state_into
+from samerun.data.training_checkpoint import collect_state_dicts_or_raise, load_state_into
 
 
 class SavedState(NamedTuple):
@@ -102,7 +102,7 @@ def _collect_rank_state(parts: Mapping[str, Any], extra: Any) -> SavedState:
     """The state of a rank. Tensors that each rank has for itself (statistics of BatchNorm) are values of its own."""
     tensors, plain = split_tensors_and_plain(parts)
     own: dict[str, Any] = {"plain": plain, "extra": extra}
-    own.update({name: collect_state_dicts(part, name) for name, part in parts.items() if name not in SHARDED_PARTS})
+    own |= {name: collect_state_dicts_or_raise(part, name) for name, part in parts.items() if name not in SHARDED_PARTS}
     own.update(_split_rng_state_by_generator(state_dict()))
     for name, value in own.items():
         checkpoint_file.require_loadable_with_weights_only(value, name)

@@ -31,7 +31,7 @@ def save_checkpoint(path: str | os.PathLike[str], parts: Mapping[str, Any], extr
 
 
 def _write_checkpoint(target: Path, parts: Mapping[str, Any], extra: Any, rng_of_ranks: list[Any]) -> None:
-    states = {name: collect_state_dicts(part, name) for name, part in parts.items()}
+    states = {name: collect_state_dicts_or_raise(part, name) for name, part in parts.items()}
     saved = {**states, "extra": extra, "rng": rng_of_ranks}
     for name, value in saved.items():
         checkpoint_file.require_loadable_with_weights_only(value, name)
@@ -138,14 +138,14 @@ def _previous_checkpoint_hint_or_empty(target: Path) -> str:
     return f"The previous one is intact: samerun.checkpoint.load({str(previous)!r}, ...)."
 
 
-def collect_state_dicts(part: Any, name: str) -> Any:
+def collect_state_dicts_or_raise(part: Any, name: str) -> Any:
     """Return the state of a part, or those of a dict or list of parts."""
     if hasattr(part, "state_dict"):
         return part.state_dict()
     if isinstance(part, Mapping):
-        return {str(key): collect_state_dicts(inner, f"{name}[{key!r}]") for key, inner in part.items()}
+        return {str(key): collect_state_dicts_or_raise(inner, f"{name}[{key!r}]") for key, inner in part.items()}
     if isinstance(part, (list, tuple)):
-        return [collect_state_dicts(inner, f"{name}[{at}]") for at, inner in enumerate(part)]
+        return [collect_state_dicts_or_raise(inner, f"{name}[{at}]") for at, inner in enumerate(part)]
     raise CheckpointError(
         f"checkpoint.save(): {name} is a {type(part).__name__}, which has no state_dict().",
         "Pass the object itself, or put plain values into extra=.",

@@ -113,7 +113,7 @@ def is_cut_set(index: SourceIndex, subscript: ast.Subscript) -> bool:
 PARTS_OF_DATA = re.compile(r"(?<![a-z])(?:train|test|valid|split|holdout|(?:val|dev|eval|fold)(?![a-z]))")
 
 
-def is_part_of_data(index: SourceIndex, subscript: ast.Subscript) -> bool:
+def is_train_test_split_or_has_complement(index: SourceIndex, subscript: ast.Subscript) -> bool:
     """Whether a slice is one part beside another, `rows[:n]` and `rows[n:]`, or has the name of one: `train = ...`."""
     where, parent = subscript.slice, index.parents.get(subscript)
     assert isinstance(where, ast.Slice)

@@ -43,7 +43,7 @@ from samerun.lint.order_exemptions import (
     sorts_what_it_goes_through,
 )
 from samerun.lint.random_draws import draws_from_global_generator
-from samerun.lint.slice_exemptions import is_batch, is_cut_set, is_part_of_data, takes_no_part
+from samerun.lint.slice_exemptions import is_batch, is_cut_set, is_train_test_split_or_has_complement, takes_no_part
 from samerun.lint.source_index import Function, SourceIndex
 from samerun.lint.value_origins import loads_bound_in
 
@@ -243,7 +243,7 @@ class OrderFlow:
             elif is_batch(self.index, where):
                 return self._use(subscript, f"{SAMPLES} a batch", drawn=True)
             elif not is_only_shown(self.index, subscript) and not is_cut_set(self.index, subscript):
-                if self.slices or is_part_of_data(self.index, subscript):
+                if self.slices or is_train_test_split_or_has_complement(self.index, subscript):
                     return self._use(subscript, CHOSEN)
                 self._push(subscript, kind)
             return None

@@ -249,7 +249,7 @@ def test_what_is_asked_about_is_the_whole_command() -> None:
     words = ["sh", "-c", "x" * 300 + "; rm -rf ~", *["-"] * 60, "last word"]
     asked = recorded_command.format_whole_command_line({"form": "command", "words": words})
     assert shlex.split(asked) == words
-    assert "more words" in recorded_command.format_shortened_command_line({"form": "command", "words": words})
+    assert "more words" in recorded_command.format_command_line_truncating_words({"form": "command", "words": words})
     assert "\x1b" not in recorded_command.format_whole_command_line({"form": "script", "words": ["\x1b[8m\u202e"]})
     with pytest.raises(SamerunError, match="too long to be shown"):
         recorded_command.format_whole_command_line({"form": "command", "words": ["true", *["a"] * 5000]})

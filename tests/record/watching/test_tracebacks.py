@@ -12,7 +12,7 @@ from samerun.record.watching.stack_frames import (
     HIDDEN_SUFFIX,
     hide_frame_from_warnings,
     strip_recorder_frames_from_error_chain,
-    without_recorder_frames,
+    without_recorder_frames_unless_own_error,
 )
 
 
@@ -54,7 +54,7 @@ def test_only_ours_are_left_out(name: str, left: bool) -> None:
 def test_an_error_of_ours_is_shown_whole(name: str, left: bool) -> None:
     with pytest.raises(ZeroDivisionError) as caught:
         handing_on(divmod, name)(1, 0)  # type: ignore[operator]
-    kept = without_recorder_frames(caught.value.__traceback__)
+    kept = without_recorder_frames_unless_own_error(caught.value.__traceback__)
     shown = []
     while kept is not None:
         shown.append(kept.tb_frame.f_code.co_name)

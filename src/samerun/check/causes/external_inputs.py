@@ -60,7 +60,7 @@ def find_data_changed_suspects(situation: Situation) -> list[Suspect]:
         if clue.b is None and (clue.kind, clue.a.text) in in_both:
             continue  # in another order: the file was there in both runs
         asked = clue.kind == f.FACT
-        if asked and not is_existence_or_size_answer(clue):
+        if asked and not is_file_presence_or_size_difference(clue):
             continue
         name = os.path.basename(clue.a.text) or "a file"
         if asked:
@@ -87,7 +87,7 @@ def list_kinds_and_paths_of_file_events(traces: RunTraces) -> set[tuple[int, str
     return {(event.kind, event.text) for trace in traces.traces.values() for event in select_events(trace, kinds)}
 
 
-def is_existence_or_size_answer(clue: HostEventDifference) -> bool:
+def is_file_presence_or_size_difference(clue: HostEventDifference) -> bool:
     """Whether both runs asked about a file, and its size differs, or only one of them has it."""
     if clue.b is None:
         return False

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from samerun.base.errors import SamerunError
 from samerun.base.records import DIFFERENT, SAME, TROUBLE, CheckReport, FoundCause, Hazard, Outcome, WithSamerun
-from samerun.base.text import did_you_mean_sentence_or_empty
+from samerun.base.text import did_you_mean_prefix_or_empty
 from samerun.check.attribution.attribution import VARIED_AT_LINE, AttributedCause
 from samerun.check.attribution.confirmation import with_suspect_sources_pinned
 from samerun.check.causes.table import CAUSES
@@ -350,7 +350,7 @@ def parse_ignore_rule(text: str) -> IgnoreRule:
     if kind not in kinds:
         raise SamerunError(
             f"--ignore {text}: there is no kind of cause {kind!r}.",
-            hint=f"{did_you_mean_sentence_or_empty(kind, kinds)}There are: {', '.join(kinds)}.",
+            hint=f"{did_you_mean_prefix_or_empty(kind, kinds)}There are: {', '.join(kinds)}.",
         )
     if not rest:
         return IgnoreRule(kind, "", 0, text)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from samerun.base.errors import SamerunError
-from samerun.base.text import did_you_mean_sentence_or_empty
+from samerun.base.text import did_you_mean_prefix_or_empty
 from samerun.check.plan import RunPlan, StartSettings
 from samerun.check.variations.processes import find_torchrun_rank_count_option
 from samerun.record import pins
@@ -220,7 +220,7 @@ def parse_neutral_option(text: str) -> list[NeutralSwitch]:
             known = [*SWITCHES, "python=PATH", "all"]
             raise SamerunError(
                 f"--neutral {text}: there is no switch {word!r}.",
-                hint=f"{did_you_mean_sentence_or_empty(word, known)}There are: {', '.join(known)}. "
+                hint=f"{did_you_mean_prefix_or_empty(word, known)}There are: {', '.join(known)}. "
                 'For settings of your own: --neutral "ARGS A" --against "ARGS B".',
             )
         found.update({switch.name: switch for switch in chosen})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from samerun.base.errors import SamerunError
-from samerun.base.text import did_you_mean_sentence_or_empty
+from samerun.base.text import did_you_mean_prefix_or_empty
 from samerun.check.plan import Variation
 from samerun.check.variations import computation, environment, file_system, memory, processes, reruns
 
@@ -48,7 +48,7 @@ def parse_vary_option(text: str) -> tuple[Variation, ...]:
             known = [v.name for v in VARIATIONS]
             raise SamerunError(
                 f"--vary {text}: there is no variation {word!r}.",
-                hint=f"{did_you_mean_sentence_or_empty(word, [*known, *GROUPS])}There are: {', '.join(known)}; groups: "
+                hint=f"{did_you_mean_prefix_or_empty(word, [*known, *GROUPS])}There are: {', '.join(known)}; groups: "
                 f"{', '.join(GROUPS)}, all, none.",
             )
         chosen.update(names)

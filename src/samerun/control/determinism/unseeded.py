@@ -145,7 +145,7 @@ def _install_os_entropy_watch(os: ModuleType) -> None:
     _wrap_while_watching(os, "getrandom", _make_entropy_wrapper_factory("os.getrandom"))
 
 
-def _install_unseeded_random_watch(random: ModuleType) -> None:
+def _watch_argless_seed_and_system_random(random: ModuleType) -> None:
     """`SystemRandom`, and with it `secrets`, reads through a name of its own."""
     _wrap_while_watching(random, "_urandom", _make_entropy_wrapper_factory("random.SystemRandom"))
 
@@ -227,7 +227,7 @@ def _install_torch_seed_watch(torch: Any) -> None:
 
 _INSTALLERS: dict[str, Callable[[Any], None]] = {
     "os": _install_os_entropy_watch,
-    "random": _install_unseeded_random_watch,
+    "random": _watch_argless_seed_and_system_random,
     "uuid": _install_uuid4_watch,
     "numpy.random": _install_unseeded_numpy_watch,
     "torch": _install_torch_seed_watch,

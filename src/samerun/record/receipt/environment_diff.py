@@ -293,14 +293,14 @@ def list_environment_differences_here(receipt: dict[str, Any], facts_here: dict[
         "packages": facts_here["packages"],
         "variables": {**variables, **{n: receipt["variables"][n] for n in held if n in receipt["variables"]}},
         "code": {
-            **_read_recorded_code_parts_here(receipt["code"]),
+            **_read_git_state_here_if_recorded(receipt["code"]),
             "sources": _digest_recorded_sources_here(receipt["code"]["sources"]),
         },
     }
     return [asdict(one) for one in find_environment_differences({**receipt, "machine": machine}, here)]
 
 
-def _read_recorded_code_parts_here(recorded: dict[str, Any]) -> dict[str, Any]:
+def _read_git_state_here_if_recorded(recorded: dict[str, Any]) -> dict[str, Any]:
     """The code version here, for the parts that the receipt records."""
     found = read_code_version(Path.cwd(), time_limit_seconds=MAX_VERIFY_GIT_SECONDS)
     return {key: found[key] if recorded[key] is not None else None for key in ("commit", "diff", "untracked")}

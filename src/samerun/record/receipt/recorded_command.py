@@ -33,7 +33,7 @@ MAX_WORDS_SHOWN, MAX_WORD_SHOWN, MAX_COMMAND_ASKED = 50, 100, 4000
 _BEGINNINGS = {"script": "python ", "code": "python ", "module": "python -m "}
 
 
-def format_shortened_command_line(command: dict[str, Any]) -> str:
+def format_command_line_truncating_words(command: dict[str, Any]) -> str:
     """The command in one line, quoted as for a shell and safe to print. Long words and commands are cut."""
     words = [escape_as_one_line(shlex.quote(word), MAX_WORD_SHOWN) for word in command["words"][:MAX_WORDS_SHOWN]]
     if len(command["words"]) > MAX_WORDS_SHOWN:

@@ -126,7 +126,7 @@ class Float64Mode(KeepsProgramsCompiledMixin, TorchDispatchMode):
             self._count_single_precision_call(operator)
             return func(*args, **kwargs)
         if operator.random and func._schema.name == "aten::native_dropout":
-            return self._drop_out(operator, *args, **kwargs)
+            return self._drop_out_with_float32_drawn_mask(operator, *args, **kwargs)
         if operator.random and func._schema.name.removeprefix("aten::").startswith(DRAWS):
             return self._call_with_converted_dtypes(NARROW, operator, args, kwargs)
         if func._schema.name == UNSCALE:
@@ -138,7 +138,9 @@ class Float64Mode(KeepsProgramsCompiledMixin, TorchDispatchMode):
                 self._count_single_precision_call(operator)
             return self._call_with_converted_dtypes(NARROW, operator, args, kwargs)
 
-    def _drop_out(self, operator: WatchedOperator, value: Any, p: float, train: bool | None) -> Any:
+    def _drop_out_with_float32_drawn_mask(
+        self, operator: WatchedOperator, value: Any, p: float, train: bool | None
+    ) -> Any:
         """Draw the mask as float32 does, for the numbers drawn depend on the dtype, and apply it in float64."""
         _, mask = operator.func(torch.ones_like(value, dtype=torch.float32), p, train)
         return value * mask / (1 - p) if train is not False and p < 1 else value * mask, mask

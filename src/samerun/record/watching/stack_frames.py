@@ -257,7 +257,7 @@ def hide_recorder_frames_in_excepthook() -> None:
     def excepthook(kind: Any, error: Any, traceback: Any) -> None:
         try:
             strip_recorder_frames_from_error_chain(error)
-            traceback = without_recorder_frames(traceback)
+            traceback = without_recorder_frames_unless_own_error(traceback)
         finally:
             shown(kind, error, traceback)
 
@@ -274,11 +274,11 @@ def strip_recorder_frames_from_error_chain(error: BaseException | None) -> None:
         if one is None or id(one) in seen:
             continue
         seen.add(id(one))
-        one.__traceback__ = without_recorder_frames(one.__traceback__)
+        one.__traceback__ = without_recorder_frames_unless_own_error(one.__traceback__)
         waiting += [one.__cause__, one.__context__, *getattr(one, "exceptions", ())]
 
 
-def without_recorder_frames(traceback: TracebackType | None) -> TracebackType | None:
+def without_recorder_frames_unless_own_error(traceback: TracebackType | None) -> TracebackType | None:
     """A traceback without the frames of the recorder.
 
     One that ends in them is left, because the error is then ours, unless it ends where the program's own call is

@@ -79,12 +79,15 @@ class NonParameterStates:
             for optimizer, groups in zip(self.optimizers, numbers, strict=False):
                 for group, values in zip(optimizer.param_groups, groups, strict=True):
                     group.update(values)
-            return _load_state_dicts_and_count(self.schedulers, schedulers) > 0
+            return _load_every_paired_state_dict_and_count(self.schedulers, schedulers) > 0
         if part_name == OWN:
             for generator, value in zip(self.generators, state, strict=False):
                 _set_generator_state(generator, value)
             return bool(self.generators and state)
-        return _load_state_dicts_and_count(self.optimizers if part_name == OPTIMIZER else self.scalers, state) > 0
+        return (
+            _load_every_paired_state_dict_and_count(self.optimizers if part_name == OPTIMIZER else self.scalers, state)
+            > 0
+        )
 
     def _read_torch_generator_states(self) -> dict[str, Any]:
         cuda = self.torch.cuda
@@ -94,7 +97,7 @@ class NonParameterStates:
         }
 
 
-def _load_state_dicts_and_count(objects: list[Any], states: list[Any]) -> int:
+def _load_every_paired_state_dict_and_count(objects: list[Any], states: list[Any]) -> int:
     pairs = list(zip(objects, states, strict=False))
     for each, state in pairs:
         each.load_state_dict(state)

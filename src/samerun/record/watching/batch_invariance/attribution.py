@@ -134,7 +134,7 @@ def _classify_dependence(
         return "padding"
     try:
         results_a, results_b = (
-            _recompute_in_float64(run.arguments[index])
+            _recompute_in_float64_or_raise(run.arguments[index])
             for run, index in ((run_a, dependent_call.index_a), (run_b, dependent_call.index_b))
         )
     except Exception:  # the operator knows no float64
@@ -163,7 +163,7 @@ def _classify_dependence(
     return kind
 
 
-def _recompute_in_float64(func_args_kwargs: tuple[Any, Any, Any]) -> list[Tensor]:
+def _recompute_in_float64_or_raise(func_args_kwargs: tuple[Any, Any, Any]) -> list[Tensor]:
     """What the operator gives in float64, by torch's own kernels."""
     func, args, kwargs = func_args_kwargs
 

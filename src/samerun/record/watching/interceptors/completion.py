@@ -181,7 +181,7 @@ def make_recording_callback(recorder: Recorder, event_name: str, number: int, ca
     return call
 
 
-def wait_for_future(future: Any, seconds: float) -> None:
+def wait_for_future_ignoring_timeout(future: Any, seconds: float) -> None:
     try:
         future.exception(seconds)
     except Exception:  # it waits for something else or was cancelled, which is the program's business
@@ -196,7 +196,7 @@ def wait_for_each_submit_if_serial(recorder: Recorder, executors: Any) -> None:
     def wrap_submit(original: Any) -> Any:
         def submit(self: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
             future = original(self, function, *args, **kwargs)
-            wait_while_working(lambda seconds: wait_for_future(future, seconds), future.done)
+            wait_while_working(lambda seconds: wait_for_future_ignoring_timeout(future, seconds), future.done)
             return future
 
         return submit
