@@ -202,3 +202,33 @@ def test_a_seed_that_a_field_of_another_file_reads_from_the_clock_is_certain(tmp
         1, "time", "conf/schema.py", line_of("seed", FIELDS), True,
     )  # fmt: skip
     assert len(report["runs"]) < 20
+
+
+ARRIVING = """
+import hashlib, time
+from multiprocessing.pool import ThreadPool
+import torch
+
+def work(n):
+    return hashlib.sha256(bytes(3_000_000 - 1000 * n)).digest()[0] / 7
+
+torch.manual_seed(0)
+start, smooth = time.time(), 0.0
+with ThreadPool(8) as pool:
+    for value in pool.imap_unordered(work, range(24)):  # arrives
+        smooth = 0.9 * smooth + 0.1 * value
+print(f"{torch.ones(3).sum().item():.1f} took {time.time() - start:.3f}")
+print(f"final {smooth:.10f}")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("taken", ["imap_unordered", "imap"])
+def test_numbers_that_come_in_another_order_count_beside_durations(taken: str, tmp_path: Path) -> None:
+    program = ARRIVING.replace("imap_unordered", taken)
+    code, report = run_check(program, tmp_path)
+    if taken == "imap":
+        assert (code, report["verdict"]) == (0, "same"), report
+    else:
+        cause = report["cause"]
+        assert (code, cause["kind"], cause["line"]) == (1, "async-order", line_of("arrives", program)), report

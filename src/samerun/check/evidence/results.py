@@ -85,16 +85,7 @@ def reads_clock(*runs: Run) -> bool:
 
 def seeds_differ(a: Run, b: Run) -> bool:
     """Whether the program gave a generator another seed: then what it drew is another result, whatever clocks say."""
-    return _count_explicit_seeds(a) != _count_explicit_seeds(b)
-
-
-def _count_explicit_seeds(run: Run) -> Counter[tuple[str, str, int]]:
-    return Counter(
-        (role, event.name, event.inputs)
-        for role, trace in run.traces.traces.items()
-        for event in select_events(trace, (f.SEED, f.CREATE))
-        if event.line and not event.is_seeded_by_system
-    )
+    return a.explicit_seeds != b.explicit_seeds
 
 
 def _read_sorted_normalized_lines(
@@ -104,7 +95,7 @@ def _read_sorted_normalized_lines(
     path = run.folder / stream
     if path.stat().st_size > MOST_TEXT_BYTES:
         return None
-    processes = "|".join(str(trace.pid) for trace in run.traces.traces.values())
+    processes = "|".join(map(str, run.process_ids))
     text = NAME.sub(b"0", path.read_bytes())
     text = re.sub(rf"\b(?:{processes})\b".encode(), b"0", text) if processes else text
     return sorted((NUMBER.sub(b"0", text) if without_numbers else text).splitlines())

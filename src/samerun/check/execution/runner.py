@@ -7,6 +7,7 @@ import filecmp
 import os
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +25,12 @@ from samerun.check.variations.folder_copies import (
     symlink_siblings_of_folder_and_parents,
 )
 from samerun.record.config import CONFIG_VARIABLE, ROLE_VARIABLE
-from samerun.record.trace.run import RunTraces, describe_cut_off_processes, describe_skipped_operators
+from samerun.record.trace.run import (
+    RunTraces,
+    count_explicit_seeds,
+    describe_cut_off_processes,
+    describe_skipped_operators,
+)
 
 Progress = Callable[[str, float, Literal["running", "done"]], None]
 """Called with the run's name, seconds so far and its state."""
@@ -45,13 +51,17 @@ class Run:
     steps: int = field(init=False)
     events: int = field(init=False)
     operators: int = field(init=False)
+    explicit_seeds: Counter[tuple[str, str, int]] = field(init=False)
+    process_ids: tuple[int, ...] = field(init=False)
     skipped: list[str] = field(init=False)
-    """What could not be compared, for the notes of the report."""
+    """What could not be compared, for the notes of the report. All these are known when the traces are deleted too."""
 
     def __post_init__(self) -> None:
         self.traces = RunTraces(self.folder)
         self.steps, self.events = self.traces.max_step_count(), self.traces.event_count()
         self.operators = self.traces.operator_count()
+        self.explicit_seeds = count_explicit_seeds(self.traces)
+        self.process_ids = tuple(trace.pid for trace in self.traces.traces.values())
         self.skipped = describe_skipped_operators(self.traces) + describe_cut_off_processes(self.traces)
 
     def delete_traces(self) -> None:

@@ -13,6 +13,7 @@ from samerun.check.attribution.attribution import AttributedCause
 from samerun.check.attribution.hidden_sources import ALL_SOURCES
 from samerun.check.evidence.results import find_first_unmatched_printed_lines, reads_clock, seeds_differ
 from samerun.check.evidence.situation import Situation
+from samerun.check.evidence.trace_signs import threads_may_write_to_one_object
 from samerun.check.execution.runner import Run
 from samerun.check.plan import RunPlan, Variation
 from samerun.check.search.report_records import describe_printed_difference
@@ -65,7 +66,7 @@ def report_explained_printed_difference(
     held = (
         reads_clock(control)
         and not any(seeds_differ(control, other) for other in search.runs)
-        and printed_differences_may_be_random(search.runs, control)
+        and printed_differences_may_be_random_or_raced(search.runs, control)
     )
     if not held and not any(find_first_unmatched_printed_lines(control, other) for other in search.runs):
         return None
@@ -105,11 +106,9 @@ def report_explained_printed_difference(
 
 
 def rerun_pinned_and_check_reruns_differ(search: PrintedSearch, control: Run) -> bool:
-    """Whether lines still differ with every source of randomness held still."""
-    first, *others = (
-        search.run_and_record(control.plan.with_added_pins(*ALL_SOURCES), f"printed-pinned-{number}", ("pin:all",))
-        for number in range(1, 4)
-    )
+    """Whether lines still differ with every source of randomness held still, and what arrives taken in order."""
+    pinned = control.plan.with_added_pins(*ALL_SOURCES, pins.IN_ORDER)
+    first, *others = (search.run_and_record(pinned, f"printed-pinned-{number}", ("pin:all",)) for number in range(1, 4))
     return any(search.compare_runs(first, other) is not None for other in others)
 
 
@@ -118,12 +117,15 @@ def has_cause_inside_program(report: CheckReport) -> bool:
     return report.cause is not None and (report.cause.certain or report.cause.kind.startswith("unseeded-"))
 
 
-def printed_differences_may_be_random(runs: Sequence[Run], control: Run) -> bool:
-    """Whether runs of a program that prints what a clock says may print something random as well."""
+def printed_differences_may_be_random_or_raced(runs: Sequence[Run], control: Run) -> bool:
+    """Whether runs of a program that prints what a clock says may print something random, or in order of arrival."""
     if not any(find_first_unmatched_printed_lines(control, other, with_numbers=True) for other in runs):
         return False
-    events = [e for trace in control.traces.traces.values() for e in select_events(trace, RANDOM_KINDS) if e.line]
+    traces = control.traces.traces.values()
+    events = [e for trace in traces for e in select_events(trace, RANDOM_KINDS) if e.line]
     seeded = {e.name for e in events if e.kind == f.SEED and not e.is_seeded_by_system}
-    return not control.operators or any(
+    is_random = any(
         e.kind == f.ENTROPY or e.is_seeded_by_system or (e.kind == f.DRAW and e.name not in seeded) for e in events
     )
+    arrives = any(e.direct for trace in traces for e in select_events(trace, (f.COMPLETION,)))
+    return not control.operators or is_random or arrives or threads_may_write_to_one_object(control.traces)

@@ -166,6 +166,16 @@ def select_events(
     return selected
 
 
+def count_explicit_seeds(traces: RunTraces) -> Counter[tuple[str, str, int]]:
+    """How often the program gave a generator a seed of its own: by process, generator and seed."""
+    return Counter(
+        (role, event.name, event.inputs)
+        for role, trace in traces.traces.items()
+        for event in select_events(trace, (f.SEED, f.CREATE))
+        if event.line and not event.is_seeded_by_system
+    )
+
+
 def describe_skipped_operators(traces: RunTraces) -> list[str]:
     """Sentences about the operators that were not recorded: one for all on tensors without values, one for each
     operator whose tensors could not be read."""
