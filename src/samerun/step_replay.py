@@ -112,11 +112,13 @@ def _replay_and_make_answer(
 ) -> dict[str, Any]:
     values = {(kind, at): value for kind, at, value in kept["values"]}
     snapshot = TrainingSnapshot(parts)
-    if not _has_same_keys_and_shapes(snapshot, values):  # an optimizer makes its state in its first step
+    if not _has_same_keys_and_shapes_except_generators(
+        snapshot, values
+    ):  # an optimizer makes its state in its first step
         args, kwargs = unpack_arguments(_dicts_to_packed_tensors(kept["arguments"]))
         function(*args, **kwargs)
         snapshot = TrainingSnapshot(parts)
-    if not _has_same_keys_and_shapes(snapshot, values):
+    if not _has_same_keys_and_shapes_except_generators(snapshot, values):
         raise SamerunError(
             f"The program does not hold what it held before step {kept['step']}: it has other parameters or another"
             " optimizer.",
@@ -153,7 +155,7 @@ def _replay_and_make_answer(
     }
 
 
-def _has_same_keys_and_shapes(snapshot: TrainingSnapshot, values: dict[Any, Any]) -> bool:
+def _has_same_keys_and_shapes_except_generators(snapshot: TrainingSnapshot, values: dict[Any, Any]) -> bool:
     here = snapshot.get_kept_values_by_key()
     parts = [{key: getattr(value, "shape", None) for key, value in held.items() if key[0] != GENERATOR}
              for held in (here, values)]  # fmt: skip

@@ -65,10 +65,10 @@ class SeedEditor:
         if parts != [seed]:
             return [Edit(*node_span(part), "0") for part in parts]
         if self.is_in_worker_init_function(seed):
-            return self.make_worker_seed_edits(seed)
+            return self.make_edits_replacing_with_worker_seed(seed)
         return [] if self.is_in_loop_or_per_sample_function(seed) else [Edit(*node_span(seed), "0")]
 
-    def make_worker_seed_edits(self, seed: ast.expr) -> list[Edit]:
+    def make_edits_replacing_with_worker_seed(self, seed: ast.expr) -> list[Edit]:
         """The worker's own seed in place of one that all workers get; nothing where no worker begins with it."""
         return (
             [Edit(*node_span(seed), SEED_OF_WORKER)]

@@ -75,7 +75,7 @@ def command(
     raise_interrupt_on_term_or_hup()
     try:
         require_output_safe_to_replace("--json", json_to)
-        form, words = _split_program_words(program_words)
+        form, words = _detect_target_form_and_drop_module_flag(program_words)
         bisect = {"commits": bisect_commits, "settings": bisect_arguments_and_variables, "packages": bisect_packages,
                   "data": bisect_data}[options["over"]]  # fmt: skip
         with _open_empty_receipt_folder(options["save"]) as folder:
@@ -90,7 +90,7 @@ def command(
     sys.exit(1)
 
 
-def _split_program_words(words: tuple[str, ...]) -> tuple[TargetForm, list[str]]:
+def _detect_target_form_and_drop_module_flag(words: tuple[str, ...]) -> tuple[TargetForm, list[str]]:
     if not words:
         raise SamerunError("No script given.", hint=HINT)
     if words[0] == "-m":

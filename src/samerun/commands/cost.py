@@ -69,7 +69,9 @@ def measure_and_report_cost(
     target = resolve_target_of_context(ctx)
     settings = {PLAIN: {}, "deterministic": make_deterministic_run_variables(0), "portable": {PORTABLE_VARIABLE: "1"}}
     with guarded_work_folder() as folder, RunProgress(quiet) as progress:
-        report = CostMeasurement(target, folder, settings, progress=progress, **options).measure_all_settings()
+        report = CostMeasurement(
+            target, folder, settings, progress=progress, **options
+        ).measure_whole_runs_then_operators()
     if not quiet and json_to != "-":
         from samerun.report.cost import show_cost
         from samerun.report.terminal import ReportConsole

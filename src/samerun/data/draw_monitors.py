@@ -27,7 +27,7 @@ class PrivateGeneratorMonitor:
     """Notices draws from generators that are reachable from some objects."""
 
     def __init__(self, roots: Mapping[str, Any]) -> None:
-        self.generators = dict(find_private_generators(roots))
+        self.generators = dict(find_private_generators_of_objects_and_code(roots))
         self._before: dict[str, Any] = {}
         self._named: set[str] = set()
 
@@ -53,7 +53,7 @@ class PrivateGeneratorMonitor:
         return new
 
 
-def find_private_generators(roots: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def find_private_generators_of_objects_and_code(roots: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield (path, generator) for each in attributes, collections, closures, or globals that the objects' code uses."""
     known: set[int] = {id(random._inst), id(torch.default_generator), id(getattr(np.random.mtrand, "_rand", None))}
     waiting = list(roots.items())

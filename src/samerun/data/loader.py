@@ -206,13 +206,13 @@ class DataLoader(torch.utils.data.DataLoader[T]):
 
     # --- what torch's machinery asks for ---------------------------------------------------------
     def _get_iterator(self) -> Any:
-        view = LoaderView(self, self._make_keyed_dataset())
+        view = LoaderView(self, self._make_keyed_batch_dataset())
         if self.num_workers == 0:
             return SingleProcessIterator(view)
         self.check_worker_number_rationality()
         return MultiProcessIterator(view)
 
-    def _make_keyed_dataset(self) -> KeyedDataset | KeyedIterableDataset:
+    def _make_keyed_batch_dataset(self) -> KeyedDataset | KeyedIterableDataset:
         if not self._is_iterable:
             return KeyedDataset(self.dataset, self.collate_fn, self._keyed_kinds, self.name)
         return KeyedIterableDataset(

@@ -19,7 +19,7 @@ from samerun.control.random_source import derive_seed
 from samerun.control.rng.seeding import available_random_sources, seed_random_sources
 from samerun.control.rng.state import VERSION as RNG_VERSION
 from samerun.control.rng.state import get_rng_states_of, load_state_dict, restore_snapshot, state_dict, take_snapshot
-from samerun.control.streams.process_seed import find_rank
+from samerun.control.streams.process_seed import find_acting_rank
 from samerun.data import checkpoint_file, sharded_files
 from samerun.data.sharded_files import Chunk, Manifest, RankFile, ShardedTensorEntry
 from samerun.data.sharded_tensors import (
@@ -101,9 +101,8 @@ def save_sharded(
 def _collect_rank_state(parts: Mapping[str, Any], extra: Any) -> SavedState:
     """The state of a rank. Tensors that each rank has for itself (statistics of BatchNorm) are values of its own."""
     tensors, plain = split_tensors_and_plain(parts)
-    own: dict[str, Any] = {"plain": plain, "extra": extra}
-    own |= {name: collect_state_dicts_or_raise(part, name) for name, part in parts.items() if name not in SHARDED_PARTS}
-    own.update(_split_rng_state_by_generator(state_dict()))
+    rest = {name: collect_state_dicts_or_raise(part, name) for name, part in parts.items() if name not in SHARDED_PARTS}
+    own: dict[str, Any] = {"plain": plain, "extra": extra, **rest, **_split_rng_state_by_generator(state_dict())}
     for name, value in own.items():
         checkpoint_file.require_loadable_with_weights_only(value, name)
     own = {name: clone_detached_tensors(value) for name, value in own.items()}
@@ -203,7 +202,7 @@ def _read(folder: Path, parts: Mapping[str, Any], rng: bool | Literal["reseed"],
                 f"checkpoint.load_sharded({str(folder)!r}): it holds no {name}.",
                 f"Save it too: samerun.checkpoint.save_sharded(folder, {name}={name}, ...).",
             )
-        own[name] = sharded_files.read_verified_rank_value(folder, manifest, open_file(source), source, name)
+        own[name] = sharded_files.copy_verified_rank_value(folder, manifest, open_file(source), source, name)
     whole = {name: value for name, value in tensors.items() if f"tensor {name}" not in own_tensors}
     copies = {name: clone_detached_tensors(value) for name, value in whole.items()}
     fill_from_chunks(folder, manifest, copies, open_file)
@@ -305,7 +304,8 @@ def _rebuild_rng_state_from_split(own: Mapping[str, Any]) -> dict[str, Any]:
     if "streams" in states:
         streams = states["streams"]
         states["streams"] = {**streams, "streams": [*streams["streams"], *own.get(_DISTINCT, [])]}
-    return {"samerun_state": RNG_VERSION, "seed": own.get(f"{_RNG}seed"), "rank": find_rank() or 0, "rng": states}
+    rank = find_acting_rank() or 0
+    return {"samerun_state": RNG_VERSION, "seed": own.get(f"{_RNG}seed"), "rank": rank, "rng": states}
 
 
 def _require_loadable_generators(own: Mapping[str, Any], folder: Path) -> None:

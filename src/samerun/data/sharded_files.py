@@ -164,7 +164,7 @@ def get_verified_chunk(
     raise make_damage_error(rank_file_path(folder, manifest.generation, chunk.rank), reason)
 
 
-def read_verified_rank_value(folder: Path, manifest: Manifest, file: RankFile, rank: int, name: str) -> Any:
+def copy_verified_rank_value(folder: Path, manifest: Manifest, file: RankFile, rank: int, name: str) -> Any:
     """A value of a rank's own, with memory of its own, whose digest was looked at. Raises CheckpointError."""
     value = file.own.get(name)
     if name not in file.own or _digest_or_empty_if_too_large(value) != manifest.own[rank][name]:

@@ -16,7 +16,7 @@ from samerun.control.ddp import warn_if_ddp_buckets_change
 from samerun.control.random_source import derive_seed
 from samerun.control.rng.seeding import available_random_sources, seed_random_sources
 from samerun.control.rng.state import load_state_dict, restore_snapshot, state_dict, take_snapshot
-from samerun.control.streams.process_seed import find_rank
+from samerun.control.streams.process_seed import find_acting_rank
 from samerun.data import checkpoint_file
 
 VERSION = 1
@@ -178,8 +178,8 @@ def _require_loadable_generator_states(states_by_rank: Any, target: Path, reseed
         raise CheckpointError(
             f"checkpoint.load({str(target)!r}): it holds no states of random generators.", "Load it with rng=False."
         )
-    saved, here = len(states_by_rank), max(_get_world_size(), (find_rank() or 0) + 1)
-    if here > saved and not reseed and not _ranks_have_equal_states(states_by_rank):
+    saved, here = len(states_by_rank), max(_get_world_size(), (find_acting_rank() or 0) + 1)
+    if here > saved and not reseed and not _several_ranks_have_equal_states(states_by_rank):
         raise CheckpointError(  # on all ranks: those with a state of their own would wait for the others
             f"checkpoint.load({str(target)!r}): it holds the random generators of {saved} rank{'s' * (saved > 1)}, and"
             f" here are {here}. Those of one rank cannot be given to others: they would draw alike.",
@@ -192,7 +192,7 @@ def _require_loadable_generator_states(states_by_rank: Any, target: Path, reseed
         restore_snapshot(before)
 
 
-def _ranks_have_equal_states(states_by_rank: list[Any]) -> bool:
+def _several_ranks_have_equal_states(states_by_rank: list[Any]) -> bool:
     """Whether ranks, of which there were several, had every generator at the same position."""
     own = [{**state, "rank": 0} if isinstance(state, dict) else state for state in states_by_rank]
     return len(own) > 1 and len({checkpoint_file.digest_plain_value(state) for state in own}) == 1
@@ -201,13 +201,15 @@ def _ranks_have_equal_states(states_by_rank: list[Any]) -> bool:
 def _restore_or_seed_generators_of_rank(states_by_rank: list[Any], target: Path) -> None:
     """Restore this rank's generators. A rank that the saved run lacked takes over what all had alike, named streams
     that are the same on all ranks included; if they differed, it gets generators of its own."""
-    rank = find_rank() or 0
+    rank = find_acting_rank() or 0
     try:
         if rank < len(states_by_rank):
             load_state_dict(states_by_rank[rank])
             return
         load_state_dict(states_by_rank[0], strict=False)
-        if not _ranks_have_equal_states(states_by_rank):  # of this checkpoint and rank: another one gives other numbers
+        if not _several_ranks_have_equal_states(
+            states_by_rank
+        ):  # of this checkpoint and rank: another one gives other numbers
             seed = derive_seed(int(checkpoint_file.digest_plain_value(states_by_rank)[:16], 16), f"rank {rank}")
             seed_random_sources(seed, [source for source in available_random_sources() if source.name != "streams"])
     except Exception as error:

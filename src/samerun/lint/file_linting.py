@@ -31,7 +31,7 @@ from samerun.base.source_edits import (
     split_python_lines,
 )
 from samerun.base.text import escape_as_one_line
-from samerun.lint.rule import Hit, Rule, is_in_test_or_unused_code
+from samerun.lint.rule import Hit, Rule, is_in_test_demo_or_unused_code
 from samerun.lint.source_files import make_problem, read_code_cells
 from samerun.lint.source_index import ALONE, FileInProject, SourceIndex
 from samerun.lint.table import RULES
@@ -136,7 +136,10 @@ def lint_text(text: str, file: str, rules: Iterable[Rule], *, project: FileInPro
             path = Path(file)
             index = SourceIndex(text, project=project, stem=path.stem, is_notebook=path.suffix == ".ipynb")
         hits = [
-            (rule, hit) for rule in rules for hit in rule.find(index) if not is_in_test_or_unused_code(index, hit.node)
+            (rule, hit)
+            for rule in rules
+            for hit in rule.find(index)
+            if not is_in_test_demo_or_unused_code(index, hit.node)
         ]
     except SyntaxError as error:
         where = f"line {error.lineno}: " if error.lineno else ""

@@ -54,7 +54,7 @@ def _become_characters(index: SourceIndex, numbers: ast.AST) -> bool:
     return bool(calls) and all(isinstance(one, ast.Call) and last_identifier(one.func) == "chr" for one in calls)
 
 
-def find_written_sets(index: SourceIndex) -> Iterator[Hit]:
+def find_string_sets_written_to_vocabularies(index: SourceIndex) -> Iterator[Hit]:
     """Sets of text whose order is that of a file of words or labels, and has no other effect."""
     told: set[ast.AST] = set()
     for made in _find_string_sets(index):
@@ -345,5 +345,5 @@ WRITTEN_SET = Rule(
     "    for word in sorted(words):\n        out.write(word)\n",
     "iterate over sorted(...) of the set",
     "Files whose readers find each word again, with what stands beside it. Off by default.",
-    find_written_sets, default=False,
+    find_string_sets_written_to_vocabularies, default=False,
 )  # fmt: skip

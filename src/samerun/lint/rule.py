@@ -57,7 +57,7 @@ EFFECT = re.compile(
 """Names of functions whose results somebody keeps, or that make a main block a program with options."""
 
 
-def is_in_test_or_unused_code(index: SourceIndex, node: ast.AST) -> bool:
+def is_in_test_demo_or_unused_code(index: SourceIndex, node: ast.AST) -> bool:
     """Whether a node may draw as it likes, because nothing else depends on it."""
     return (
         _is_in_test_code(index, node)

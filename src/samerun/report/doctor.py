@@ -30,7 +30,7 @@ def show_switches(record: dict[str, Any], console: Console, show_all_switches: b
     if len(shown) < len(switches):
         rest = f"{len(switches) - len(shown)} more are only recorded, or do not apply here: --all shows them."
         console.print(Padding(Text(rest, style="dim"), (0, 0, 0, 2)))
-    for way_out, names in _group_switches_by_advice(findings).items():
+    for way_out, names in _group_switches_by_advice_or_reason(findings).items():
         console.print()
         console.print(Padding(Text(", ".join(names), style="bold"), (0, 0, 0, 2)))
         console.print(Padding(Text(way_out), (0, 0, 0, 4)))
@@ -77,7 +77,7 @@ def _make_switch_table(switches: list[dict[str, Any]]) -> Table:
     return table
 
 
-def _group_switches_by_advice(findings: list[dict[str, Any]]) -> dict[str, list[str]]:
+def _group_switches_by_advice_or_reason(findings: list[dict[str, Any]]) -> dict[str, list[str]]:
     """What to do, and which findings it mends; in the order of the switches."""
     ways: dict[str, list[str]] = {}
     for one in findings:

@@ -43,7 +43,7 @@ def test_a_generator_of_the_programs_own_goes_on(name: str) -> None:
     generator = GENERATORS[name]()
     held = NonParameterStates(torch, [generator])
     drawn(generator)
-    states = through_a_file(held.read_generator_and_optimizer_states())
+    states = through_a_file(held.read_training_states_skipping_unreadable())
     expected = drawn(generator)
     other = GENERATORS[name]()
     assert NonParameterStates(torch, [other]).try_restore_and_list_restored_parts(states, ("own",)) == ["own"]
@@ -53,7 +53,7 @@ def test_a_generator_of_the_programs_own_goes_on(name: str) -> None:
 def test_the_global_generators_go_on_each_by_itself() -> None:
     with isolate_rng():
         held = NonParameterStates(torch, [])
-        states = through_a_file(held.read_generator_and_optimizer_states())
+        states = through_a_file(held.read_training_states_skipping_unreadable())
 
         def draw() -> list[float]:
             return [float(torch.rand(())), float(np.random.random()), random.random()]
@@ -90,7 +90,7 @@ def steps(optimizer: Any, scheduler: Any, scaler: Any, count: int) -> list[Any]:
 def test_what_goes_on_from_step_to_step(part: str) -> None:
     held, *objects = training()
     before = steps(*objects, 3)
-    states = through_a_file(held.read_generator_and_optimizer_states())
+    states = through_a_file(held.read_training_states_skipping_unreadable())
     assert list(states) == list(PARTS)
     other, *others = training()
     fresh = steps(*others, 0)
@@ -101,7 +101,7 @@ def test_what_goes_on_from_step_to_step(part: str) -> None:
 
 def test_a_part_that_does_not_fit_is_left_out() -> None:
     held, *_ = training()
-    states = held.read_generator_and_optimizer_states()
+    states = held.read_training_states_skipping_unreadable()
     held.optimizers = [torch.optim.SGD([torch.nn.Parameter(torch.ones(2)) for _ in range(2)], lr=0.1)]
     assert held.try_restore_and_list_restored_parts(states, ("optimizer", "own", "scaler", "nonsense")) == ["scaler"]
 

@@ -211,7 +211,7 @@ def attribute_hidden_source_to_user_variable(
     return make_attributed_cause(suspect, element_difference)
 
 
-def attribute_variation_difference(
+def attribute_variation_difference_to_line(
     search: AttributionSearch, situation: Situation, single_variation: Variation | None
 ) -> AttributedCause:
     """The cause when only a variation changes the result: the variation gives the kind, this finds the line."""

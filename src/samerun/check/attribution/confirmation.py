@@ -60,7 +60,7 @@ class ExperimentRunner(Protocol):
 
     def run_and_record(self, plan: RunPlan, name: str, labels: tuple[str, ...] = ()) -> Run: ...
     def compare_runs(self, a: Run, b: Run) -> Difference | None: ...
-    def compare_results(self, a: Run, b: Run) -> Difference | None: ...
+    def compare_runs_ignoring_order(self, a: Run, b: Run) -> Difference | None: ...
 
     @property
     def reruns(self) -> int: ...
@@ -93,7 +93,7 @@ class Experiment:
         # Results taken in order leave it to chance which worker of a pool computes what: only results are the same.
         has_workers = any(map(is_child_but_no_loader_worker, situation.a.traces.traces))
         by_results = pins.IN_ORDER in pin_names and has_workers
-        self.compare = search.compare_results if by_results else search.compare_runs
+        self.compare = search.compare_runs_ignoring_order if by_results else search.compare_runs
         self.label = (f"pin:{suspect.kind}",)
         self.trials = compute_required_pinned_reruns(search, suspect, has_no_sign_of_race(situation.a.traces))
         if situation.difference.what == "printed":

@@ -17,8 +17,8 @@ from samerun.check.evidence.clock_uses import variable_may_affect_results
 from samerun.check.evidence.line_search import (
     DifferingVariable,
     find_first_differing_variable,
-    find_line_writing_differing_file,
     find_origin_outside_statement,
+    find_write_of_differing_file_read,
     list_names_read,
     read_statement_source_or_empty,
 )
@@ -105,7 +105,7 @@ class VariableExperiments:
             elif self._disappears_also_in_reruns(pair):
                 decisive = self._make_decisive_variable(found, "", pair, holders)
                 return move_to_file_writing_line_if_any(
-                    decisive, find_line_writing_differing_file(*line_traced_runs, found.index, role)
+                    decisive, find_write_of_differing_file_read(*line_traced_runs, found.index, role)
                 )
             else:
                 self.innocent.append(found)

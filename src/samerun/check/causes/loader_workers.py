@@ -110,7 +110,7 @@ def seed_worker_from_loader(source: SourceAtLine) -> list[Edit]:
     edits = []
     for call in source.calls_spanning_line("seed", "manual_seed"):
         if call.args and isinstance(call.args[0], ast.Constant) and not call.keywords:
-            edits += SeedEditor(source.tree).make_worker_seed_edits(call.args[0])
+            edits += SeedEditor(source.tree).make_edits_replacing_with_worker_seed(call.args[0])
     return edits
 
 

@@ -184,7 +184,7 @@ def follow_result_to_variable(differing_events: list[VariableEvent]) -> tuple[st
     return (taking.file, taking.line, taking.name) if taking.called_from is None else None
 
 
-def find_line_writing_differing_file(a: Run, b: Run, end_event: int, role: str) -> tuple[str, int, str] | None:
+def find_write_of_differing_file_read(a: Run, b: Run, end_event: int, role: str) -> tuple[str, int, str] | None:
     """(file, line, path): where a run wrote the last file that it then read, and that held something else in the other.
 
     Only what was read up to event `end_event` counts. What a variable gets from such a file differs since the writing.

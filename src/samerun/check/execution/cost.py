@@ -60,7 +60,7 @@ class CostMeasurement:
     by_operator: dict[str, list[MeasuredRun]] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
 
-    def measure_all_settings(self) -> CostReport:
+    def measure_whole_runs_then_operators(self) -> CostReport:
         """Measure whole runs first, then runs with a clock around every operator, which slows them (decision 28).
 
         Raises SamerunError when the program does not end well as it is.

@@ -44,7 +44,7 @@ from samerun.check.search.neutral_results import (
     accept_in_envelope_or_raise,
     describe_rounding,
     judge_uses_of_results_if_known,
-    raise_uncompared,
+    raise_other_result_sizes,
 )
 from samerun.check.search.neutral_runs import (
     FirstChange,
@@ -136,7 +136,7 @@ class NeutralCheck:
             changed = FirstChange("call", 0, calls.first_uncompared_step)
             judged = SwitchJudge(self, switch, a, b, changed, calls).judge_by_uses_of_results_if_known()
             if judged is None:
-                raise_uncompared(a, calls)
+                raise_other_result_sizes(a, calls)
             return judged
         what = f"{a.step_count} optimizer steps" if a.step_count else f"{len(a.numbers.calls)} calls of models"
         return NeutralResult(switch.name, "same", f"{switch.detail}; the same bits in {what}")

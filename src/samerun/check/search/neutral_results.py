@@ -40,7 +40,7 @@ def judge_uses_of_results_if_known(
     return result if told is None else with_culprit(result, told)
 
 
-def raise_uncompared(a: NumberedRun, calls: CallAlignment) -> NoReturn:
+def raise_other_result_sizes(a: NumberedRun, calls: CallAlignment) -> NoReturn:
     raise NotComparable(
         f"the same bits in {a.step_count} optimizer steps, but results of calls without gradients have"
         f" other sizes on side B ({', '.join(calls.uncompared[:3])}): they were not compared"

@@ -212,7 +212,7 @@ class Search:
         names = tuple(v.name for v in varied)
         name = f"varied-{names[0]}" if len(names) == 1 else "varied-together"
         run = self.run_and_record(self.make_varied_plan(pinned, varied), name, names)
-        return VariedRun(tuple(varied), run, self.compare_results(control, run))
+        return VariedRun(tuple(varied), run, self.compare_runs_ignoring_order(control, run))
 
     def bisect_variations_or_find_flaky_control(
         self, control: Run, pinned: Sequence[Variation], varying: Sequence[Variation], combined: VariedRun | None = None
@@ -259,7 +259,7 @@ class Search:
         if chance is not None:
             return chance, None
         return found, replace(
-            attribution.attribute_variation_difference(self, found, culprit), variation=found.variation
+            attribution.attribute_variation_difference_to_line(self, found, culprit), variation=found.variation
         )
 
     def rerun_control_and_compare(self, control: Run) -> Situation | None:
@@ -273,7 +273,7 @@ class Search:
 
     def compare_and_count_rerun(self, control: Run, again: Run) -> Difference | None:
         """The difference between two control runs. Raises RunFailed if the second did not end in time."""
-        difference = self.compare_results(control, again)
+        difference = self.compare_runs_ignoring_order(control, again)
         if timed_out_without_difference(again, difference):
             require_within_time_limit(again)
         self.reruns += 1
@@ -310,7 +310,7 @@ class Search:
         if len(pinned) == len(pinned_so_far):
             return None
         base = self.run_and_record(self.make_varied_plan(pinned), "held-1")
-        agrees = partial(confirmation.rerun_and_check_agreement, self, base, self.compare_results)
+        agrees = partial(confirmation.rerun_and_check_agreement, self, base, self.compare_runs_ignoring_order)
         if not agrees():
             return None
         # Addresses differ in every run, but their order does not always: they get more tries.
@@ -321,7 +321,7 @@ class Search:
                     break
                 varied = Situation(variation.name, base, varied_run.run, varied_run.difference)
                 varied = self.rerun_to_find_operator(varied)
-                found = attribution.attribute_variation_difference(self, varied, variation)
+                found = attribution.attribute_variation_difference_to_line(self, varied, variation)
                 return replace(varied, variation="rerun"), replace(found, variation=variation.name)
         return None
 
@@ -330,7 +330,7 @@ class Search:
         require_comparable(b)
         return find_first_difference_of_runs(a, b, self.compares_printed_lines)
 
-    def compare_results(self, a: Run, b: Run) -> Difference | None:
+    def compare_runs_ignoring_order(self, a: Run, b: Run) -> Difference | None:
         """The first difference of two runs, if a result differs too: which thread came first is none (decision 55).
 
         Experiments compare all values (`compare_runs`), which show the effect of a source most surely.

@@ -18,7 +18,7 @@ from samerun.control.rng.seeding import (
     seed_random_sources,
     set_seed_in_force,
 )
-from samerun.control.streams.process_seed import find_rank
+from samerun.control.streams.process_seed import find_acting_rank
 
 RNGState: TypeAlias = dict[str, Any]
 """Name of a source -> its state, opaque. Only numbers, strings, lists, dicts and CPU tensors (uint8), unless
@@ -152,7 +152,7 @@ def state_dict() -> dict[str, Any]:
     return {
         "samerun_state": VERSION,
         "seed": seed_in_force(),
-        "rank": find_rank() or 0,
+        "rank": find_acting_rank() or 0,
         "rng": get_rng_states_of(available_random_sources()),
     }
 
@@ -177,7 +177,7 @@ def load_state_dict(state: Mapping[str, Any], *, strict: bool = True) -> None:
     rng = _read_rng_states_or_raise(state)
     before = take_snapshot()
     _raise_or_warn_of_mismatches(state, rng.keys(), before.state.keys(), strict)
-    if state["rank"] != (find_rank() or 0):
+    if state["rank"] != (find_acting_rank() or 0):
         rng = _without_rank_distinct_streams(rng)
     refused: dict[str, Exception] = {}
     try:
@@ -245,7 +245,7 @@ def _raise_or_warn_of_mismatches(
     if new:
         hint = "Take the state with everything imported that is imported here."
         findings.append((f"this process has {', '.join(new)}, which the state lacks", hint))
-    rank = find_rank() or 0
+    rank = find_acting_rank() or 0
     if state["rank"] != rank:
         hint = "Save the state of every rank, and load each on its own rank."
         findings.append((f"the state is of rank {state['rank']}, and this is rank {rank}", hint))

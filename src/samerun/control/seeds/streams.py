@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from samerun.control.random_source import RandomSource, State
 from samerun.control.streams import process_seed
 from samerun.control.streams.generator_kinds import GeneratorKind, find_generator_kind
-from samerun.control.streams.process_seed import find_rank
+from samerun.control.streams.process_seed import find_acting_rank
 from samerun.control.streams.stream import StreamKey, get_or_make_stream, process_streams
 
 
@@ -61,7 +61,7 @@ def _parse_stream_state(stream_state: Any) -> SavedStream:
     if not isinstance(name, str) or rank not in ("same", "distinct") or not are_numbers:
         raise TypeError(f"it holds an invalid stream: {name!r}, rank {rank!r}, seed {seed!r}")
     if rank == "distinct" and drawn_as is not None:
-        here = find_rank()
+        here = find_acting_rank()
         if here not in (None, drawn_as):
             raise ValueError(f"its stream {name!r} is of rank {drawn_as}, and this is rank {here}")
     parts = {}

@@ -50,7 +50,7 @@ class ProcessOrigin:
             read_dataloader_worker_seed(),
             read_multiprocessing_identity(),
             child_number,
-            find_rank(),
+            find_acting_rank(),
         )
 
 
@@ -67,7 +67,7 @@ def read_multiprocessing_identity() -> tuple[int, ...]:
     return () if process is None else tuple(getattr(process.current_process(), "_identity", ()))
 
 
-def find_rank() -> int | None:
+def find_acting_rank() -> int | None:
     """torch.distributed's rank when it is initialised, else RANK of the environment, else None.
 
     Raises SeedError if RANK is not a whole number from 0.

@@ -160,7 +160,7 @@ class NamedStream:
         rank = 0
         if self._rank == "distinct":
             before = None if self.drawn_as is None else self.drawn_as[0]
-            candidates = (process_seed.find_rank(), process_seed.current_origin().rank, before)
+            candidates = (process_seed.find_acting_rank(), process_seed.current_origin().rank, before)
             rank = next((candidate for candidate in candidates if candidate is not None), 0)
         return rank, process_seed.current_origin().current_path()
 

@@ -163,7 +163,7 @@ def _sum_other_dims_keepdim(x: Tensor, dim: int) -> Tensor:
     return sums.sum(x, over, True) if over else x
 
 
-def _require_length_per_slice(v: Tensor, lengths: Tensor, dim: int) -> None:
+def _require_length_per_slice_and_dtype(v: Tensor, lengths: Tensor, dim: int) -> None:
     size = v.shape[dim] if v.dim() else 1
     if lengths.dtype is not v.dtype:
         raise RuntimeError(f"expected scalar type {v.dtype} but found {lengths.dtype}")
@@ -175,7 +175,7 @@ def _require_length_per_slice(v: Tensor, lengths: Tensor, dim: int) -> None:
 @widen_half_inputs
 def weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> tuple[Tensor, Tensor]:
     """v * (g / n), n = sqrt(sum(v * v)) over all dimensions but dim. Also n."""
-    _require_length_per_slice(v, g, dim)
+    _require_length_per_slice_and_dtype(v, g, dim)
     n = sqrt(_sum_other_dims_keepdim(torch.mul(v, v), dim))
     return torch.mul(v, torch.div(g.reshape(n.shape), n)), n.reshape(g.shape)
 
@@ -184,7 +184,7 @@ def weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> tuple[Tensor, Tensor]:
 def weight_norm_backward(grad: Tensor, v: Tensor, g: Tensor, norms: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """s = sum(grad * v); of v: (g / norms) * (grad - v * (s / (norms * norms))); of g: s / norms."""
     for lengths in (g, norms):
-        _require_length_per_slice(v, lengths, dim)
+        _require_length_per_slice_and_dtype(v, lengths, dim)
     if grad.shape != v.shape:
         raise RuntimeError(f"weight_norm: got a gradient of {list(grad.shape)} for {list(v.shape)}")
     s, shape = _sum_other_dims_keepdim(torch.mul(grad, v), dim), g.shape

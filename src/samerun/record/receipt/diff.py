@@ -64,7 +64,7 @@ class ResultComparison:
     """Further differences, after the first."""
 
 
-def compare_results(
+def compare_runs_ignoring_order(
     a: dict[str, Any], b: dict[str, Any], tables_a: StepTablesOfReceipt, tables_b: StepTablesOfReceipt
 ) -> ResultComparison:
     """Compare the results of two receipts. Processes without results, which only read files, are not compared."""
@@ -186,7 +186,7 @@ def diff_runs(a: ComparedRun, b: ComparedRun, ignored_output_patterns: Iterable[
             )
         return _diff_traces(a, b)
     left, right = (_drop_ignored_outputs(side.receipt or {}, tuple(ignored_output_patterns)) for side in (a, b))
-    compared = compare_results(left, right, a.tables, b.tables)
+    compared = compare_runs_ignoring_order(left, right, a.tables, b.tables)
     first, notes = compared.first, _describe_rank_drifts(a, b)
     if first is None and _describe_ending(left) != _describe_ending(right):
         first = ResultDifference("ended", "main", 0, (_describe_ending(left), _describe_ending(right)))

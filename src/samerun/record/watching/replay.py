@@ -102,7 +102,7 @@ class Replayer:
             return
         streams = {
             part: s
-            for part, s in self.objects.read_generator_and_optimizer_states().items()
+            for part, s in self.objects.read_training_states_skipping_unreadable().items()
             if part in (TORCH, NUMPY, PYTHON)
         }
         self.kept_in_step.append({"tensors": [t.detach().cpu().clone() for t in tensors], "streams": streams})

@@ -162,7 +162,7 @@ def is_called_from_module(*prefixes: str) -> bool:
     return frame is not None and str(frame.f_globals.get("__name__")).startswith(prefixes)
 
 
-def find_user_line_outside_of(owner: Any) -> UserLine:
+def find_user_line_outside_methods_of(owner: Any) -> UserLine:
     """The nearest user line that is not in a method of this object: the one that makes it."""
 
     def is_no_method_of_owner(frame: FrameType) -> bool:

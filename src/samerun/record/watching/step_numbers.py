@@ -109,10 +109,10 @@ class StepValueRecorder:
         self._file: Any = None
         self._is_forked_child = False
         exclude_from_compilation(Float64Mode.__torch_dispatch__)
-        recorder.fork_callbacks.append(self._forget_file_in_forked_child)
+        recorder.fork_callbacks.append(self._begin_own_record_in_forked_child)
         recorder.end_callbacks.append(self.write_end)
 
-    def _forget_file_in_forked_child(self) -> None:
+    def _begin_own_record_in_forked_child(self) -> None:
         self._file, self._is_forked_child = None, True
         self.recorder.end_callbacks.append(self.write_end)
 

@@ -25,7 +25,7 @@ class NonParameterStates:
         self.schedulers: list[Any] = []
         self.scalers: list[Any] = []
 
-    def read_generator_and_optimizer_states(self) -> dict[str, Any]:
+    def read_training_states_skipping_unreadable(self) -> dict[str, Any]:
         """Part -> its state, without the parts whose state cannot be read."""
         numpy, python = sys.modules.get("numpy.random"), sys.modules.get("random")
         ways: dict[str, Callable[[], Any]] = {

@@ -83,7 +83,7 @@ class StateKeeper:
 
     def save_states_for(self, checkpoint: Any) -> None:
         path = self.state_file_for(checkpoint)
-        self.save(self.objects.read_generator_and_optimizer_states(), path + ".new")
+        self.save(self.objects.read_training_states_skipping_unreadable(), path + ".new")
         os.replace(path + ".new", path)
 
     def load_states_for_checkpoint_before_first_step(self, checkpoint: Any) -> None:

@@ -146,7 +146,7 @@ def note_steps_if_requested(recorder: Recorder, optimizer_module: Any) -> None:
         def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
             original(self, *args, **kwargs)
             if recorder.numbers is not None:
-                recorder.numbers.note_optimizer(self, stack_frames.find_user_line_outside_of(self))
+                recorder.numbers.note_optimizer(self, stack_frames.find_user_line_outside_methods_of(self))
 
         return __init__
 

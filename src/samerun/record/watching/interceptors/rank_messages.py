@@ -43,7 +43,7 @@ def watch_rank_messages(recorder: Recorder, module: Any) -> None:
             finally:
                 recorder.thread.inside_samerun -= 1
             given = arguments.bind(*args, **kwargs).arguments
-            record_or_stop_recorder(recorder, record_object_collective, original.__name__, given, result)
+            record_or_stop_recorder(recorder, record_ranks_of_object_collective, original.__name__, given, result)
             return result
 
         return object_collective
@@ -118,7 +118,7 @@ def record_or_stop_recorder(recorder: Recorder, record: Callable[..., None], *va
             recorder.stop(f"samerun could not tell what ranks exchange: {error!r}")
 
 
-def record_object_collective(
+def record_ranks_of_object_collective(
     recorder: Recorder, name: str, arguments_by_name: dict[str, Any], source_global_rank: Any
 ) -> None:
     """Record which ranks exchanged objects. `source_global_rank`: from whom, for a message."""

@@ -23,7 +23,7 @@ _CALLS_OPERATOR = "__torch_dispatch__"
 """The one function of these files that the program's own code runs inside of."""
 
 
-def defer_signal_handlers_while_recording(recorder: Recorder, signal: Any) -> None:
+def defer_new_signal_handlers_while_recording(recorder: Recorder, signal: Any) -> None:
     """Wrap each handler that the program installs; the program is shown its own."""
 
     def must_wait(number: int, interrupted: FrameType | None) -> bool:
@@ -70,4 +70,4 @@ def _is_recording(recorder: Recorder, interrupted: FrameType | None) -> bool:
     return False
 
 
-HANDLERS = Interceptor("signal handlers", "_signal", defer_signal_handlers_while_recording)
+HANDLERS = Interceptor("signal handlers", "_signal", defer_new_signal_handlers_while_recording)
