@@ -11,6 +11,8 @@ from watched_program import run
 
 from samerun.check.evidence.task_writes import list_task_writes, select_task_writes_read_at_lines
 from samerun.check.evidence.trace_signs import has_no_sign_of_race
+from samerun.record.comparison.compare import find_first_difference
+from samerun.record.comparison.streams import ONLY_MAIN_THREAD
 from samerun.record.trace import format as f
 from samerun.record.watching import serial_waits
 
@@ -254,3 +256,24 @@ print(np.random.rand(), random.random())
     lines = program.splitlines()
     untouched = run("\n".join([*lines[:5], lines[-1]]), tmp_path / "plain").stdout
     assert pinned.splitlines()[-1] == untouched.strip()
+
+
+@pytest.mark.parametrize(("in_thread", "in_main"), [("2 1", True), ("1 2", False)])
+def test_the_main_thread_is_compared_alone_where_others_may_differ(
+    in_thread: str, in_main: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "program.py").write_text("""\
+import sys, threading
+import torch
+first, second = map(float, sys.argv[1:])
+thread = threading.Thread(target=lambda: torch.ones(2) * second, name="watch")
+thread.start(), thread.join()
+torch.ones(3) * first
+""")
+    a, b = (
+        run(tmp_path / "program.py", tmp_path / n, *given.split()).traces
+        for n, given in (("one", "1 1"), ("other", in_thread))
+    )
+    found = find_first_difference(a, b)
+    assert found is not None and (found.thread == "main") is in_main
+    assert (find_first_difference(a, b, (ONLY_MAIN_THREAD,)) is not None) is in_main

@@ -26,8 +26,9 @@ from samerun.check.variations.memory import (
     vary_or_zero_fresh_memory,
 )
 from samerun.record import pins
-from samerun.record.comparison.compare import Difference
+from samerun.record.comparison.compare import Difference, find_first_difference
 from samerun.record.comparison.results import is_child_but_no_loader_worker
+from samerun.record.comparison.streams import ONLY_MAIN_THREAD
 
 KINDS_THAT_MAY_AGREE = ("thread-race", "async-order", "nondeterministic-operator", "object-id", "uninitialised-memory")
 """Kinds that need not show in every run: more pinned runs are needed before they count as confirmed."""
@@ -90,6 +91,9 @@ class Experiment:
         self.search, self.situation, self.plan, self.suspect = search, situation, plan, suspect
         self.name, self.names = run_name, pin_names
         self.pinned_plan = with_suspect_sources_pinned(plan, suspect, pin_names)
+        if pins.THREAD_STREAMS in pin_names and differs_in_main_thread(situation):
+            # A thread that reads the weights while they are trained differs whatever generator it draws from.
+            self.pinned_plan = self.pinned_plan.with_comparison_limits(ONLY_MAIN_THREAD)
         # Results taken in order leave it to chance which worker of a pool computes what: only results are the same.
         has_workers = any(map(is_child_but_no_loader_worker, situation.a.traces.traces))
         by_results = pins.IN_ORDER in pin_names and has_workers
@@ -228,6 +232,12 @@ def comes_later_in_same_thread(difference: Difference, reference: Difference) ->
     return (difference.role, difference.thread) == (reference.role, reference.thread) and (
         difference.ordinal > reference.ordinal > 0
     )
+
+
+def differs_in_main_thread(situation: Situation) -> bool:
+    """Whether the runs differ in the main thread of a process too, wherever they differ first."""
+    scope = (*situation.a.plan.scope, *situation.b.plan.scope, ONLY_MAIN_THREAD)
+    return find_first_difference(situation.a.traces, situation.b.traces, scope) is not None
 
 
 def is_at_same_operator(difference: Difference, reference: Difference) -> bool:

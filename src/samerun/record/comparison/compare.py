@@ -23,6 +23,7 @@ from samerun.record.comparison.causal_order import (
 )
 from samerun.record.comparison.streams import (
     IGNORE_UNUSED_MEMORY,
+    ONLY_MAIN_THREAD,
     ONLY_SAMPLE_ROWS,
     Array,
     ComparisonScope,
@@ -155,7 +156,7 @@ def compare_traces(a: Trace, b: Trace, scope: ComparisonScope = ()) -> Differenc
         for trace, translate, threads in ((a, False, threads_a), (b, True, threads_b))
     )
     differences: list[Difference] = []
-    for role in dict.fromkeys([*threads_a, *threads_b]):
+    for role in ["main"] if ONLY_MAIN_THREAD in scope else dict.fromkeys([*threads_a, *threads_b]):
         numbers_a, numbers_b = threads_a.get(role, []), threads_b.get(role, [])
         if role.rsplit("/", 1)[-1] == f.POOL_THREAD:
             difference = compare_pool_threads_as_sets(

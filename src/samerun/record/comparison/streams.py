@@ -25,7 +25,9 @@ ONLY_SAMPLE_ROWS: Final = "rows"
 """Compare only what is computed for each sample, whatever batch it comes in."""
 IGNORE_UNUSED_MEMORY: Final = "unused"
 """Skip what is computed from memory that nothing wrote, if every result after it is equal: then nobody uses it."""
-ScopeRestriction = Literal["workers", "children", "ranks", "rows", "unused"]
+ONLY_MAIN_THREAD: Final = "main-thread"
+"""Compare only what the main thread of each process does."""
+ScopeRestriction = Literal["workers", "children", "ranks", "rows", "unused", "main-thread"]
 ComparisonScope = tuple[ScopeRestriction, ...]
 
 SOFT_LEAVES = frozenset(("batch", "rng", "rng.numpy", "rng.python"))
