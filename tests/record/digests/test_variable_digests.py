@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
+import fractions
 import logging
 import subprocess
 import sys
 import threading
+from typing import Any
+
+import pytest
 
 from samerun.record.digests.variable_digests import digest_variable
 
@@ -57,3 +63,16 @@ def test_what_threads_and_loggers_hold_of_the_process_is_no_value() -> None:
     before = digest_variable([log])
     logging.getLogger("samerun.tests.another_logger").setLevel(10)
     assert digest_variable([log]) == before
+
+
+DAY = datetime.datetime(2024, 1, 2)
+
+
+@pytest.mark.parametrize(("value", "same", "other"), [
+    (DAY, datetime.datetime(2024, 1, 2), DAY + datetime.timedelta(1)),
+    (datetime.timedelta(1), datetime.timedelta(hours=24), datetime.timedelta(2)),
+    (decimal.Decimal("0.1"), decimal.Decimal("0.1"), decimal.Decimal("0.10")),
+    ([fractions.Fraction(1, 3)], [fractions.Fraction(2, 6)], [fractions.Fraction(2, 3)]),
+])  # fmt: skip
+def test_dates_and_exact_numbers_are_values(value: Any, same: Any, other: Any) -> None:
+    assert digest_variable(value) == digest_variable(same) != digest_variable(other)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +137,8 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "other tensor": (torch.tensor([[True, False], [True, True]]).T, torch.zeros(3)),
     "no tensor": (torch.zeros(0, 2), None),
     "scalar": (np.float32(0.1), np.float32(0.2)),
+    "dates": ([datetime(2024, 1, 2, tzinfo=timezone.utc), timedelta(1, 2)], None),
+    "exact numbers": ((Decimal("0.10"), Fraction(1, 3)), ()),
     "attributes": (Box(name="a", inner=Box(n=[1, 2])), Box(name="b", inner=Box(n=[2]))),
 }
 

@@ -24,6 +24,8 @@ MODULES_WITH_PROCESS_STATE = (
 )  # fmt: skip
 """Objects of types from here hold process numbers, sockets, locks and what other modules have registered so far. They
 are compared by type, for what results depend on comes out of them as a value."""
+MODULES_WITH_VALUES = ("datetime", "decimal", "fractions")
+"""Objects of types from here hold nothing but what their text says."""
 ATTRIBUTES_OF_THREADS_AND_PROCESSES = frozenset(
     ("_ident", "_native_id", "_handle", "_parent_pid", "_popen", "_sentinel", "_config", "_child_created", "pid")
 )
@@ -83,7 +85,8 @@ def digest_variable(value: Any, depth: int = 0) -> bytes:
     """Digest of a plain value: order counts in lists and dicts, not in sets; addresses never count."""
     if is_environment_copy(value):
         return ENVIRONMENT
-    if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
+    plain = value is None or isinstance(value, (bool, int, float, complex, str, bytes))
+    if plain or type(value).__module__ in MODULES_WITH_VALUES:
         return xxh3_128_digest(repr(value).encode("utf-8", "surrogatepass"))
     if depth >= MAX_DEPTH:
         return b"deep"

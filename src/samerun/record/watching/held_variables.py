@@ -20,7 +20,7 @@ from typing import Any
 from xxhash import xxh3_128_hexdigest
 
 from samerun.record.config import HeldVariables
-from samerun.record.digests.variable_digests import digest_variable
+from samerun.record.digests.variable_digests import MODULES_WITH_VALUES, digest_variable
 
 NOT_HELD = "not-held"
 """A file in the folder of saved values: some value could not be given to its variable."""
@@ -117,6 +117,9 @@ def describe(value: Any, count: list[int], depth: int = 0) -> tuple[Any, ...]:
         return kind, [describe(each, count, depth + 1) for each in value]
     if type(value) is dict:
         return kind, [(describe(k, count, depth + 1), describe(v, count, depth + 1)) for k, v in value.items()]
+    if type(value).__module__ in MODULES_WITH_VALUES:
+        made_by, arguments = value.__reduce__()[:2]
+        return "made", made_by.__module__, made_by.__name__, [describe(each, count, depth + 1) for each in arguments]
     if is_plain_array_or_scalar(value) and value.nbytes <= MAX_ARRAY_BYTES:
         return "array", value.dtype.str, value.shape, value.tobytes()
     if is_exact_cpu_tensor_without_grad(value) and value.nbytes <= MAX_ARRAY_BYTES:
@@ -163,6 +166,8 @@ def rebuild(recipe: Any, current: Any, pool: ObjectPool) -> Any:
         known.clear()
         known.update(pairs)
         return known
+    if kind == "made" and parts in MODULES_WITH_VALUES:
+        return getattr(sys.modules[parts], recipe[2])(*(rebuild(each, None, pool) for each in recipe[3]))
     if kind == "array":
         numpy: Any = sys.modules["numpy"]
         array = numpy.frombuffer(recipe[3], recipe[1]).reshape(recipe[2]).copy()
