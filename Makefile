@@ -70,6 +70,7 @@ test-slow: $(STAMP)
 test-exhaustive: $(STAMP) $(ADAPTERS)/.samerun-installed
 	$(PYTHON) -m pytest -m exhaustive
 	$(ADAPTERS)/bin/python -m pytest -m exhaustive tests/adapters/test_architectures.py
+	$(ADAPTERS)/bin/python -m pytest -m exhaustive tests/numerics/kernels/test_numerics_float64.py -k with_mpfr
 
 # Every command of README and pages as a reader runs it, and the examples in a notebook: ten minutes, beside CI's others.
 test-pages: $(STAMP)
