@@ -183,3 +183,32 @@ def test_what_a_store_answers_to_whoever_is_first_is_recorded(tmp_path: Path) ->
     events = [event for event in found.events(f.COMPLETION) if event.name.startswith("torch.distributed.Store.")]
     assert [event.name.rsplit(".")[-1] for event in events] == ["add", "add", "compare_set"]
     assert all(event.line == 4 and event.direct for event in events)
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_queue_that_is_polled_while_a_thread_fills_it_is_timing(alone: bool, tmp_path: Path) -> None:
+    done = run(
+        f"""
+        import queue, threading, time, torch
+        waiting, polls = queue.Queue(), 0
+        def fill():
+            time.sleep(0.05)
+            waiting.put(torch.ones(2) * 2)
+        filler = threading.Thread(target=fill)
+        filler.start()
+        if {alone}:
+            filler.join()
+        while True:
+            try:
+                waiting.get_nowait()
+                if not {alone}:
+                    break
+            except queue.Empty:
+                polls += 1
+                if {alone}:
+                    break
+        """,
+        tmp_path,
+    )
+    assert has_no_sign_of_race(done.traces) is alone
+    assert {event.name for event in done.events(f.CLOCK)} == (set() if alone else {"queue.Empty"})

@@ -24,12 +24,28 @@ from samerun.record.watching.serial_waits import SERIAL_SECONDS, wait_while_work
 
 
 def pin_and_intercept_thread_queue_get(recorder: Recorder, queue: Any) -> None:
-    """`queue.Queue.get` called by the program itself."""
+    """`queue.Queue.get` called by the program itself, and whether it found nothing there."""
     wrap_attribute(queue.Queue, "get", lambda original: wrap_get_to_record_item(recorder, original, "queue.get"))
+    wrap_attribute(queue.Queue, "get", lambda original: wrap_get_to_record_empty(recorder, original, queue.Empty))
     if pins.SERIAL in recorder.config.pins:
         refiller = QueueRefiller()
         wrap_attribute(queue.Queue, "put", refiller.wrap_put_to_note_filler)
         wrap_attribute(queue.Queue, "get", refiller.wrap_get_to_wait_for_refill_after)
+
+
+def wrap_get_to_record_empty(recorder: Recorder, original: Any, empty: type[BaseException]) -> Any:
+    """`get` that counts as a clock where it finds nothing while other threads run: what the program does then is up to
+    when they put something there. A queue that one thread empties alone says nothing."""
+
+    def get(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return original(self, *args, **kwargs)
+        except empty:
+            if threading.active_count() > 1:
+                recorder.emit_host_event(f.CLOCK, "queue.Empty", thin_repeats=True, only_at_user_code=True)
+            raise
+
+    return get
 
 
 class QueueRefiller:
