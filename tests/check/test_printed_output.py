@@ -205,28 +205,34 @@ def test_a_seed_that_a_field_of_another_file_reads_from_the_clock_is_certain(tmp
 
 
 ARRIVING = """
-import hashlib, time
-from multiprocessing.pool import ThreadPool
+import math, multiprocessing, time
 import torch
 
 def work(n):
-    return hashlib.sha256(bytes(3_000_000 - 1000 * n)).digest()[0] / 7
+    start, total = time.perf_counter(), 0.0
+    for k in range(20000 * (1 + n * 7 % 5)):
+        total += math.sin(k * n)
+    return total / 1000, time.perf_counter() - start
 
-torch.manual_seed(0)
-start, smooth = time.time(), 0.0
-with ThreadPool(8) as pool:
-    for value in pool.imap_unordered(work, range(24)):  # arrives
-        smooth = 0.9 * smooth + 0.1 * value
-print(f"{torch.ones(3).sum().item():.1f} took {time.time() - start:.3f}")
-print(f"final {smooth:.10f}")
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    start, smooth = time.time(), 0.0
+    with multiprocessing.get_context("spawn").Pool(3) as pool:
+        for value, took in pool.imap_unordered(work, range(1, 30)):  # arrives
+            smooth = 0.9 * smooth + 0.1 * value
+    print(f"took {time.time() - start:.3f} s")
+    print(f"final {smooth:.10f} {torch.ones(4).sum().item()}")
 """
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("taken", ["imap_unordered", "imap"])
 def test_numbers_that_come_in_another_order_count_beside_durations(taken: str, tmp_path: Path) -> None:
     program = ARRIVING.replace("imap_unordered", taken)
-    code, report = run_check(program, tmp_path)
+    for _ in range(3):  # the order may be the same twice
+        code, report = run_check(program, tmp_path)
+        if code == 1 or taken == "imap":
+            break
     if taken == "imap":
         assert (code, report["verdict"]) == (0, "same"), report
     else:
