@@ -112,9 +112,8 @@ def _replay_and_make_answer(
 ) -> dict[str, Any]:
     values = {(kind, at): value for kind, at, value in kept["values"]}
     snapshot = TrainingSnapshot(parts)
-    if not _has_same_keys_and_shapes_except_generators(
-        snapshot, values
-    ):  # an optimizer makes its state in its first step
+    if not _has_same_keys_and_shapes_except_generators(snapshot, values):
+        # An optimizer makes its state in its first step.
         args, kwargs = unpack_arguments(_dicts_to_packed_tensors(kept["arguments"]))
         function(*args, **kwargs)
         snapshot = TrainingSnapshot(parts)

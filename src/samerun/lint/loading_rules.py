@@ -15,7 +15,7 @@ from samerun.base.source_edits import (
 )
 from samerun.lint.call_arguments import has_star, is_constant, keyword_value
 from samerun.lint.order_exemptions import draws_from_unseeded_global, trains
-from samerun.lint.random_draws import drawn_generator, is_for_display
+from samerun.lint.random_draws import GENERATOR_MAKERS, drawn_generator, is_for_display
 from samerun.lint.rule import Hit, Rule
 from samerun.lint.seeding import calls_unknown_seeding, has_main_guard_or_top_level_block, is_fallback, is_never_called
 from samerun.lint.source_index import Function, SourceIndex
@@ -255,7 +255,7 @@ def _with_called_methods(index: SourceIndex, method: Function) -> list[Function]
 
 def find_kept_generators(index: SourceIndex) -> Iterator[Hit]:
     """A generator that a dataset makes once, and from which `__getitem__` draws."""
-    makers = {"numpy.random.RandomState", "numpy.random.default_rng", "random.Random", "torch.Generator"}
+    makers = GENERATOR_MAKERS | {"torch.Generator"}
     for owner, method in _dataset_getitem_methods(index):
         used = {
             node.attr

@@ -10,6 +10,7 @@ from samerun.lint.call_arguments import keyword_value
 from samerun.lint.random_draws import (
     DISPLAY,
     DRAWING_METHODS_OF_GENERATORS,
+    GENERATOR_MAKERS,
     drawn_generator,
     draws_from_global_generator,
     is_for_display,
@@ -86,9 +87,6 @@ def picks_among_arguments(index: SourceIndex, call: ast.Call) -> bool:
         made = (index.call_names.get(one, "") for one in find_origins(index, call.func.value))
         return any(name.startswith("sklearn.model_selection.") for name in made)
     return last in PICKING
-
-
-GENERATOR_MAKERS = ("random.Random", "numpy.random.default_rng", "numpy.random.RandomState")
 
 
 def draws_anew_in_each_turn(index: SourceIndex, call: ast.Call, loop: ast.AST) -> bool:

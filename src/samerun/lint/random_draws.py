@@ -20,6 +20,7 @@ PYTHON_DRAWS = {
     "random", "randint", "randrange", "uniform", "gauss", "normalvariate", "choice", "choices", "sample", "shuffle",
     "betavariate", "expovariate", "triangular", "getrandbits", "randbytes", "lognormvariate", "vonmisesvariate",
 }  # fmt: skip
+GENERATOR_MAKERS = {"random.Random", "numpy.random.default_rng", "numpy.random.RandomState"}
 NUMPY_METHODS = {"permutation", "permuted", "integers", "normal", "standard_normal", "rand", "randn"}
 DRAWING_METHODS_OF_GENERATORS = PYTHON_DRAWS | NUMPY_METHODS
 NOT_NUMPY_DRAWS = {

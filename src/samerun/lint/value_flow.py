@@ -282,7 +282,8 @@ class OrderFlow:
 
     def _follow_loop(self, loop: ast.For | ast.AsyncFor, kind: str) -> OrderUse | None:
         """What a loop over the order does with it, other than element by element."""
-        index, body = self.index, [node for statement in loop.body for node in ast.walk(statement)]
+        index = self.index
+        body = [node for statement in loop.body for node in ast.walk(statement)]
         numbers = names_that_differ_in_each_iteration(loop, body)
         if sorts_what_it_goes_through(body) or ignores_elements(loop.target, numbers, body):
             return None  # sorted again before it is used: os.walk, say
@@ -388,8 +389,7 @@ class OrderFlow:
 
     def _list_calls_back(self, function: Function | None) -> list[ast.Call]:
         """Where a result goes: to the calls by which the order came in, or, if it began inside, to all of them."""
-        known = self.entered.get(function) if function is not None else []
-        return known or (self.index.calls_of_function(function) if function is not None else [])
+        return (self.entered.get(function) or self.index.calls_of_function(function)) if function is not None else []
 
     def _follow_returned_item(self, node: ast.Tuple | ast.List, position: int, kind: str) -> None:
         function = self.index.enclosing_def(node)

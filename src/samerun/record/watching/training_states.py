@@ -84,10 +84,8 @@ class NonParameterStates:
             for generator, value in zip(self.generators, state, strict=False):
                 _set_generator_state(generator, value)
             return bool(self.generators and state)
-        return (
-            _load_every_paired_state_dict_and_count(self.optimizers if part_name == OPTIMIZER else self.scalers, state)
-            > 0
-        )
+        owners = self.optimizers if part_name == OPTIMIZER else self.scalers
+        return _load_every_paired_state_dict_and_count(owners, state) > 0
 
     def _read_torch_generator_states(self) -> dict[str, Any]:
         cuda = self.torch.cuda
