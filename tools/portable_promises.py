@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from samerun.numerics.aten_handlers import attention, complex_numbers, exact, recurrent, sparse, table
+from samerun.numerics.aten_handlers import attention, complex_numbers, exact, quantized, recurrent, sparse, table
 
 
 class Promise(NamedTuple):
@@ -71,6 +71,8 @@ PROMISES: dict[str, Promise] = {
                                "Fourier transforms about 1e-15 of the norm of the input", "not there"),
     "sparse": Promise(TREE + "; entries of one place in the order in which they are stored",
                       "every product and addition", "as a sum", WIDENED),
+    "quantized": Promise("integers, exactly", "inputs to 256 steps of their range; sum, scale and bias apart",
+                         "as torch's: the step in which inputs are rounded", "float16 is for weights alone"),
     "attention": Promise(CHAIN + ", and class S", "as product, softmax and product", "as those", WIDENED),
     "recurrent": Promise(CHAIN, "the textbook's equations, step by step", "as products and functions", WIDENED),
 }  # fmt: skip
@@ -82,8 +84,9 @@ def list_families() -> list[tuple[ModuleType, dict[str, str]]]:
     found: list[tuple[ModuleType, dict[str, str]]] = [
         (exact, dict.fromkeys(sorted(exact.EXACT | exact.EXACT_OVERLOADS), ""))
     ]
-    for family in (*table.FAMILIES, attention, recurrent, complex_numbers, sparse):
-        members = {**getattr(family, "MEMBERS", {}), **getattr(family, "COMPOSED", {})}
+    for family in (*table.FAMILIES, attention, recurrent, quantized, complex_numbers, sparse):
+        kinds = (getattr(family, kind, {}) for kind in ("MEMBERS", "COMPOSED", "QUANTIZED"))
+        members = {name: handler for members in kinds for name, handler in members.items()}
         found.append((family, {name: _first_sentence(handler.__doc__) for name, handler in members.items()}))
     return found
 

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from samerun.numerics.aten_handlers.declare import Handler, Members
+from samerun.numerics.aten_handlers.declare import Handler, Members, NoPortableKernel
 from samerun.numerics.aten_handlers.lstm_layer import lstm_layer_can_be_one_autograd_node, run_lstm_layer
 
 State = tuple[Tensor, ...]
@@ -43,23 +43,72 @@ def _relu_step(input_gates: Tensor, hidden_gates: Tensor, state: State) -> State
     return (torch.relu(hidden_gates + input_gates),)
 
 
+class Direction(NamedTuple):
+    """The products of one layer in one direction."""
+
+    multiply_input: Callable[[Tensor], Tensor]
+    """x -> W_ih x + b_ih"""
+    multiply_hidden: Callable[[Tensor], Tensor]
+    """h -> W_hh h + b_hh"""
+    projection: Tensor | None = None
+    dense_hidden: tuple[Tensor, Tensor | None] | None = None
+    """W_hh and b_hh, where they are tensors."""
+
+
+def _make_dense_directions(weights: Sequence[Tensor], has_biases: bool, number: int) -> list[Direction]:
+    """Of each direction in turn, W_ih, W_hh, both biases if there are any, and the projection that an LSTM may have."""
+    each = len(weights) // number
+    directions = []
+    for start in range(0, len(weights), each):
+        w_ih, w_hh, *rest = weights[start : start + each]
+        b_ih, b_hh = rest[:2] if has_biases else (None, None)
+        projection = rest[-1] if len(rest) > (2 if has_biases else 0) else None
+        directions.append(
+            Direction(
+                partial(linear, weight=w_ih, bias=b_ih),
+                partial(linear, weight=w_hh, bias=b_hh),
+                projection,
+                (w_hh, b_hh),
+            )
+        )
+    return directions
+
+
+def _make_quantized_directions(cells: Sequence[Any], has_biases: bool, number: int) -> list[Direction]:
+    """Of `torch.classes.rnn.CellParamsBase`: weights of 8 bits, or of float16."""
+    directions = []
+    for cell in cells:
+        (kind, _, _, reduce_range, weights), _ = cell.__getstate__()
+        multiply: Callable[[Any, Tensor], Tensor]
+        if kind == "quantized_dynamic":
+            multiply = partial(_multiply_by_8_bit_weight, bool(reduce_range[0]))
+        elif kind == "quantized_fp16":
+            multiply = _multiply_by_float16_weight
+        else:
+            raise NoPortableKernel(f"recurrent weights of kind {kind}.")
+        w_ih, w_hh = weights
+        directions.append(Direction(partial(multiply, w_ih), partial(multiply, w_hh)))
+    return directions
+
+
+def _multiply_by_8_bit_weight(reduce_range: bool, packed_weight: Any, x: Tensor) -> Tensor:
+    y: Tensor = torch.ops.quantized.linear_dynamic(x, packed_weight, reduce_range)
+    return y
+
+
+def _multiply_by_float16_weight(packed_weight: Any, x: Tensor) -> Tensor:
+    y: Tensor = torch.ops.quantized.linear_dynamic_fp16(x, packed_weight)
+    return y
+
+
 def _run_one_direction(
-    step: Step,
-    input_gates: Sequence[Tensor],
-    state: State,
-    weights: Sequence[Tensor],
-    has_biases: bool,
-    is_reversed: bool,
+    step: Step, input_gates: Sequence[Tensor], state: State, direction: Direction, is_reversed: bool
 ) -> tuple[list[Tensor], State]:
     """All time steps of one layer in one direction: the outputs in order of time, and the last state.
 
     input_gates: W_ih x + b_ih of each time, [batch of the time, gates * hidden]; batches shrink along a packed
     sequence.
-
-    Only an LSTM has a projection, which is the last of its weights.
     """
-    w_hh, b_hh = weights[1], weights[3] if has_biases else None
-    projection = weights[-1] if len(weights) > (4 if has_biases else 2) else None
     first = state
     ended_states: list[State] = []
     size = input_gates[-1 if is_reversed else 0].shape[0]
@@ -72,9 +121,9 @@ def _run_one_direction(
             state = tuple(part[:size] for part in state)
         elif size > before:  # sequences that begin here, seen from the end
             state = tuple(torch.cat([part, new[before:size]]) for part, new in zip(state, first, strict=True))
-        state = step(gates, linear(state[0], w_hh, b_hh), state)
-        if projection is not None:
-            state = (linear(state[0], projection), *state[1:])
+        state = step(gates, direction.multiply_hidden(state[0]), state)
+        if direction.projection is not None:
+            state = (linear(state[0], direction.projection), *state[1:])
         outputs.append(state[0])
     if ended_states:
         state = tuple(torch.cat(parts) for parts in zip(state, *reversed(ended_states), strict=True))
@@ -103,32 +152,28 @@ def _run_layers(
     x: Tensor,
     batch_sizes: Sequence[int] | None,
     states: Sequence[Tensor],
-    weights: Sequence[Tensor],
-    has_biases: bool,
+    directions: Sequence[Direction],
     num_layers: int,
     dropout: float,
     train: bool,
-    bidirectional: bool,
 ) -> tuple[Tensor, ...]:
     """The outputs and the last state of each kind.
 
     x: [time, batch, features], or [steps of all sequences, features] with the batch `batch_sizes` of each time.
     """
-    directions = 2 if bidirectional else 1
-    weights_per_direction = len(weights) // (num_layers * directions)
+    each = len(directions) // num_layers
     last: list[State] = []
     for layer in range(num_layers):
         found = []
-        for direction in range(directions):
-            at = layer * directions + direction
-            direction_weights = weights[at * weights_per_direction : (at + 1) * weights_per_direction]
-            input_gates = linear(x, direction_weights[0], direction_weights[2] if has_biases else None)
+        for at in range(layer * each, layer * each + each):
+            direction, is_reversed = directions[at], at % each == 1
+            input_gates = direction.multiply_input(x)
             begin = tuple(kind[at] for kind in states)
-            if step is _lstm_step and batch_sizes is None and len(direction_weights) == (4 if has_biases else 2):
-                h0, c0, w_hh, b_hh = *begin, direction_weights[1], direction_weights[3] if has_biases else None
+            if step is _lstm_step and batch_sizes is None and direction.projection is None and direction.dense_hidden:
+                h0, c0, w_hh, b_hh = *begin, *direction.dense_hidden
                 if lstm_layer_can_be_one_autograd_node(input_gates, h0, c0, w_hh, b_hh):
-                    compose = partial(_compose_lstm_layer, direction == 1)
-                    y, h, c = run_lstm_layer(compose, input_gates, h0, c0, w_hh, b_hh, direction == 1)
+                    compose = partial(_compose_lstm_layer, is_reversed)
+                    y, h, c = run_lstm_layer(compose, input_gates, h0, c0, w_hh, b_hh, is_reversed)
                     found.append(y)
                     last.append((h, c))
                     continue
@@ -137,10 +182,10 @@ def _run_layers(
                 if batch_sizes is None
                 else torch.split_with_sizes(input_gates, list(batch_sizes), 0)
             )
-            outputs, end = _run_one_direction(step, steps, begin, direction_weights, has_biases, direction == 1)
+            outputs, end = _run_one_direction(step, steps, begin, direction, is_reversed)
             found.append(torch.stack(outputs) if batch_sizes is None else torch.cat(outputs))
             last.append(end)
-        x = torch.cat(found, -1) if bidirectional else found[0]
+        x = torch.cat(found, -1) if each == 2 else found[0]
         if dropout and train and layer < num_layers - 1:
             x = torch.dropout(x, dropout, True)
     return (x, *(torch.stack(kind) for kind in zip(*last, strict=True)))
@@ -150,24 +195,49 @@ def _as_state_tuple(state: Any) -> Sequence[Tensor]:
     return (state,) if isinstance(state, Tensor) else state
 
 
-def _make_padded_sequence_handler(step: Step) -> Handler:
-    def run(x: Tensor, state: Any, weights: Sequence[Tensor], *settings: Any) -> tuple[Tensor, ...]:
-        """What torch.lstm and its kin compute for a tensor of whole sequences. The last setting is `batch_first`."""
-        *rest, batch_first = settings
-        y, *last = _run_layers(
-            step, x.transpose(0, 1) if batch_first else x, None, _as_state_tuple(state), weights, *rest
-        )
+MakeDirections = Callable[[Sequence[Any], bool, int], list[Direction]]
+"""Weights, `has_biases`, number of directions of all layers."""
+
+
+def _make_padded_sequence_handler(step: Step, make_directions: MakeDirections) -> Handler:
+    def run(
+        x: Tensor,
+        state: Any,
+        weights: Sequence[Any],
+        has_biases: bool,
+        num_layers: int,
+        dropout: float,
+        train: bool,
+        bidirectional: bool,
+        batch_first: bool,
+        **settings: Any,  # of the quantised forms: `dtype` and `use_dynamic`, which the weights tell
+    ) -> tuple[Tensor, ...]:
+        """What torch.lstm and its kin compute for a tensor of whole sequences."""
+        directions = make_directions(weights, has_biases, num_layers * (2 if bidirectional else 1))
+        x = x.transpose(0, 1) if batch_first else x
+        y, *last = _run_layers(step, x, None, _as_state_tuple(state), directions, num_layers, dropout, train)
         return (y.transpose(0, 1) if batch_first else y, *last)
 
     return run
 
 
-def _make_packed_sequence_handler(step: Step) -> Handler:
+def _make_packed_sequence_handler(step: Step, make_directions: MakeDirections) -> Handler:
     def run(
-        x: Tensor, batch_sizes: Tensor, state: Any, weights: Sequence[Tensor], *settings: Any
+        x: Tensor,
+        batch_sizes: Tensor,
+        state: Any,
+        weights: Sequence[Any],
+        has_biases: bool,
+        num_layers: int,
+        dropout: float,
+        train: bool,
+        bidirectional: bool,
+        **settings: Any,  # as above
     ) -> tuple[Tensor, ...]:
         """What torch.lstm and its kin compute for a packed sequence."""
-        return _run_layers(step, x, batch_sizes.tolist(), _as_state_tuple(state), weights, *settings)
+        directions = make_directions(weights, has_biases, num_layers * (2 if bidirectional else 1))
+        sizes = batch_sizes.tolist()
+        return _run_layers(step, x, sizes, _as_state_tuple(state), directions, num_layers, dropout, train)
 
     return run
 
@@ -194,12 +264,18 @@ def _make_cell_handler(step: Step) -> Handler:
 
 
 _STEPS: dict[str, Step] = {"lstm": _lstm_step, "gru": _gru_step, "rnn_tanh": _tanh_step, "rnn_relu": _relu_step}
+
+
+def _make_sequence_handlers(prefix: str, kinds: Sequence[str], make_directions: MakeDirections) -> Members:
+    return {
+        f"aten::{prefix}{kind}.{form}": make_handler(_STEPS[kind], make_directions)
+        for kind in kinds
+        for form, make_handler in (("input", _make_padded_sequence_handler), ("data", _make_packed_sequence_handler))
+    }
+
+
 COMPOSED: Members = {
-    name: handler
-    for kind, step in _STEPS.items()
-    for name, handler in {
-        f"aten::{kind}.input": _make_padded_sequence_handler(step),
-        f"aten::{kind}.data": _make_packed_sequence_handler(step),
-        f"aten::{kind}_cell": _make_cell_handler(step),
-    }.items()
+    **_make_sequence_handlers("", tuple(_STEPS), _make_dense_directions),
+    **{f"aten::{kind}_cell": _make_cell_handler(step) for kind, step in _STEPS.items()},
 }
+QUANTIZED: Members = _make_sequence_handlers("quantized_", ("lstm", "gru"), _make_quantized_directions)

@@ -30,6 +30,7 @@ from samerun.numerics.aten_handlers import (
     optimizers,
     order_statistics,
     pooling,
+    quantized,
     random,
     recurrent,
     reductions,
@@ -48,7 +49,8 @@ FAMILIES = (
     special_functions, bessel_functions, factorizations, structured_updates,
 )  # fmt: skip
 COMPOSED: Members = {
-    **attention.COMPOSED, **recurrent.COMPOSED, **norms.COMPOSED, **grid_sample.COMPOSED, **order_statistics.COMPOSED
+    **attention.COMPOSED, **recurrent.COMPOSED, **recurrent.QUANTIZED, **norms.COMPOSED, **grid_sample.COMPOSED,
+    **order_statistics.COMPOSED,
 }  # fmt: skip
 """Written in other operators of the table, which are looked up in turn."""
 MEMBERS: Members = {
@@ -76,8 +78,9 @@ SELF_CHECKED = frozenset(
     name
     for members in (arithmetic.MEMBERS, functions.MEMBERS, reductions.MEMBERS, linear_algebra.PRODUCTS, random.MEMBERS)
     for name in members
-) | {"aten::allclose", "aten::_weight_norm_interface"}
-"""Members whose own operators refuse what torch refuses: its meta function is not asked."""
+) | {"aten::allclose", "aten::_weight_norm_interface", *recurrent.QUANTIZED}
+"""Members whose own operators refuse what torch refuses: its meta function is not asked. (With packed weights, which
+are no tensors, it would crash.)"""
 
 
 _CHOOSE_AMONG_EQUALS = frozenset(
@@ -111,6 +114,8 @@ def resolve_runner_unless_exact(func: OpOverload, kind: TensorKind = "cpu") -> R
     if not name.startswith("aten::"):
         if name == "c10d::allreduce_":
             return _run_allreduce
+        if name in quantized.MEMBERS:
+            return _make_functional_runner(quantized.MEMBERS[name])
         return (
             None
             if name in collectives.MOVES or name.split("::")[0] == "profiler"
@@ -119,7 +124,7 @@ def resolve_runner_unless_exact(func: OpOverload, kind: TensorKind = "cpu") -> R
     composed = None if kind in ("complex", "sparse") else COMPOSED.get(overload) or COMPOSED.get(name)
     if composed is not None:
         inside: Runner = lambda mode, func, args, kwargs: _call_inside_mode(mode, composed, args, kwargs)  # noqa: E731
-        return inside if name in SELF_CHECKED else with_meta_function_check(inside)
+        return inside if {overload, name} & SELF_CHECKED else with_meta_function_check(inside)
     handler = members.get(overload) or members.get(name)
     if handler is not None:
         outs = [argument.name for argument in func._schema.arguments if argument.is_out]
