@@ -22,14 +22,10 @@ def test_buffers_that_are_filled_later_or_never_read_are_no_difference(tmp_path:
     assert (code, report["verdict"]) == (0, "same"), report["first_difference"]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("reads", "made"),
-    [
-        pytest.param("buffer", "memory = torch.empty"),
-        pytest.param("collective", "larger = torch.empty", marks=pytest.mark.exhaustive),
-        pytest.param("copy", "kept = torch.empty", marks=pytest.mark.exhaustive),
-    ],
+    [("buffer", "memory = torch.empty"), ("collective", "larger = torch.empty"), ("copy", "kept = torch.empty")],
 )
 def test_what_is_read_of_it_is_named_where_it_was_made(reads: str, made: str, tmp_path: Path) -> None:
     shutil.copy(PROGRAM, tmp_path / "train.py")
