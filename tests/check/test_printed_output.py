@@ -220,7 +220,7 @@ if __name__ == "__main__":
     with multiprocessing.get_context("spawn").Pool(3) as pool:
         for value, took in pool.imap_unordered(work, range(1, 30)):  # arrives
             smooth = 0.9 * smooth + 0.1 * value
-    print(f"took {time.time() - start:.3f} s")
+    print(f"took {time.time() - start:.3f}")
     print(f"final {smooth:.10f} {torch.ones(4).sum().item()}")
 """
 

@@ -40,6 +40,9 @@ class RunPlan:
     """Another home directory, which holds links to what is in the real one."""
     scope: ComparisonScope = ()
     """What comparisons with this run leave out; see samerun.record.comparison.compare."""
+    volatile_lines: frozenset[bytes] = frozenset()
+    """Printed lines, "0" in the place of each number, that comparisons with this run leave out: they differ even where
+    every source of randomness is held still (a duration, memory in use)."""
     own_checkpoints: bool = False
     """Give each run an empty folder in SAMERUN_CHECKPOINTS, unless the environment names one."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from typing import Literal
 
 from samerun.check.execution.runner import Run
@@ -52,15 +53,14 @@ def find_first_unmatched_printed_lines(a: Run, b: Run, with_numbers: bool = Fals
 
     None where both printed the same; numbers do not count if the program reads a clock, unless `with_numbers` or the
     program seeded a generator otherwise. Beside operators of torch, only other fractions in the same words are a
-    difference: a run may have another name or port.
+    difference: a run may have another name or port. Lines that the plan of one run calls volatile do not count.
     """
     without_numbers = not with_numbers and reads_clock(a, b) and not seeds_differ(a, b)
-    one, other = (_read_sorted_normalized_lines(run, "stdout", without_numbers) for run in (a, b))
-    if one is None or other is None or one == other:
+    only_a, only_b = _find_lines_of_one_run_alone(a, b, without_numbers)
+    volatile = a.plan.volatile_lines | b.plan.volatile_lines
+    only_a, only_b = ([line for line in only if NUMBER.sub(b"0", line) not in volatile] for only in (only_a, only_b))
+    if not only_a and not only_b:
         return None
-    only_a, only_b = (
-        sorted((Counter(lines) - Counter(others)).elements()) for lines, others in ((one, other), (other, one))
-    )
     if a.operators:
         pairs = [
             (line, like)
@@ -72,6 +72,26 @@ def find_first_unmatched_printed_lines(a: Run, b: Run, with_numbers: bool = Fals
             return None
     first, first_other = (next(iter(only), b"").decode(errors="replace") for only in (only_a, only_b))
     return first, first_other
+
+
+def find_lines_that_differ(runs: Sequence[Run]) -> frozenset[bytes]:
+    """The printed lines of runs that another of them did not print, "0" in the place of each number."""
+    return frozenset(
+        NUMBER.sub(b"0", line)
+        for other in runs[1:]
+        for only in _find_lines_of_one_run_alone(runs[0], other, without_numbers=False)
+        for line in only
+    )
+
+
+def _find_lines_of_one_run_alone(a: Run, b: Run, without_numbers: bool) -> tuple[list[bytes], list[bytes]]:
+    """Lines that a printed and b did not, and the other way round, in alphabetical order; none where that is too much
+    to compare."""
+    one, other = (_read_sorted_normalized_lines(run, "stdout", without_numbers) for run in (a, b))
+    if one is None or other is None:
+        return [], []
+    only_a, only_b = Counter(one) - Counter(other), Counter(other) - Counter(one)
+    return sorted(only_a.elements()), sorted(only_b.elements())
 
 
 def reads_clock(*runs: Run) -> bool:

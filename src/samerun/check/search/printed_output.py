@@ -6,12 +6,18 @@ It is looked for once all values were the same, and only where the runs so far p
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from samerun.base.records import DIFFERENT, CheckReport, Outcome, Verdict
 from samerun.check.attribution.attribution import AttributedCause
 from samerun.check.attribution.hidden_sources import ALL_SOURCES
-from samerun.check.evidence.results import find_first_unmatched_printed_lines, reads_clock, seeds_differ
+from samerun.check.evidence.results import (
+    find_first_unmatched_printed_lines,
+    find_lines_that_differ,
+    reads_clock,
+    seeds_differ,
+)
 from samerun.check.evidence.situation import Situation
 from samerun.check.evidence.trace_signs import threads_may_write_to_one_object
 from samerun.check.execution.runner import Run
@@ -76,17 +82,16 @@ def report_explained_printed_difference(
         search.plan = search.plan.with_added_pins(pins.CLOCK)
         control = search.run_and_record(search.make_varied_plan(pinned), "printed-1")
     report: CheckReport | None = None
-    differing: Situation | None = None
-    for number in range(2, 2 + RERUNS):  # all of them: how often lines differ says how many experiments are needed
-        again = search.run_and_record(control.plan, f"printed-{number}")
-        difference = search.compare_and_count_rerun(control, again)
-        if difference is None and differing is None:
-            break  # the run with variations comes next, and is a rerun as well
-        if difference is not None and differing is None:
-            differing = Situation("rerun", control, again, difference)
-    if differing is not None and control.operators and rerun_pinned_and_check_reruns_differ(search, control):
-        report = None  # memory in use, a share of the time: nothing that could be held still
-    elif differing is not None:
+    unexplained = differing = find_differing_rerun(search, control, "printed")
+    if differing is not None and control.operators:  # of values that torch computed all are the same
+        volatile = find_volatile_lines(search, control)
+        if volatile:
+            search.plan = replace(search.plan, volatile_lines=volatile)
+            search.reruns = search.differing_rerun_count = 0
+            control = search.run_and_record(search.make_varied_plan(pinned), "printed-others-1")
+            differing = find_differing_rerun(search, control, "printed-others")
+            unexplained = differing or unexplained
+    if differing is not None:
         report = search.attribute_and_report_rerun_difference(differing, pinned)
     else:
         inside = [variation for variation in varying if variation.name in VARIED]
@@ -99,17 +104,32 @@ def report_explained_printed_difference(
         return report
     search.compares_printed_lines = False
     search.plan, search.outcomes, search.notes = before
-    if differing is not None:
-        lines = describe_printed_difference(differing.a, differing.b)
+    if unexplained is not None:
+        lines = describe_printed_difference(unexplained.a, unexplained.b)
         search.notes.append(f"Only printed lines differ, and no experiment says why: {lines}.")
     return None
 
 
-def rerun_pinned_and_check_reruns_differ(search: PrintedSearch, control: Run) -> bool:
-    """Whether lines still differ with every source of randomness held still, and what arrives taken in order."""
+def find_differing_rerun(search: PrintedSearch, control: Run, name: str) -> Situation | None:
+    """Rerun `control`; what differs, or None. All reruns are made where one differs: how often it does says how many
+    experiments are needed."""
+    differing: Situation | None = None
+    for number in range(2, 2 + RERUNS):
+        again = search.run_and_record(control.plan, f"{name}-{number}")
+        difference = search.compare_and_count_rerun(control, again)
+        if difference is None and differing is None:
+            break  # the run with variations comes next, and is a rerun as well
+        if difference is not None and differing is None:
+            differing = Situation("rerun", control, again, difference)
+    return differing
+
+
+def find_volatile_lines(search: PrintedSearch, control: Run) -> frozenset[bytes]:
+    """Lines that still differ with every source of randomness held still, and what arrives taken in order."""
     pinned = control.plan.with_added_pins(*ALL_SOURCES, pins.IN_ORDER)
-    first, *others = (search.run_and_record(pinned, f"printed-pinned-{number}", ("pin:all",)) for number in range(1, 4))
-    return any(search.compare_runs(first, other) is not None for other in others)
+    return find_lines_that_differ(
+        [search.run_and_record(pinned, f"printed-pinned-{number}", ("pin:all",)) for number in range(1, 4)]
+    )
 
 
 def has_cause_inside_program(report: CheckReport) -> bool:
