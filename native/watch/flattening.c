@@ -23,7 +23,8 @@ watch_status flatten_value(flattened_t *flattened, PyObject *value) {
     }
     PyObject *tensors = PyList_New(0), *others = PyList_New(0), *values = PyTuple_Pack(1, value), *done = NULL;
     if (tensors && others && values)
-        done = PyObject_CallFunctionObjArgs(host.flatten_into, values, host.Tensor, tensors, others, NULL);
+        done = PyObject_CallFunctionObjArgs(host.flatten_to_tensors_and_stable_values, values, host.Tensor, tensors,
+                                            others, NULL);
     watch_status status = STATUS_ERROR;
     if (done) /* tensors here are of a subclass, or lie in a dict */
         status = PyList_GET_SIZE(tensors) ? STATUS_LEFT_TO_PYTHON : STATUS_DONE;

@@ -21,7 +21,7 @@ static const struct {
     OBJECT(Parameter),
     OBJECT(strided),
     OBJECT(odd_dtypes),
-    OBJECT(flatten_into),
+    OBJECT(flatten_to_tensors_and_stable_values),
     OBJECT(StorageRecord),
     OBJECT(UntypedStorage),
     OBJECT(WatchedOperator),

@@ -26,7 +26,7 @@ typedef enum {
 
 /* --- what the Python side hands over once (module.c) ------------------------------------------------ */
 typedef struct {
-    PyObject *Tensor, *Parameter, *strided, *odd_dtypes, *flatten_into;
+    PyObject *Tensor, *Parameter, *strided, *odd_dtypes, *flatten_to_tensors_and_stable_values;
     PyObject *StorageRecord, *UntypedStorage, *WatchedOperator, *ThreadState;
     PyObject *xxh3_128_digest, *xxh3_64_intdigest, *shape_seed, *shape_seeds, *digest_dense_tensor, *digest;
     PyObject *graph_task, *next_sequence, *current_node, *grad_enabled, *get_num_threads, *function_mode;
@@ -143,7 +143,7 @@ typedef struct {
     scalars_t others; /* what is no tensor */
 } flattened_t;
 void begin_flattening(flattened_t *flattened);
-watch_status flatten_value(flattened_t *flattened, PyObject *value); /* `watched_operator.flatten_into` of one value */
+watch_status flatten_value(flattened_t *flattened, PyObject *value); /* watched_operator.py, of one value */
 
 /* --- where (location.c) ------------------------------------------------------------------------------ */
 PyObject *get_or_open_trace_writer(watcher_t *watcher); /* None where recording is over */

@@ -141,7 +141,7 @@ def verify_receipt(
             return record
     elif receipt["command"]["form"] == "code":
         user_command = replace(user_command, shown=tuple(receipt["command"]["words"]))
-    return {**record, **rerun_and_compare(path, recorded, user_command, now, ignore_output), "ran": True}
+    return {**record, **rerun_and_compare_with_receipt(path, recorded, user_command, now, ignore_output), "ran": True}
 
 
 def _ask_user_whether_to_run(command: str) -> bool:
@@ -154,7 +154,7 @@ def _ask_user_whether_to_run(command: str) -> bool:
     return click.confirm(f"The receipt's command is: {command}\nRun it?", err=True)
 
 
-def rerun_and_compare(
+def rerun_and_compare_with_receipt(
     receipt_path: Path,
     recorded_run: Any,
     target: Target,

@@ -10,15 +10,15 @@ from samerun.base.source_edits import make_source_patch
 from samerun.check.attribution import native_entropy
 from samerun.check.attribution.confirmation import (
     MOST_EXPERIMENTS,
+    add_pins_and_settings_they_need,
     confirm_by_experiment,
     find_decisive_or_likeliest_reading,
-    find_suspects_that_differ_when_varied_alone,
+    find_suspect_lines_that_differ_when_varied_alone,
     is_mere_clock_or_entropy_reading,
     is_race_elsewhere_held_by_same_pin,
     limit_pins_to_line,
     pin_lines_together_and_find_likeliest,
     rerun_and_check_later_runs_agree,
-    with_suspect_sources_pinned,
 )
 from samerun.check.attribution.draw_experiments import rerun_and_move_to_decisive_draw
 from samerun.check.attribution.hidden_sources import ALL_SOURCES, find_hidden_source
@@ -246,7 +246,7 @@ def attribute_variation_difference_to_line(
     certain = True
     if source:
         of_lines = stop_varying_malloc_memory(varied) if source == "memory" else varied
-        alone = find_suspects_that_differ_when_varied_alone(
+        alone = find_suspect_lines_that_differ_when_varied_alone(
             search, situation, of_lines, matching[:MOST_LINES_VARIED], source
         )
         if not alone and source == "memory":
@@ -339,7 +339,7 @@ def attribute_to_batch_size_or_extra_draws(
     drawn = [s for s in list_suspects_likeliest_first(situation) if s.kind == "extra-draw"]
     listed = ([compiled] if compiled is not None else []) + drawn
     for number, suspect in enumerate(listed, 1):
-        a, b = (with_suspect_sources_pinned(run.plan, suspect, suspect.pins) for run in (situation.a, situation.b))
+        a, b = (add_pins_and_settings_they_need(run.plan, suspect, suspect.pins) for run in (situation.a, situation.b))
         label = (f"pin:{suspect.kind}",)
         runs = (
             search.run_and_record(a, f"pinned-{number}a", label),

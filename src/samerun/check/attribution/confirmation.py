@@ -90,7 +90,7 @@ class Experiment:
     ) -> None:  # fmt: skip
         self.search, self.situation, self.plan, self.suspect = search, situation, plan, suspect
         self.name, self.names = run_name, pin_names
-        self.pinned_plan = with_suspect_sources_pinned(plan, suspect, pin_names)
+        self.pinned_plan = add_pins_and_settings_they_need(plan, suspect, pin_names)
         if pins.THREAD_STREAMS in pin_names and differs_in_main_thread(situation):
             # A thread that reads the weights while they are trained differs whatever generator it draws from.
             self.pinned_plan = self.pinned_plan.with_comparison_limits(ONLY_MAIN_THREAD)
@@ -179,7 +179,7 @@ class Experiment:
         if not kinds <= set(PINS_WITH_VALUES):
             return True
         for value in range(1, OTHER_PIN_VALUES + 1):
-            other = with_suspect_sources_pinned(self.plan.with_watch(pin_variant=value), self.suspect, self.names)
+            other = add_pins_and_settings_they_need(self.plan.with_watch(pin_variant=value), self.suspect, self.names)
             run = self.run(other, f"-other{value}")
             if self._differ_before_pinned_runs_differ(self.first, run):
                 return self.trials < TRIALS_WITH_RACE or self._rerun_and_check_all_match(run, f"-other{value}")
@@ -207,7 +207,7 @@ def rerun_and_check_later_runs_agree(search: ExperimentRunner, situation: Situat
     return all(search.compare_runs(situation.b, run) is None for run in runs)
 
 
-def find_suspects_that_differ_when_varied_alone(
+def find_suspect_lines_that_differ_when_varied_alone(
     search: ExperimentRunner,
     situation: Situation,
     varied_plan: RunPlan,
@@ -248,7 +248,7 @@ def is_at_same_operator(difference: Difference, reference: Difference) -> bool:
     return (one.name, one.file, one.line) == (other.name, other.file, other.line)
 
 
-def with_suspect_sources_pinned(plan: RunPlan, suspect: Suspect, pin_names: tuple[str, ...]) -> RunPlan:
+def add_pins_and_settings_they_need(plan: RunPlan, suspect: Suspect, pin_names: tuple[str, ...]) -> RunPlan:
     """The plan with a suspect's source pinned."""
     pinned = plan.with_added_pins(*pin_names)
     if pins.THREADS in pin_names:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from samerun.check.attribution.confirmation import ExperimentRunner, with_suspect_sources_pinned
+from samerun.check.attribution.confirmation import ExperimentRunner, add_pins_and_settings_they_need
 from samerun.check.attribution.variable_experiments import differs_no_later_than_situation
 from samerun.check.evidence.default_factories import move_to_default_factory_if_any
 from samerun.check.evidence.situation import Situation, Suspect
@@ -39,7 +39,7 @@ def rerun_and_move_to_decisive_draw(
         return move_to_default_factory_if_any(suspect, list_user_files(situation.a.traces))
     if len(draws) < 2:
         return suspect
-    pinned = with_suspect_sources_pinned(plan, suspect, suspect.pins)
+    pinned = add_pins_and_settings_they_need(plan, suspect, suspect.pins)
     first = search.run_and_record(pinned, "drawn-0", ("draws",))
     for number, draw in enumerate(draws[:MOST_LINES], 1):
         freed = pinned.with_added_pins(f"{pins.FREE}@{draw.file}:{draw.line}")

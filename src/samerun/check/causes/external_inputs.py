@@ -20,7 +20,7 @@ from samerun.record.trace.run import RunTraces, select_events
 SURROUNDINGS = ("locale", "timezone", "allocator", "environment_noise", "working_directory", "home", "umask")
 
 
-def find_environment_variable_suspects(situation: Situation) -> list[Suspect]:
+def find_suspect_reads_of_environment_variables(situation: Situation) -> list[Suspect]:
     own = situation.variation.startswith("env:")
     if situation.variation not in SURROUNDINGS and not own:
         return []
@@ -37,7 +37,7 @@ def find_environment_variable_suspects(situation: Situation) -> list[Suspect]:
 
 ENVIRONMENT_VARIABLE = Cause(
     "environment-variable",
-    find_environment_variable_suspects,
+    find_suspect_reads_of_environment_variables,
     "do not depend on the machine's settings: pass the value as an argument, convert times in UTC",
     "Sorting by locale, parsing numbers and dates, and local time depend on LC_ALL and TZ; names of users and"
     " folders, and the permissions of new files, change with the machine as well.",

@@ -11,7 +11,7 @@ from samerun.base.errors import SamerunError
 from samerun.base.records import DIFFERENT, SAME, TROUBLE, CheckReport, FoundCause, Hazard, Outcome, WithSamerun
 from samerun.base.text import did_you_mean_prefix_or_empty
 from samerun.check.attribution.attribution import VARIED_AT_LINE, AttributedCause
-from samerun.check.attribution.confirmation import with_suspect_sources_pinned
+from samerun.check.attribution.confirmation import add_pins_and_settings_they_need
 from samerun.check.causes.table import CAUSES
 from samerun.check.evidence.situation import Situation
 from samerun.check.execution.runner import RunFailed
@@ -107,7 +107,7 @@ def prepare_follow_up_search_with_cause_pinned(
     for names in (append_cause_line_to_separable_pins(suspect.pins, attributed.cause), suspect.pins):
         fresh = set(names) - set(search.plan.watch.pins)
         if fresh or (names and set(suspect.without) - set(search.plan.without)):
-            plan = with_suspect_sources_pinned(search.plan, suspect, names)
+            plan = add_pins_and_settings_they_need(search.plan, suspect, names)
             how = "held still: " + ", ".join(strip_line_from_pin(name) for name in names)
             return FollowUpSearch(make_fresh_search_with_plan(search, plan, search.not_varied), how)
     return None

@@ -222,7 +222,7 @@ def _read_enabled_convolution_and_matmul_libraries() -> dict[str, Value]:
     }
 
 
-def _restore_enabled_backends(saved: dict[str, Value]) -> None:
+def _restore_enabled_flags_of_torch_backends(saved: dict[str, Value]) -> None:
     for name, value in saved.items():
         if _read_enabled_convolution_and_matmul_libraries()[name] != value:
             getattr(get_torch_c_module(), _ENABLED_GETTERS[name].replace("_get_", "_set_"))(value)
@@ -237,7 +237,7 @@ ENABLED_BACKENDS = Switch(
     _read_enabled_convolution_and_matmul_libraries,
     module="torch",
     available=_enabled_backends_available,
-    restore=_restore_enabled_backends,
+    restore=_restore_enabled_flags_of_torch_backends,
     default={
         "cudnn": True,
         "mkldnn": True,

@@ -85,7 +85,7 @@ def require_valid_receipt(value: Any, name: str) -> None:
             f"{name} has schema {schema}; this samerun reads schema {receipt_json.SCHEMA}.",
             hint="Read it with the samerun that wrote it.",
         )
-    said = _load_schema_error_finder()(value)
+    said = _compile_receipt_schema_to_error_finder()(value)
     if said:
         where, _, what = said.partition(": ")
         where = escape_as_one_line(where.lstrip("/") or "the top", 100)
@@ -108,7 +108,7 @@ def load_schema() -> dict[str, Any]:
 
 
 @functools.cache
-def _load_schema_error_finder() -> SchemaErrorFinder:
+def _compile_receipt_schema_to_error_finder() -> SchemaErrorFinder:
     return compile_schema(load_schema())
 
 

@@ -13,7 +13,7 @@ import torch
 from samerun.record.digests import digest as d
 from samerun.record.digests import torch_guards
 from samerun.record.watching.collectives import find_process_group
-from samerun.record.watching.watched_operator import WatchedOperator, flatten_into
+from samerun.record.watching.watched_operator import WatchedOperator, flatten_to_tensors_and_stable_values
 
 SAME_ON_ALL_RANKS = ("allreduce", "all_reduce", "broadcast", "allgather", "all_gather")
 """Parts of the names of collectives that give every rank of the group the same values."""
@@ -125,7 +125,7 @@ def _written_or_returned_tensors(operator: WatchedOperator, args: Any, kwargs: A
     if written:
         return written
     returned: list[Any] = []
-    flatten_into((out,), torch.Tensor, returned, [])
+    flatten_to_tensors_and_stable_values((out,), torch.Tensor, returned, [])
     return returned
 
 

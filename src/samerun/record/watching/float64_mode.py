@@ -18,7 +18,7 @@ from samerun.record.watching.torch_internals import (
     creates_meta_or_fake_tensor,
     find_operator_generator,
 )
-from samerun.record.watching.watched_operator import WatchedOperator, flatten_into
+from samerun.record.watching.watched_operator import WatchedOperator, flatten_to_tensors_and_stable_values
 
 WIDE = {
     torch.float32: torch.float64, torch.bfloat16: torch.float64, torch.float16: torch.float64,
@@ -86,8 +86,8 @@ class Float64Mode(KeepsProgramsCompiledMixin, TorchDispatchMode):
                 return func(*args, **kwargs)
             operator = self.operators[func] = WatchedOperator(func, _random_tag, _plain_call)
         tensors: list[Any] = []
-        flatten_into(args, torch.Tensor, tensors, [])
-        flatten_into(kwargs.values(), torch.Tensor, tensors, [])
+        flatten_to_tensors_and_stable_values(args, torch.Tensor, tensors, [])
+        flatten_to_tensors_and_stable_values(kwargs.values(), torch.Tensor, tensors, [])
         with no_torch_function():
             if not all(type(t) in PLAIN_TYPES and has_real_values(t) for t in tensors) or (
                 not tensors and creates_meta_or_fake_tensor(kwargs)
@@ -105,7 +105,7 @@ class Float64Mode(KeepsProgramsCompiledMixin, TorchDispatchMode):
                 results = [t for t in operator.flatten_written_arguments(args, kwargs) if isinstance(t, torch.Tensor)]
                 written = {id(t) for t in results}
                 outs: list[Any] = []
-                flatten_into((out,), torch.Tensor, outs, [])
+                flatten_to_tensors_and_stable_values((out,), torch.Tensor, outs, [])
                 # An attention that could drop out, and does not, draws nothing.
                 drew: Draw = "none"
                 if before is not None and before != take_generator_state(kwargs, tensors):
@@ -188,7 +188,7 @@ class Float64Mode(KeepsProgramsCompiledMixin, TorchDispatchMode):
             return type(value)(widen(item) for item in value) if type(value) in (list, tuple) else value
 
         operands: list[Any] = []
-        flatten_into((new_args, new_kwargs), torch.Tensor, operands, [])
+        flatten_to_tensors_and_stable_values((new_args, new_kwargs), torch.Tensor, operands, [])
         ids = {id(each) for each in operands}
 
         def is_operand(value: Any) -> bool:

@@ -35,7 +35,7 @@ class EnvironmentLoops:
         self.names: dict[int, set[str]] = {}
         """Code -> names of environment variables that its variables have held."""
 
-    def find_locals_of_os_environ_loop(self, code: CodeType, values: dict[str, Any]) -> set[str]:
+    def find_locals_holding_values_of_os_environ_loop(self, code: CodeType, values: dict[str, Any]) -> set[str]:
         """The names of those of a frame's variables that now hold some value of the environment in such a loop."""
         texts = {name: value for name, value in values.items() if type(value) is str}
         pairs = {name: value for name, value in values.items() if type(value) is tuple and len(value) == 2}
@@ -115,7 +115,7 @@ class LineFollower:
             values = {**frame.f_locals, **held}
             if held:  # `f_locals` is not read again: before Python 3.13 that would take the values back
                 frame.f_locals.update(held)
-            of_environment = self.environment_loops.find_locals_of_os_environ_loop(frame.f_code, values)
+            of_environment = self.environment_loops.find_locals_holding_values_of_os_environ_loop(frame.f_code, values)
             for name, value in values.items():
                 if name.startswith("__") or type(value).__name__ in ("module", "function", "type"):
                     continue
@@ -165,7 +165,7 @@ class LineFollower:
             return
         recorder.thread.inside_samerun += 1
         try:
-            looped = self.environment_loops.find_locals_of_os_environ_loop(frame.f_code, {"": value})
+            looped = self.environment_loops.find_locals_holding_values_of_os_environ_loop(frame.f_code, {"": value})
             found = ENVIRONMENT if looped else digest_variable(value)
         except Exception:
             return

@@ -20,7 +20,7 @@ from samerun.record.watching import torch_internals
 from samerun.record.watching.collective_results import CollectiveResults
 from samerun.record.watching.interceptors import fresh_memory
 from samerun.record.watching.stack_frames import find_user_line
-from samerun.record.watching.watched_operator import UNORDERED, WatchedOperator, flatten_into
+from samerun.record.watching.watched_operator import UNORDERED, WatchedOperator, flatten_to_tensors_and_stable_values
 
 _Tensor = torch.Tensor
 _plain_call = torch._ops.OpOverload.__call__
@@ -147,7 +147,7 @@ class OperatorDigests(torch_internals.KeepsProgramsCompiledMixin, TorchDispatchM
         written = [tensor for tensor in operator.flatten_written_arguments(args, kwargs) if isinstance(tensor, _Tensor)]
         results: list[Any] = []
         values: list[Any] = []
-        flatten_into((out,), _Tensor, results, values)
+        flatten_to_tensors_and_stable_values((out,), _Tensor, results, values)
         done = {id(tensor) for tensor in written}
         results = written + [
             tensor for at, tensor in enumerate(results) if id(tensor) not in done and at != operator.scratch_output
@@ -198,7 +198,7 @@ def _digest_inputs(operator: WatchedOperator, args: Any, kwargs: Any) -> bytes:
     with torch_guards.no_torch_function():
         tensors: list[Any] = []
         values: list[Any] = []
-        flatten_into((args, kwargs), _Tensor, tensors, values)
+        flatten_to_tensors_and_stable_values((args, kwargs), _Tensor, tensors, values)
         if operator.overwrites:  # what was there before does not matter
             written = {id(tensor) for tensor in operator.flatten_written_arguments(args, kwargs)}
             tensors = [tensor for tensor in tensors if id(tensor) not in written]

@@ -25,7 +25,7 @@ from samerun.record.watching.torch_internals import (
     location_of_running_autograd_node,
     record_new_autograd_node_locations,
 )
-from samerun.record.watching.watched_operator import NoValues, WatchedOperator, flatten_into
+from samerun.record.watching.watched_operator import NoValues, WatchedOperator, flatten_to_tensors_and_stable_values
 
 EventInputs = tuple[int, int, int, int]
 """What an event says of its inputs: phase and flags, place, digest of the tensors, digest of the scalars."""
@@ -153,7 +153,7 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
     def _draw_and_rewind_generator(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Draw, then put the generator back to where it was."""
         tensors: list[Any] = []
-        flatten_into(args, _Tensor, tensors, [])
+        flatten_to_tensors_and_stable_values(args, _Tensor, tensors, [])
         generator = torch_internals.find_operator_generator(kwargs, tensors)
         state = generator.get_state()
         try:
@@ -221,15 +221,15 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
         storages = self.table.storages
         tensors: list[Any] = []
         others: list[Any] = []
-        for item in args:  # as `flatten_into` does, without a call for the common kinds
+        for item in args:  # as `flatten_to_tensors_and_stable_values` does, without a call for the common kinds
             if isinstance(item, _Tensor):
                 tensors.append(item)
             elif type(item) in _scalars:
                 others.append(item)
             else:
-                flatten_into((item,), _Tensor, tensors, others)
+                flatten_to_tensors_and_stable_values((item,), _Tensor, tensors, others)
         if kwargs:
-            flatten_into(kwargs.values(), _Tensor, tensors, others)
+            flatten_to_tensors_and_stable_values(kwargs.values(), _Tensor, tensors, others)
         flags, location_id = self._find_phase_and_location(state, tensors)
         if operator.random and not all(map(torch_guards.has_real_values, tensors)):
             raise NoValues  # such a draw takes nothing from any generator
@@ -318,7 +318,7 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
         rows = self.recorder.sample_rows
         if rows is not None and rows.rows >= 0 and thread == 0:
             outs: list[Any] = []
-            flatten_into((out,), _Tensor, outs, [])
+            flatten_to_tensors_and_stable_values((out,), _Tensor, outs, [])
             rows.add_operator_results_if_inference(location_id, operator.name, outs)
         moved = bool(flags & f.UNINITIALISED) and (operator.only_moves or torch_internals.is_fx_proxy_tracing())
         if operator.writes_nothing and type(out) is _Tensor and is_plain_cpu_tensor(out) and not moved:
@@ -352,7 +352,7 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
             else:
                 results.append(storages.digest_written(tensor, record, thread))
         outs, values = [], list[Any]()
-        flatten_into((out,), _Tensor, outs, values)
+        flatten_to_tensors_and_stable_values((out,), _Tensor, outs, values)
         done = {id(tensor) for tensor in kept}
         if operator.asynchronous:
             for tensor in outs:

@@ -28,7 +28,7 @@ from samerun.record.watching.operator_mode import OperatorMode, OperatorTable
 from samerun.record.watching.recorder import Recorder
 from samerun.record.watching.thread_state import ThreadState
 from samerun.record.watching.torch_internals import NODE_RING, exclude_from_compilation
-from samerun.record.watching.watched_operator import WatchedOperator, flatten_into
+from samerun.record.watching.watched_operator import WatchedOperator, flatten_to_tensors_and_stable_values
 
 _watch: Any
 try:
@@ -65,8 +65,8 @@ def load_quick_mode_class() -> type[OperatorMode] | None:
     exclude_from_compilation(
         OperatorMode._record_results, OperatorMode._count_skipped_operator, StorageDigests.find_or_add_record,
         StorageDigests.digest_input, StorageDigests.digest_new_memory, StorageDigests.digest_written,
-        StorageDigests.drop_expired, flatten_into, stack_frames.classify_code, d.shape_seed, d.digest,
-        Recorder.open_writer, TraceWriter.intern_location, TraceWriter.intern_string, TraceWriter.append,
+        StorageDigests.drop_expired, flatten_to_tensors_and_stable_values, stack_frames.classify_code, d.shape_seed,
+        d.digest, Recorder.open_writer, TraceWriter.intern_location, TraceWriter.intern_string, TraceWriter.append,
     )  # fmt: skip
 
     class QuickMode(_watch.Watcher, OperatorMode):  # type: ignore[misc, no-untyped-call]
@@ -113,7 +113,7 @@ def collect_objects_for_c_library() -> SimpleNamespace:
         Parameter=torch.nn.Parameter,
         strided=torch.strided,
         odd_dtypes=ODD_DTYPES,
-        flatten_into=flatten_into,
+        flatten_to_tensors_and_stable_values=flatten_to_tensors_and_stable_values,
         StorageRecord=StorageRecord,
         UntypedStorage=torch.UntypedStorage,
         WatchedOperator=WatchedOperator,

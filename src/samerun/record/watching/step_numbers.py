@@ -47,7 +47,7 @@ from samerun.record.watching.torch_internals import (
     record_new_autograd_node_locations,
 )
 from samerun.record.watching.value_producers import OVERWRITING, ValueProducers, fills_its_memory
-from samerun.record.watching.watched_operator import WatchedOperator, flatten_into
+from samerun.record.watching.watched_operator import WatchedOperator, flatten_to_tensors_and_stable_values
 
 STEPS_KEPT = 400
 """All steps up to this number, then every tenth, every hundredth, and so on."""
@@ -208,7 +208,7 @@ class StepValueRecorder:
         if not first <= self.recorder.step + 1 <= last or len(self._summaries) >= MOST_OPERATORS:
             return
         tensors: list[Any] = []
-        flatten_into((values,), torch.Tensor, tensors, [])
+        flatten_to_tensors_and_stable_values((values,), torch.Tensor, tensors, [])
         site = self._find_operator_site()
         for tensor in tensors:
             self._add_summary(input_or_result + type(model).__name__, site, [tensor], [tensor], "none")
@@ -248,7 +248,7 @@ class StepValueRecorder:
     def _switched_context(self, args: Any, kwargs: Any) -> Any:
         if self.switches.get("autocast") == "on":
             tensors: list[Any] = []
-            flatten_into((args, kwargs), torch.Tensor, tensors, [])
+            flatten_to_tensors_and_stable_values((args, kwargs), torch.Tensor, tensors, [])
             device = tensors[0].device.type if tensors else "cpu"
             return torch.autocast(device, dtype=torch.bfloat16)
         if self.switches.get("inference-mode") == "other" and not torch.is_grad_enabled():
@@ -355,7 +355,7 @@ class StepValueRecorder:
 
     def _write_call(self, model: Any, out: Any) -> None:
         tensors: list[Any] = []
-        flatten_into((out,), torch.Tensor, tensors, [])
+        flatten_to_tensors_and_stable_values((out,), torch.Tensor, tensors, [])
         items = [Item("output", str(at), name_dtype(t), TakenNumbers(take_all_or_sampled_numbers(t), False))
                  for at, t in enumerate(tensors) if is_readable(t)]  # fmt: skip
         file, line, _ = stack_frames.find_user_line()

@@ -9,7 +9,7 @@ import torch
 from samerun.record.digests.digest import is_readable
 from samerun.record.watching import stack_frames
 from samerun.record.watching.tensor_numbers import geometry_key, storage_key
-from samerun.record.watching.watched_operator import flatten_into
+from samerun.record.watching.watched_operator import flatten_to_tensors_and_stable_values
 
 Producer = tuple[int, int]
 """The number of an operator in its step, and that of its result."""
@@ -84,7 +84,7 @@ class ValueProducers:
         made = self._of_views.get(geometry_key(base)) if self._of_views and base is not None else None
         if made is not None:
             tensors: list[Any] = []
-            flatten_into((views,), torch.Tensor, tensors, [])
+            flatten_to_tensors_and_stable_values((views,), torch.Tensor, tensors, [])
             self._of_views.update((geometry_key(each), made) for each in tensors)
         if base is None or not is_readable(base):
             return False

@@ -137,7 +137,7 @@ class WatchedOperator:
         return found
 
 
-def flatten_into(items: Any, tensor_type: type, tensors: list[Any], others: list[Any]) -> None:
+def flatten_to_tensors_and_stable_values(items: Any, tensor_type: type, tensors: list[Any], others: list[Any]) -> None:
     """Split arguments into tensors and the rest, in order, through lists, tuples and dicts.
 
     What is neither a tensor nor a plain value counts by its type alone: its repr may hold an address. So does a path
@@ -148,9 +148,9 @@ def flatten_into(items: Any, tensor_type: type, tensors: list[Any], others: list
             tensors.append(item)
         elif type(item) in (list, tuple):
             others.append(len(item))
-            flatten_into(item, tensor_type, tensors, others)
+            flatten_to_tensors_and_stable_values(item, tensor_type, tensors, others)
         elif type(item) is dict:
-            flatten_into(item.values(), tensor_type, tensors, others)
+            flatten_to_tensors_and_stable_values(item.values(), tensor_type, tensors, others)
         elif isinstance(item, _PLAIN):
             others.append("a path" if isinstance(item, str) and "/" in item else item)
         elif type(item).__module__.startswith("torch") and type(item).__name__ in _STABLE:

@@ -32,7 +32,7 @@ from samerun.record.watching.double_execution.memory import (
 )
 from samerun.record.watching.recorder import Recorder
 from samerun.record.watching.thread_state import ThreadState
-from samerun.record.watching.watched_operator import UNORDERED, WatchedOperator, flatten_into
+from samerun.record.watching.watched_operator import UNORDERED, WatchedOperator, flatten_to_tensors_and_stable_values
 
 MOST_PAUSES = 200
 PAUSES_AT_A_PLACE = 6
@@ -158,8 +158,8 @@ class DoubledCall:
         self.location_id = self.phase = 0
         self.tensors: list[Any] = []
         self.others: list[Any] = []
-        flatten_into(args, _Tensor, self.tensors, self.others)
-        flatten_into(kwargs.values(), _Tensor, self.tensors, self.others)
+        flatten_to_tensors_and_stable_values(args, _Tensor, self.tensors, self.others)
+        flatten_to_tensors_and_stable_values(kwargs.values(), _Tensor, self.tensors, self.others)
         self.written = [t for t in operator.flatten_written_arguments(args, kwargs) if isinstance(t, _Tensor)]
         self.inputs_seen: list[tuple[Any, bytes, Any]] = []
         self.with_shadow: list[tuple[Any, ShadowBuffer]] = []
@@ -250,7 +250,7 @@ class DoubledCall:
 
 def collect_tensors(out: Any) -> list[Any]:
     tensors: list[Any] = []
-    flatten_into((out,), _Tensor, tensors, [])
+    flatten_to_tensors_and_stable_values((out,), _Tensor, tensors, [])
     return tensors
 
 

@@ -57,7 +57,7 @@ def pin_and_intercept_numpy_random(recorder: Recorder, numpy_random: Any) -> Non
         numpy_random.seed(pins.pinned_seed("numpy"))
     intercept_global_draws(recorder, numpy_random)
     intercept_global_seeding(recorder, numpy_random)
-    pin_and_intercept_unseeded_creation(recorder)
+    record_unseeded_creation_and_pin_if_asked(recorder)
     intercept_generator_draws(recorder, numpy_random)
     intercept_random_state_draws(recorder, numpy_random)
 
@@ -128,7 +128,7 @@ def intercept_global_seeding(recorder: Recorder, numpy_random: Any) -> None:
     wrap_attribute(numpy_random, "set_state", wrap_set_state)
 
 
-def pin_and_intercept_unseeded_creation(recorder: Recorder) -> None:
+def record_unseeded_creation_and_pin_if_asked(recorder: Recorder) -> None:
     """Every generator made without a seed asks `bit_generator.randbits` for one."""
     stream = pins.make_pinned_byte_reader("numpy-generator")
 
@@ -165,7 +165,9 @@ def intercept_generator_draws(recorder: Recorder, numpy_random: Any) -> None:
 
         def drawing(self: Any, *args: Any, **kwargs: Any) -> Any:
             if not recorder.thread.inside_samerun and not recorder.stopped:
-                recorder.record_draw_at_user_line("numpy.Generator", name, lambda: digest_numpy_generator_state(self))
+                recorder.record_draw_at_user_line(
+                    "numpy.Generator", name, lambda: digest_numpy_generator_state_without_buffer(self)
+                )
             return original(self, *args, **kwargs)
 
         return drawing
@@ -236,7 +238,7 @@ def intercept_random_state_draws(recorder: Recorder, numpy_random: Any) -> None:
     wrap_builtin_method(numpy_random.RandomState, "__init__", wrap_making)
 
 
-def digest_numpy_generator_state(generator: Any) -> bytes:
+def digest_numpy_generator_state_without_buffer(generator: Any) -> bytes:
     held = generator.bit_generator.state.get("state")
     if not isinstance(held, dict):  # a bit generator of another library
         return xxh3_128_digest(repr(generator.bit_generator.state).encode())

@@ -37,7 +37,7 @@ def defer_new_signal_handlers_while_recording(recorder: Recorder, signal: Any) -
         def signal(number: Any, handler: Any, /) -> Any:
             # asyncio's handler does nothing: its loop reads each signal from a descriptor, and would read it twice.
             if callable(handler) and not str(getattr(handler, "__module__", "")).startswith(("_signal", "asyncio")):
-                handler = _make_waiting_handler(must_wait, handler)
+                handler = _make_handler_that_waits_if_needed(must_wait, handler)
             return show_own_handler(install(number, handler))
 
         return signal
@@ -49,7 +49,9 @@ def defer_new_signal_handlers_while_recording(recorder: Recorder, signal: Any) -
     wrap_attribute(signal, "getsignal", make_getsignal)
 
 
-def _make_waiting_handler(must_wait: Callable[..., bool], handler: Callable[..., Any]) -> Callable[..., Any]:
+def _make_handler_that_waits_if_needed(
+    must_wait: Callable[..., bool], handler: Callable[..., Any]
+) -> Callable[..., Any]:
     try:
         from samerun.record.watching import _watch  # type: ignore[attr-defined]
     except ImportError:  # it was not built, or for another Python
