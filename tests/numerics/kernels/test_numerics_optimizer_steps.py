@@ -91,7 +91,7 @@ def test_the_bits_of_the_loop(
             got = train(make, **setting, **way)
         for ours, theirs in zip(got, wanted, strict=True):
             assert_same_bits(ours, theirs, level)
-        left_to_torch = setting.get("amsgrad") if "fused" in way else way["foreach"] and setting.get("nesterov")
+        left_to_torch = way.get("foreach") and setting.get("nesterov")
         assert bool(calls) is not bool(left_to_torch)
 
 

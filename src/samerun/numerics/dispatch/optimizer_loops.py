@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.utils._mode_utils import no_dispatch
 
 from samerun.numerics.aten_handlers.declare import may_fuse_operators_into_one_c_call
+from samerun.numerics.aten_handlers.optimizers import integer_power
 from samerun.numerics.kernels.optimizer_steps import (
     AdamFactors,
     try_adam_steps,
@@ -70,7 +71,9 @@ def _try_adam(
     capturable: bool,
     differentiable: bool,
     decoupled_weight_decay: bool,
+    power: Callable[[float, float], float] = pow,
 ) -> bool:
+    """power: how the fused form and the others raise beta1 and beta2 to the number of steps (Python's own: `pow`)."""
     if capturable or differentiable or has_complex or grad_scale is not None or found_inf is not None:
         return False
     if not _are_numbers(beta1, beta2, lr, weight_decay, eps):
@@ -81,10 +84,10 @@ def _try_adam(
     decay = 1 - lr * weight_decay if decoupled_weight_decay and weight_decay != 0 else 1.0
     factors: dict[float, AdamFactors] = {}
     for count in counts:
-        if count not in factors:  # Python's own powers, as in the loop
+        if count not in factors:
             factors[count] = AdamFactors(
-                decay, weight_decay, 1 - beta1, beta2, 1 - beta2, (1 - beta2**count) ** 0.5, eps,
-                -(lr / (1 - beta1**count)),
+                decay, weight_decay, 1 - beta1, beta2, 1 - beta2, (1 - power(beta2, count)) ** 0.5, eps,
+                -(lr / (1 - power(beta1, count))),
             )  # fmt: skip
     is_coupled = not decoupled_weight_decay and weight_decay != 0
     done = try_adam_steps(
@@ -94,6 +97,11 @@ def _try_adam(
     if done:
         torch._foreach_add_([*state_steps], 1)
     return done
+
+
+@functools.wraps(_try_adam)
+def _try_fused_adam(*args: Any, **kwargs: Any) -> bool:
+    return _try_adam(*args, **kwargs, power=integer_power)
 
 
 def _try_sgd(
@@ -131,13 +139,15 @@ def _try_sgd_unless_nesterov(*args: Any, **kwargs: Any) -> bool:
 _LOOPS: tuple[tuple[str, str, TryStep], ...] = (
     ("torch.optim.adam", "_single_tensor_adam", _try_adam),
     ("torch.optim.adam", "_multi_tensor_adam", _try_adam),
+    ("torch.optim.adam", "_fused_adam", _try_fused_adam),
     ("torch.optim.sgd", "_single_tensor_sgd", _try_sgd),
     ("torch.optim.sgd", "_multi_tensor_sgd", _try_sgd_unless_nesterov),
+    ("torch.optim.sgd", "_fused_sgd", _try_sgd),
 )
 
 
 def _parameter_names(function: Callable[..., Any]) -> list[str]:
-    return [*inspect.signature(function).parameters]
+    return [name for name in inspect.signature(function).parameters if name != "power"]
 
 
 def patch_torch_optim_with_native_adam_and_sgd() -> None:
