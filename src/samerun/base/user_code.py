@@ -72,6 +72,11 @@ def treat_temporary_files_as_generated_since(began_ns: int) -> None:
     _began = began_ns
 
 
+def is_since_start(time_ns: int) -> bool:
+    """Whether a file's time, in nanoseconds since 1970, lies in this run, if its beginning is known."""
+    return _began is not None and time_ns >= _began
+
+
 def _is_temporary_file_newer_than_start(file: str) -> bool:
     if _began is None or not file.startswith(_TEMPORARY):
         return False

@@ -549,7 +549,27 @@ def test_compiled_graphs_count_as_one_operator(tmp_path: Path) -> None:
 def test_the_search_for_the_temporary_folder_is_not_recorded(tmp_path: Path) -> None:
     program = "import random, tempfile\nrandom.seed(0)\ntempfile.gettempdir()\ntempfile.mkdtemp()\n"
     outcome = run(program, tmp_path, environment={"TMPDIR": str(tmp_path)})
-    assert {event.line for event in outcome.events(f.ENTROPY, f.CREATE, f.DRAW)} == {4}
+    found = [(event.kind, event.name, event.line) for event in outcome.events(f.ENTROPY, f.CREATE, f.DRAW)]
+    assert found == [(f.ENTROPY, "tempfile", 4)], "the generator behind the names is not the program's"
+
+
+def test_the_time_of_a_file_that_the_run_wrote_is_a_reading_of_the_clock(tmp_path: Path) -> None:
+    program = """
+        import os, pathlib, sys
+        path = pathlib.Path("new")
+        path.write_text("1")
+        path.stat().st_mtime  # read
+        os.path.getmtime(path)  # got
+        os.path.getmtime(os.__file__)
+
+        def size(path):
+            return path.stat().st_size
+
+        size(path)
+    """
+    outcome = run(program, tmp_path)
+    read = [(event.name, event.line) for event in outcome.events(f.CLOCK)]
+    assert read == [("os.stat", outcome.line("read")), ("os.path.getmtime", outcome.line("got"))]
 
 
 # --- ends ------------------------------------------------------------------------------------------------

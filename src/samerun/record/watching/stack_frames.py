@@ -83,6 +83,16 @@ def is_called_by_user(through_modules: tuple[str, ...] = ()) -> bool:
     return False
 
 
+def find_user_names() -> tuple[str, ...]:
+    """The names of attributes and globals in the nearest function of user code on the stack; none without one."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if classify_code(frame.f_code) == USER:
+            return frame.f_code.co_names
+        frame = frame.f_back
+    return ()
+
+
 def find_user_line(through_imports: bool = False) -> UserLine:
     """(file, line, direct) of the nearest user code on the stack.
 

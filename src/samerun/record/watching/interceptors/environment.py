@@ -124,7 +124,11 @@ def pin_and_intercept_temporary_names(recorder: Recorder, tempfile: Any) -> None
             name = f"{pins.pinned_seed(f'temporary name {next(numbers)} {check_folder}'):08x}"
             pinned_names.add(name)
         else:
-            name = original_next(self)
+            recorder.thread.inside_samerun += 1  # its own generator is no generator of the program's line
+            try:
+                name = original_next(self)
+            finally:
+                recorder.thread.inside_samerun -= 1
         recorder.emit_host_event(f.ENTROPY, "tempfile", value=name.encode(), only_at_user_code=True, thin_repeats=True)
         return name
 

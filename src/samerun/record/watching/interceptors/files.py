@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from xxhash import xxh3_64_intdigest, xxh3_128
 
+from samerun.base import user_code
 from samerun.base.wrapping import make_wrapper_of_same_type
 from samerun.record import pins
 from samerun.record.config import to_original_path
@@ -257,6 +258,8 @@ def pin_and_intercept_os_path_queries(recorder: Recorder, path: Any) -> None:
             value = original(*args, **kwargs)
             if pinned and name in TIME_FUNCTIONS:
                 value = pins.PINNED_CLOCK_START
+            elif name in TIME_FUNCTIONS and user_code.is_since_start(int(value * 1e9)):
+                record_time_of_own_file(recorder, f"os.path.{name}")
             record_user_file_query(recorder, f"os.path.{name}", args[0] if args else None, value)
             return value
 
@@ -288,6 +291,8 @@ def pin_and_intercept_os_stat(recorder: Recorder, os_module: Any) -> None:
             times.update({f"{name}_ns": int(pins.PINNED_CLOCK_START) * 10**9 for name in list(times)})
             extras = {field: getattr(found, field) for field in EXTRA_STAT_FIELDS if hasattr(found, field)}
             found = os_module.stat_result(kept, {**extras, **times})
+        elif user_code.is_since_start(found.st_mtime_ns) and not TIME_FIELDS.isdisjoint(stack_frames.find_user_names()):
+            record_time_of_own_file(recorder, "os.stat")
         record_user_file_query(recorder, "os.stat", path, (found.st_mode, found.st_size, found.st_mtime_ns))
         return found
 
@@ -298,7 +303,13 @@ def pin_and_intercept_os_stat(recorder: Recorder, os_module: Any) -> None:
     os_module.stat = watched
 
 
+TIME_FIELDS = frozenset(f"st_{kind}time{unit}" for kind in "mca" for unit in ("", "_ns"))
 EXTRA_STAT_FIELDS = ("st_blksize", "st_blocks", "st_rdev")
+
+
+def record_time_of_own_file(recorder: Recorder, function: str) -> None:
+    """The time at which this run wrote a file is that of the clock: which of two files is newer may be chance."""
+    recorder.emit_host_event(f.CLOCK, function, thin_repeats=True, only_at_user_code=True)
 
 
 def record_user_file_query(recorder: Recorder, function: str, path: Any, answer: Any) -> None:
