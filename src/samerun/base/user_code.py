@@ -78,10 +78,10 @@ def is_since_start(time_ns: int) -> bool:
 
 
 def _is_temporary_file_newer_than_start(file: str) -> bool:
-    if _began is None or not file.startswith(_TEMPORARY):
+    if not file.startswith(_TEMPORARY):
         return False
     try:
-        return _stat(file).st_mtime_ns >= _began
+        return is_since_start(_stat(file).st_mtime_ns)
     except OSError:
         return False
 

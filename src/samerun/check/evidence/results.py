@@ -88,7 +88,7 @@ def _find_lines_of_one_run_alone(a: Run, b: Run, without_numbers: bool) -> tuple
     """Lines that a printed and b did not, and the other way round, in alphabetical order; none where that is too much
     to compare."""
     one, other = (_read_sorted_normalized_lines(run, "stdout", without_numbers) for run in (a, b))
-    if one is None or other is None:
+    if one is None or other is None or one == other:
         return [], []
     only_a, only_b = Counter(one) - Counter(other), Counter(other) - Counter(one)
     return sorted(only_a.elements()), sorted(only_b.elements())

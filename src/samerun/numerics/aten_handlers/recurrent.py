@@ -55,6 +55,10 @@ class Direction(NamedTuple):
     """W_hh and b_hh, where they are tensors."""
 
 
+MakeDirections = Callable[[Sequence[Any], bool, int], list[Direction]]
+"""Weights, `has_biases`, number of directions of all layers."""
+
+
 def _make_dense_directions(weights: Sequence[Tensor], has_biases: bool, number: int) -> list[Direction]:
     """Of each direction in turn, W_ih, W_hh, both biases if there are any, and the projection that an LSTM may have."""
     each = len(weights) // number
@@ -149,19 +153,23 @@ def _compose_lstm_layer(
 
 def _run_layers(
     step: Step,
+    make_directions: MakeDirections,
     x: Tensor,
     batch_sizes: Sequence[int] | None,
     states: Sequence[Tensor],
-    directions: Sequence[Direction],
+    weights: Sequence[Any],
+    has_biases: bool,
     num_layers: int,
     dropout: float,
     train: bool,
+    bidirectional: bool,
 ) -> tuple[Tensor, ...]:
     """The outputs and the last state of each kind.
 
     x: [time, batch, features], or [steps of all sequences, features] with the batch `batch_sizes` of each time.
     """
-    each = len(directions) // num_layers
+    each = 2 if bidirectional else 1
+    directions = make_directions(weights, has_biases, num_layers * each)
     last: list[State] = []
     for layer in range(num_layers):
         found = []
@@ -185,7 +193,7 @@ def _run_layers(
             outputs, end = _run_one_direction(step, steps, begin, direction, is_reversed)
             found.append(torch.stack(outputs) if batch_sizes is None else torch.cat(outputs))
             last.append(end)
-        x = torch.cat(found, -1) if each == 2 else found[0]
+        x = torch.cat(found, -1) if bidirectional else found[0]
         if dropout and train and layer < num_layers - 1:
             x = torch.dropout(x, dropout, True)
     return (x, *(torch.stack(kind) for kind in zip(*last, strict=True)))
@@ -195,27 +203,13 @@ def _as_state_tuple(state: Any) -> Sequence[Tensor]:
     return (state,) if isinstance(state, Tensor) else state
 
 
-MakeDirections = Callable[[Sequence[Any], bool, int], list[Direction]]
-"""Weights, `has_biases`, number of directions of all layers."""
-
-
+# `quantised`: what the quantised forms take besides, `dtype` and `use_dynamic`; their weights tell it too.
 def _make_padded_sequence_handler(step: Step, make_directions: MakeDirections) -> Handler:
-    def run(
-        x: Tensor,
-        state: Any,
-        weights: Sequence[Any],
-        has_biases: bool,
-        num_layers: int,
-        dropout: float,
-        train: bool,
-        bidirectional: bool,
-        batch_first: bool,
-        **settings: Any,  # of the quantised forms: `dtype` and `use_dynamic`, which the weights tell
-    ) -> tuple[Tensor, ...]:
-        """What torch.lstm and its kin compute for a tensor of whole sequences."""
-        directions = make_directions(weights, has_biases, num_layers * (2 if bidirectional else 1))
+    def run(x: Tensor, state: Any, weights: Sequence[Any], *settings: Any, **quantised: Any) -> tuple[Tensor, ...]:
+        """What torch.lstm and its kin compute for a tensor of whole sequences. The last setting is `batch_first`."""
+        *rest, batch_first = settings
         x = x.transpose(0, 1) if batch_first else x
-        y, *last = _run_layers(step, x, None, _as_state_tuple(state), directions, num_layers, dropout, train)
+        y, *last = _run_layers(step, make_directions, x, None, _as_state_tuple(state), weights, *rest)
         return (y.transpose(0, 1) if batch_first else y, *last)
 
     return run
@@ -223,21 +217,11 @@ def _make_padded_sequence_handler(step: Step, make_directions: MakeDirections) -
 
 def _make_packed_sequence_handler(step: Step, make_directions: MakeDirections) -> Handler:
     def run(
-        x: Tensor,
-        batch_sizes: Tensor,
-        state: Any,
-        weights: Sequence[Any],
-        has_biases: bool,
-        num_layers: int,
-        dropout: float,
-        train: bool,
-        bidirectional: bool,
-        **settings: Any,  # as above
+        x: Tensor, batch_sizes: Tensor, state: Any, weights: Sequence[Any], *settings: Any, **quantised: Any
     ) -> tuple[Tensor, ...]:
         """What torch.lstm and its kin compute for a packed sequence."""
-        directions = make_directions(weights, has_biases, num_layers * (2 if bidirectional else 1))
-        sizes = batch_sizes.tolist()
-        return _run_layers(step, x, sizes, _as_state_tuple(state), directions, num_layers, dropout, train)
+        states = _as_state_tuple(state)
+        return _run_layers(step, make_directions, x, batch_sizes.tolist(), states, weights, *settings)
 
     return run
 

@@ -51,6 +51,7 @@ def _next_step_counts_and_bump_versions(steps: Sequence[Tensor]) -> list[float] 
 
 
 def _try_adam(
+    power: Callable[[float, float], float],
     params: Sequence[Tensor],
     grads: Sequence[Tensor],
     exp_avgs: Sequence[Tensor],
@@ -71,9 +72,8 @@ def _try_adam(
     capturable: bool,
     differentiable: bool,
     decoupled_weight_decay: bool,
-    power: Callable[[float, float], float] = pow,
 ) -> bool:
-    """power: how the fused form and the others raise beta1 and beta2 to the number of steps (Python's own: `pow`)."""
+    """power: raises beta1 and beta2 to the number of steps; Python's own in the loops, another in the fused form."""
     if capturable or differentiable or has_complex or grad_scale is not None or found_inf is not None:
         return False
     if not _are_numbers(beta1, beta2, lr, weight_decay, eps):
@@ -97,11 +97,6 @@ def _try_adam(
     if done:
         torch._foreach_add_([*state_steps], 1)
     return done
-
-
-@functools.wraps(_try_adam)
-def _try_fused_adam(*args: Any, **kwargs: Any) -> bool:
-    return _try_adam(*args, **kwargs, power=integer_power)
 
 
 def _try_sgd(
@@ -137,9 +132,9 @@ def _try_sgd_unless_nesterov(*args: Any, **kwargs: Any) -> bool:
 
 
 _LOOPS: tuple[tuple[str, str, TryStep], ...] = (
-    ("torch.optim.adam", "_single_tensor_adam", _try_adam),
-    ("torch.optim.adam", "_multi_tensor_adam", _try_adam),
-    ("torch.optim.adam", "_fused_adam", _try_fused_adam),
+    ("torch.optim.adam", "_single_tensor_adam", functools.partial(_try_adam, pow)),
+    ("torch.optim.adam", "_multi_tensor_adam", functools.partial(_try_adam, pow)),
+    ("torch.optim.adam", "_fused_adam", functools.partial(_try_adam, integer_power)),
     ("torch.optim.sgd", "_single_tensor_sgd", _try_sgd),
     ("torch.optim.sgd", "_multi_tensor_sgd", _try_sgd_unless_nesterov),
     ("torch.optim.sgd", "_fused_sgd", _try_sgd),
@@ -147,7 +142,7 @@ _LOOPS: tuple[tuple[str, str, TryStep], ...] = (
 
 
 def _parameter_names(function: Callable[..., Any]) -> list[str]:
-    return [name for name in inspect.signature(function).parameters if name != "power"]
+    return [*inspect.signature(function).parameters]
 
 
 def patch_torch_optim_with_native_adam_and_sgd() -> None:

@@ -113,8 +113,19 @@ def pin_and_intercept_temporary_names(recorder: Recorder, tempfile: Any) -> None
 
     if recorder.has_pin_anywhere(pins.ENTROPY):
         sys.addaudithook(hook)
+
+    def wrap_to_leave_unrecorded(original: Any) -> Any:
+        def call_unrecorded(*args: Any, **kwargs: Any) -> Any:
+            recorder.thread.inside_samerun += 1
+            try:
+                return original(*args, **kwargs)
+            finally:
+                recorder.thread.inside_samerun -= 1
+
+        return call_unrecorded
+
     kind = tempfile._RandomNameSequence
-    original_next = kind.__next__
+    draw_name = wrap_to_leave_unrecorded(kind.__next__)  # its own generator is no generator of the program's line
     numbers = itertools.count()
 
     def __next__(self: Any) -> str:
@@ -124,29 +135,15 @@ def pin_and_intercept_temporary_names(recorder: Recorder, tempfile: Any) -> None
             name = f"{pins.pinned_seed(f'temporary name {next(numbers)} {check_folder}'):08x}"
             pinned_names.add(name)
         else:
-            recorder.thread.inside_samerun += 1  # its own generator is no generator of the program's line
-            try:
-                name = original_next(self)
-            finally:
-                recorder.thread.inside_samerun -= 1
+            name = draw_name(self)
         recorder.emit_host_event(f.ENTROPY, "tempfile", value=name.encode(), only_at_user_code=True, thin_repeats=True)
         return name
 
     kind.__next__ = __next__
 
-    def wrap_search(original: Any) -> Any:
-        def find_default_folder_unrecorded(*args: Any, **kwargs: Any) -> Any:
-            # It tries folders with files of random names, which it removes: no result depends on them.
-            recorder.thread.inside_samerun += 1
-            try:
-                return original(*args, **kwargs)
-            finally:
-                recorder.thread.inside_samerun -= 1
-
-        return find_default_folder_unrecorded
-
     if hasattr(tempfile, "_get_default_tempdir"):
-        wrap_attribute(tempfile, "_get_default_tempdir", wrap_search)
+        # It tries folders with files of random names, which it removes: no result depends on them.
+        wrap_attribute(tempfile, "_get_default_tempdir", wrap_to_leave_unrecorded)
 
 
 def remove_leftover_of_earlier_run(path: str, recorder: Recorder) -> None:
