@@ -74,7 +74,7 @@ def read_all(data: bytes, folder: Path) -> None:
     for read in (
         lambda receipt: recorded_command.resolve_recorded_command(receipt["command"]),
         lambda receipt: recorded_command.format_command_line_truncating_words(receipt["command"]),
-        lambda receipt: receipt_file.verify_signature(receipt),
+        lambda receipt: receipt_file.verify_signature_of_digest(receipt),
         lambda receipt: list_environment_differences_here(receipt, HERE_NOW),
     ):
         with contextlib.suppress(SamerunError):

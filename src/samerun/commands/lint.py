@@ -291,7 +291,7 @@ def judge_findings_by_varied_runs(report: LintReport, words: list[str], quiet: b
 
 def judge_finding(finding: LintFinding, checked: CheckReport) -> Literal["proven", "dropped", "untested"]:
     """What a check says of a finding; see `judge_findings_by_varied_runs`."""
-    from samerun.lint.file_linting import list_lines_of_finding
+    from samerun.lint.file_linting import list_lines_of_finding_and_of_what_it_calls
 
     causes: list[Hazard | FoundCause] = [*checked.causes]
     if checked.cause is not None:
@@ -302,7 +302,7 @@ def judge_finding(finding: LintFinding, checked: CheckReport) -> Literal["proven
             one.certain
             and one.kind == finding.cause
             and here
-            and any(one.line in lines for lines in list_lines_of_finding(finding))
+            and any(one.line in lines for lines in list_lines_of_finding_and_of_what_it_calls(finding))
         ):
             return "proven"
     outcomes = {one.name: one.outcome for one in checked.variations}

@@ -125,7 +125,7 @@ def verify_receipt(
         "verdict": "trouble",
         "receipt": name,
         "command": shown_command,
-        "signed_by": receipt_file.verify_signature(receipt, signed_by),
+        "signed_by": receipt_file.verify_signature_of_digest(receipt, signed_by),
         "unmet": list_environment_differences_here(receipt, now),
         "ran": False,
         "tier": None,

@@ -126,7 +126,7 @@ def read_manifest(path: Path) -> Manifest:
         body = content.get("body")
         if checkpoint_file.digest_plain_value(body, max_bytes=checkpoint_file.MIN_BUDGET) != content.get("digest"):
             raise _Damaged("its digest does not match")
-        return _parse_manifest(body)
+        return _parse_checkpoint_manifest(body)
     except (checkpoint_file.UnreadableCheckpoint, _Damaged, CheckpointError, OSError) as error:
         raise make_damage_error(path, error) from error
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -211,7 +211,7 @@ def _tuples_to_lists(value: Any) -> Any:
     return [_tuples_to_lists(inner) for inner in value] if isinstance(value, (list, tuple)) else value
 
 
-def _parse_manifest(body: Any) -> Manifest:
+def _parse_checkpoint_manifest(body: Any) -> Manifest:
     """Raises _Damaged, and what looking up raises, for anything that `replace_manifest` would not have written."""
     generation, world = (
         _require_int_from_zero_to(body["generation"], 10**8),

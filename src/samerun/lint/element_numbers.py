@@ -94,7 +94,7 @@ def _index_names_into_appended_lists(body: list[ast.AST]) -> set[str]:
     }  # fmt: skip
 
 
-def gives_number(
+def appends_number_of_turn(
     index: SourceIndex, grows: ast.Call | ast.AugAssign, loop: ast.For | ast.AsyncFor, numbers: set[str]
 ) -> bool:
     """Whether what makes a list longer puts the number of a turn there: alone, or for several samples of one turn.

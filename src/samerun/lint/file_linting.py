@@ -271,7 +271,7 @@ def lint_files(
         ) from error
 
 
-def list_lines_of_finding(finding: LintFinding) -> list[range]:
+def list_lines_of_finding_and_of_what_it_calls(finding: LintFinding) -> list[range]:
     """The lines of a finding, and of the class or function of its file that it calls: a model draws in its class."""
     lines = [range(finding.line, finding.end_line + 1)]
     try:

@@ -166,7 +166,7 @@ def _find_caller_omitting_seed(index: SourceIndex, call: ast.Call) -> ast.Call |
     return None
 
 
-def _unseeded_draws_matter(index: SourceIndex, call: ast.Call) -> bool:
+def _is_drawn_from_and_not_seeded_later(index: SourceIndex, call: ast.Call) -> bool:
     """Whether a generator is drawn from in this text, for more than names and waiting times, and not seeded later."""
     parent = index.parents.get(call)
     target = parent.targets[0] if isinstance(parent, ast.Assign) else None
@@ -183,7 +183,7 @@ def _unseeded_draws_matter(index: SourceIndex, call: ast.Call) -> bool:
 
 def find_unseeded_python_generators(index: SourceIndex) -> Iterator[Hit]:
     for call in index.calls_of("random.Random"):
-        if _lacks_seed(call) and not is_fallback(index, call) and _unseeded_draws_matter(index, call):
+        if _lacks_seed(call) and not is_fallback(index, call) and _is_drawn_from_and_not_seeded_later(index, call):
             edits = tuple(index.seed_editor.make_edits_seeding_unseeded_call(call))
             yield Hit(call, "Random() takes its seed from the operating system", edits)
 

@@ -58,7 +58,7 @@ class ProjectCalls:
         self.dynamic = {file for file, text in texts.items() if CALLED_BY_NAME.search(text)}
 
     @cached_property
-    def unreferenced_definitions(self) -> dict[str, set[bytes]]:
+    def definitions_unused_by_living_code(self) -> dict[str, set[bytes]]:
         """For each file, its functions, classes and methods that no living part of any file mentions."""
         defined = {file: {name for name, _ in parts if name} for file, parts in self.parts.items()}
         places: dict[bytes, set[str]] = defaultdict(set)
@@ -134,7 +134,9 @@ class ProjectCalls:
 
     def keep_living(self, file: str) -> bytes:
         """The text of a file without the functions and classes at its top that nothing uses."""
-        return b"".join(part for name, part in self.parts[file] if name not in self.unreferenced_definitions[file])
+        return b"".join(
+            part for name, part in self.parts[file] if name not in self.definitions_unused_by_living_code[file]
+        )
 
 
 def _is_main_block_only_seeding_or_showing(part: bytes) -> bool:

@@ -58,9 +58,13 @@ def find_facts_of_files_below_folders(
             for name in REPLACED.findall(text)
         )  # fmt: skip
         for one in inside:
-            unreferenced_definitions = frozenset(name.decode("latin-1") for name in calls.unreferenced_definitions[one])
+            definitions_unused_by_living_code = frozenset(
+                name.decode("latin-1") for name in calls.definitions_unused_by_living_code[one]
+            )
             found[one] = FileInProject(
-                is_seeded=one not in unseeded, unreferenced_definitions=unreferenced_definitions, replaced=replaced
+                is_seeded=one not in unseeded,
+                definitions_unused_by_living_code=definitions_unused_by_living_code,
+                replaced=replaced,
             )
     return found
 

@@ -167,7 +167,7 @@ def _is_in_unreferenced_definition(index: SourceIndex, node: ast.AST) -> bool:
         by = {last_identifier(each) for each in one.decorator_list} - {"staticmethod", "classmethod"}
         inherits = of_class and {last_identifier(each) for each in owner.bases} - {"object"}  # type: ignore[union-attr]
         dunder = of_class and one.name.startswith("__")
-        if one.name in index.project.unreferenced_definitions and not (by or inherits or dunder):
+        if one.name in index.project.definitions_unused_by_living_code and not (by or inherits or dunder):
             return True
     return False
 

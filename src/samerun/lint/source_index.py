@@ -40,12 +40,12 @@ SAME_NAMES = {
 class FileInProject:
     """What the files around a text say of it, as far as is known; see `project_seeding`.
 
-    `is_seeded`: whether a program that runs it seeds its generators. `unreferenced_definitions`: its functions that
-    nothing mentions. `replaced`: attributes that a file gives another generator, from outside of the class.
+    `is_seeded`: whether a program that runs it seeds its generators. `definitions_unused_by_living_code`: its functions
+    that nothing mentions. `replaced`: attributes that a file gives another generator, from outside of the class.
     """
 
     is_seeded: bool = True
-    unreferenced_definitions: frozenset[str] = frozenset()
+    definitions_unused_by_living_code: frozenset[str] = frozenset()
     replaced: frozenset[str] = frozenset()
 
 

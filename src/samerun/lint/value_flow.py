@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from samerun.base.source_edits import last_identifier
 from samerun.lint.call_arguments import is_constant, keyword_value, parameter_for
 from samerun.lint.element_numbers import (
+    appends_number_of_turn,
     enumerated_names,
-    gives_number,
     gives_number_to_entry,
     is_count,
     names_that_differ_in_each_iteration,
@@ -293,7 +293,7 @@ class OrderFlow:
             if isinstance(node, (ast.Yield, ast.YieldFrom)):
                 self._follow_return_value_to_callers(node, "seq")
             elif isinstance(node, ast.AugAssign) and is_made_outside(index, node.target, loop):
-                if gives_number(index, node, loop, numbers):
+                if appends_number_of_turn(index, node, loop, numbers):
                     return self._use(node, NUMBERS)
                 if any(isinstance(one, LIST_DISPLAYS) for one in (node.value, *index.values_assigned_to(node.target))):
                     self._follow_target(node.target, "seq", after=loop)
@@ -316,7 +316,7 @@ class OrderFlow:
             if last == "append" and index.is_before_break(node, loop):  # a search, which takes what it finds
                 return None
             if last in ("append", "extend", "insert", "appendleft") and is_made_outside(index, receiver, loop):
-                if gives_number(index, node, loop, numbers):
+                if appends_number_of_turn(index, node, loop, numbers):
                     return self._use(node, NUMBERS)
                 self._follow_target(receiver, "seq", after=loop)
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):

@@ -29,19 +29,23 @@ def test_a_signature_is_checked(tmp_path: Path) -> None:
     public = private.public_key().public_bytes_raw().hex()
     key = pem(tmp_path / "key.pem", private)
     receipt = made().receipt
-    assert receipt_file.verify_signature(receipt) is None
+    assert receipt_file.verify_signature_of_digest(receipt) is None
     with pytest.raises(SamerunError, match="not signed"):
-        receipt_file.verify_signature(receipt, public)
+        receipt_file.verify_signature_of_digest(receipt, public)
     signed = {**receipt, "signature": receipt_file.sign_digest(receipt["digest"], key)}
-    assert receipt_file.verify_signature(signed) == receipt_file.verify_signature(signed, public.upper()) == public
+    assert (
+        receipt_file.verify_signature_of_digest(signed)
+        == receipt_file.verify_signature_of_digest(signed, public.upper())
+        == public
+    )
     with pytest.raises(SamerunError, match="is signed by"):
-        receipt_file.verify_signature(signed, "0" * 64)
+        receipt_file.verify_signature_of_digest(signed, "0" * 64)
     other = made(section(steps=6)).receipt
     with pytest.raises(SamerunError, match="wrong"):
-        receipt_file.verify_signature({**other, "signature": signed["signature"]})
+        receipt_file.verify_signature_of_digest({**other, "signature": signed["signature"]})
     for field in ("public_key", "signature"):
         with pytest.raises(SamerunError, match="wrong"):
-            receipt_file.verify_signature(
+            receipt_file.verify_signature_of_digest(
                 {**signed, "signature": {**signed["signature"], field: "f" * len(signed["signature"][field])}}
             )
 

@@ -66,7 +66,7 @@ def find_os_entropy_suspects(situation: Situation) -> list[Suspect]:
                          " run",),
                         2.9 + relative_event_distance(situation, clue), (pins.MACHINE,))
             )  # fmt: skip
-    found += find_program_starts_whose_output_differs(situation, "os-entropy", STATE_PROGRAMS)
+    found += find_started_programs_whose_output_differs(situation, "os-entropy", STATE_PROGRAMS)
     for clue in situation.select_clues(f.ENTROPY):
         if clue.a.direct:
             found.append(
@@ -77,7 +77,7 @@ def find_os_entropy_suspects(situation: Situation) -> list[Suspect]:
     return found
 
 
-def find_program_starts_whose_output_differs(
+def find_started_programs_whose_output_differs(
     situation: Situation, kind: str, programs: tuple[str, ...]
 ) -> list[Suspect]:
     """Lines that read what one of these programs prints; printing it again is no result."""
@@ -129,7 +129,7 @@ def find_time_suspects(situation: Situation) -> list[Suspect]:
                         1.3, (pins.CLOCK,), tick=tick)
             )  # fmt: skip
             break
-    found += find_program_starts_whose_output_differs(situation, "time", TIME_PROGRAMS)
+    found += find_started_programs_whose_output_differs(situation, "time", TIME_PROGRAMS)
     seen = set()
     for clue in reversed(situation.select_clues(f.CLOCK)):
         if clue.a.direct and clue.source_location not in seen:

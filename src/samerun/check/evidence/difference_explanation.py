@@ -236,7 +236,10 @@ def find_norms_of_scaled_gradients(
     operators_b: list[OperatorSummary], operators_a: list[OperatorSummary]
 ) -> tuple[OperatorSummary | None, OperatorSummary | None]:
     """The norm that one side, B or A, takes of gradients that the program scales back itself, and only later."""
-    b, a = find_norm_and_scaling_after(operators_b), find_norm_and_scaling_after(operators_a)
+    b, a = (
+        find_gradient_norm_and_scale_after_backward(operators_b),
+        find_gradient_norm_and_scale_after_backward(operators_a),
+    )
     if b is None or a is None:
         return None, None
     is_same = abs(b.value - a.value) <= 1e-5 * a.value
@@ -256,7 +259,7 @@ class GradientNorm(NamedTuple):
     factor_after: float
 
 
-def find_norm_and_scaling_after(operators: list[OperatorSummary]) -> GradientNorm | None:
+def find_gradient_norm_and_scale_after_backward(operators: list[OperatorSummary]) -> GradientNorm | None:
     begin = max((at for at, o in enumerate(operators) if o.phase == f.BACKWARD), default=len(operators))
     behind = [(at, o) for at, o in enumerate(operators) if at > begin and o.phase != f.OPTIMIZER]
     norms = [(at, o) for at, o in behind if "norm" in o.name and result_element_counts(o) == [1]]

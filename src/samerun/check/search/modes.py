@@ -119,13 +119,13 @@ def check_by_double_execution(search: Search, executions: int, ignore_rules: Seq
     search.outcomes[asked.name] = Outcome(asked.name, verdict, asked.detail)
     search.notes += notes
     if not hazards:
-        return replace(search.finish_and_make_report(SAME), causes=counted)
+        return replace(search.record_skipped_and_make_report(SAME), causes=counted)
     first_hazard, rest = hazards[0], [hazard.to_suspect() for hazard in hazards[1:]]
     answer = replace(
         attribution.make_attributed_cause(first_hazard.to_suspect(), first_hazard.elements, rest),
         fix=first_hazard.make_fix(),
     )
-    report = search.finish_and_make_report(DIFFERENT, found=answer)
+    report = search.record_skipped_and_make_report(DIFFERENT, found=answer)
     certain_places = {
         (hazard.kind, relative_path_if_below_working_directory(hazard.file), hazard.line)
         for hazard in hazards

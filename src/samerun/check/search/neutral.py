@@ -90,7 +90,9 @@ def check_neutrality(search: Search, switches: Sequence[NeutralSwitch]) -> Check
     judged = {result.outcome for result in results} - {"skipped"}
     verdict: Verdict = DIFFERENT if "wrong" in judged else TROUBLE if "unaligned" in judged or not judged else SAME
     outcomes = tuple(Outcome(r.name, OUTCOMES.get(r.outcome, SAME), r.detail) for r in results)
-    report = replace(search.finish_and_make_report(SAME), verdict=verdict, variations=outcomes, neutral=tuple(results))
+    report = replace(
+        search.record_skipped_and_make_report(SAME), verdict=verdict, variations=outcomes, neutral=tuple(results)
+    )
     return replace(report, notes=tuple(note for note in report.notes if not note.startswith(NO_OPERATOR)))
 
 
@@ -134,7 +136,7 @@ class NeutralCheck:
     ) -> NeutralResult:
         if calls.uncompared and not is_run_by_ranks(a, b):
             changed = FirstChange("call", 0, calls.first_uncompared_step)
-            judged = SwitchJudge(self, switch, a, b, changed, calls).judge_by_uses_of_results_if_known()
+            judged = SwitchJudge(self, switch, a, b, changed, calls).rerun_and_judge_by_uses_of_results_if_known()
             if judged is None:
                 raise_other_result_sizes(a, calls)
             return judged
@@ -221,7 +223,7 @@ class SwitchJudge:
             return self._rerun_and_explain_wrong(base, judgement, a64, b64)
         if judgement.number == 0 or judgement.verdict == "unclear":
             raise NotComparable("the runs in float64 have no step in common with the program's")
-        judged = self._judge_lost_bits_or_none(base, a64, b64) or self.judge_by_uses_of_results_if_known()
+        judged = self._judge_lost_bits_or_none(base, a64, b64) or self.rerun_and_judge_by_uses_of_results_if_known()
         return judged if judged is not None and judged.outcome == "wrong" else describe_rounding(base, a, b, a64, b64)
 
     def _judge_lost_bits_or_none(self, base: NeutralResult, a64: NumberedRun, b64: NumberedRun) -> NeutralResult | None:
@@ -238,7 +240,7 @@ class SwitchJudge:
             return self._rerun_and_explain_compiled_regions(base, a64)
         return self._rerun_and_name_losing_operator(base, lossy)
 
-    def judge_by_uses_of_results_if_known(self) -> NeutralResult | None:
+    def rerun_and_judge_by_uses_of_results_if_known(self) -> NeutralResult | None:
         """What the program computes of results that have other sizes decides; None where it cannot be told."""
         step = self.calls.first_uncompared_step
         if not step or is_run_by_ranks(self.a, self.b):

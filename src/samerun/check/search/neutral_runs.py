@@ -150,7 +150,8 @@ def align_parameter_names(a: RunNumbers, b: RunNumbers) -> RunNumbers:
             continue
         renamed = dict(zip(names, other_names, strict=True))
         if all(
-            are_alike(record.values["parameter", own], other.values["parameter", its]) for own, its in renamed.items()
+            point_in_similar_directions(record.values["parameter", own], other.values["parameter", its])
+            for own, its in renamed.items()
         ):
 
             def rename(key: ItemKey, renamed: dict[str, str] = renamed) -> ItemKey:
@@ -199,7 +200,7 @@ ALIKE = 0.9
 """Of two parameters that began with the same values, the cosine of the angle between them after few steps."""
 
 
-def are_alike(one: Array, other: Array) -> bool:
+def point_in_similar_directions(one: Array, other: Array) -> bool:
     if len(one) != len(other):
         return False
     size = float(np.linalg.norm(one) * np.linalg.norm(other))

@@ -56,7 +56,7 @@ class PrintedSearch(Protocol):
     def bisect_variations_or_find_flaky_control(
         self, control: Run, pinned: Sequence[Variation], varying: Sequence[Variation]
     ) -> tuple[Situation, AttributedCause | None] | None: ...
-    def finish_and_make_report(
+    def record_skipped_and_make_report(
         self, verdict: Verdict, situation: Situation | None = None, found: AttributedCause | None = None
     ) -> CheckReport: ...
 
@@ -97,7 +97,7 @@ def report_explained_printed_difference(
         inside = [variation for variation in varying if variation.name in VARIED]
         found = search.bisect_variations_or_find_flaky_control(control, pinned, inside) if inside else None
         if found is not None and found[1] is not None:
-            report = search.finish_and_make_report(DIFFERENT, *found)
+            report = search.record_skipped_and_make_report(DIFFERENT, *found)
         elif found is not None:
             report = search.attribute_and_report_rerun_difference(found[0], pinned)
     if report is not None and (not control.operators or has_cause_inside_program(report)):

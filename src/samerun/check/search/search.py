@@ -148,7 +148,7 @@ class Search:
             if found is not None and found[1] is None:
                 return self.attribute_and_report_rerun_difference(found[0], pinned)
             if found is not None:
-                return self.finish_and_make_report(DIFFERENT, *found)
+                return self.record_skipped_and_make_report(DIFFERENT, *found)
         for variation in resuming:
             result = resume.try_interruptions_until_difference(self, first, self.interruptions)
             if result.situation is not None and "rerun" not in self.outcomes:
@@ -158,9 +158,9 @@ class Search:
             self.record_outcome(variation, result.outcome, result.detail)
             if result.situation is not None and result.resumed is not None:
                 cause = ResumeExperiments(self, result.situation, result.resumed).run_experiments_and_find_cause()
-                return self.finish_and_make_report(DIFFERENT, result.situation, cause)
+                return self.record_skipped_and_make_report(DIFFERENT, result.situation, cause)
         printed = report_explained_printed_difference(self, first, pinned, varying)
-        return printed if printed is not None else self.finish_and_make_report(SAME)
+        return printed if printed is not None else self.record_skipped_and_make_report(SAME)
 
     def is_available_or_record_skip(self, variation: Variation) -> bool:
         """Whether it can be varied here; if not, records the reason for the report."""
@@ -291,10 +291,10 @@ class Search:
         found = attribution.attribute_rerun_difference_by_experiments(self, situation, {v.name for v in skipped})
         if found is None:  # not the program: part of the environment that differs in every process and was not pinned
             if (hidden := self.search_unpinned_environment(situation, skipped)) is not None:
-                return self.finish_and_make_report(DIFFERENT, *hidden)
+                return self.record_skipped_and_make_report(DIFFERENT, *hidden)
             measured = rerun_and_measure_difference(self, situation, situation.a.plan, situation.a.plan)
             found = attribution.attribute_by_line_trace_or_likeliest_suspect(self, situation, measured)
-        return self.finish_and_make_report(DIFFERENT, situation, found)
+        return self.record_skipped_and_make_report(DIFFERENT, situation, found)
 
     def search_unpinned_environment(
         self, situation: Situation, pinned_so_far: Sequence[Variation]
@@ -372,7 +372,7 @@ class Search:
         self.outcomes[variation.name] = Outcome(variation.name, outcome, text)
 
     # --- the report ----------------------------------------------------------------------------------
-    def finish_and_make_report(
+    def record_skipped_and_make_report(
         self, verdict: Verdict, situation: Situation | None = None, found: attribution.AttributedCause | None = None
     ) -> CheckReport:
         self.notes += make_printed_order_and_timing_notes(self.runs, situation, self.order_difference)

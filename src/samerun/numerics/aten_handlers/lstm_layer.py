@@ -106,7 +106,7 @@ class _LSTMLayer(torch.autograd.Function):
         if all(grad is None for grad in grads):
             return (None,) * len(ctx.needs_input_grad)
         if torch.is_grad_enabled():
-            return None, None, *_differentiable_gradients(ctx.compose, inputs, grads, needed)
+            return None, None, *_differentiable_gradients_per_time_step(ctx.compose, inputs, grads, needed)
         _, h0, c0, w_hh = inputs[:4]
         if h0.is_cpu and may_fuse_operators_into_one_c_call():
             with no_dispatch():
@@ -182,7 +182,7 @@ def _sum_of_present(a: Tensor | None, b: Tensor | None) -> Tensor | None:
     return a + b
 
 
-def _differentiable_gradients(
+def _differentiable_gradients_per_time_step(
     compose: ComposeLayer, inputs: Sequence[Tensor], grads: Sequence[Tensor | None], needed: Sequence[bool]
 ) -> list[Tensor | None]:
     """The gradients by single operators, of a second pass through the layer, as nodes of the graph."""

@@ -59,7 +59,7 @@ MakeDirections = Callable[[Sequence[Any], bool, int], list[Direction]]
 """Weights, `has_biases`, number of directions of all layers."""
 
 
-def _make_dense_directions(weights: Sequence[Tensor], has_biases: bool, number: int) -> list[Direction]:
+def _make_directions_of_dense_weights(weights: Sequence[Tensor], has_biases: bool, number: int) -> list[Direction]:
     """Of each direction in turn, W_ih, W_hh, both biases if there are any, and the projection that an LSTM may have."""
     each = len(weights) // number
     directions = []
@@ -259,7 +259,7 @@ def _make_sequence_handlers(prefix: str, kinds: Sequence[str], make_directions: 
 
 
 COMPOSED: Members = {
-    **_make_sequence_handlers("", tuple(_STEPS), _make_dense_directions),
+    **_make_sequence_handlers("", tuple(_STEPS), _make_directions_of_dense_weights),
     **{f"aten::{kind}_cell": _make_cell_handler(step) for kind, step in _STEPS.items()},
 }
 QUANTIZED: Members = _make_sequence_handlers("quantized_", ("lstm", "gru"), _make_quantized_directions)

@@ -16,7 +16,7 @@ CHUNK_VALUES = 1 << 18
 """Products that are held in memory together: what the cache holds."""
 
 
-def _to_dtype(x: Tensor, dtype: torch.dtype | None) -> Tensor:
+def _to_dtype_if_given(x: Tensor, dtype: torch.dtype | None) -> Tensor:
     return x if dtype is None or x.dtype is dtype else x.to(dtype)
 
 
@@ -27,7 +27,7 @@ def _accumulates_in_non_float(x: Tensor, dtype: torch.dtype | None) -> bool:
 def sum(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
     if _accumulates_in_non_float(x, dtype):
         return torch.sum(x, dim, keepdim, dtype=dtype) if dim else torch.sum(x, dtype=dtype)
-    return sums.sum(_to_dtype(x, dtype), dim or None, keepdim)
+    return sums.sum(_to_dtype_if_given(x, dtype), dim or None, keepdim)
 
 
 def sum_of_all(x: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
@@ -37,7 +37,7 @@ def sum_of_all(x: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
 def mean(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
     if _accumulates_in_non_float(x, dtype):
         raise RuntimeError(f"mean(): expected a floating point type, got {x.dtype}; pass dtype=torch.float32")
-    return sums.mean(_to_dtype(x, dtype), dim or None, keepdim)
+    return sums.mean(_to_dtype_if_given(x, dtype), dim or None, keepdim)
 
 
 def mean_of_all(x: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
@@ -60,24 +60,26 @@ def vector_norm(
 ) -> Tensor:
     require_floating_or_complex_dtype(x.dtype)
     dims = [dim] if isinstance(dim, int) else dim
-    return sums.vector_norm(_to_dtype(x, dtype), 2 if order is None else float(order), dims or None, keepdim)
+    return sums.vector_norm(_to_dtype_if_given(x, dtype), 2 if order is None else float(order), dims or None, keepdim)
 
 
 def prod_of_all(x: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
-    return torch.prod(x, dtype=dtype) if _accumulates_in_non_float(x, dtype) else sums.prod(_to_dtype(x, dtype))
+    return (
+        torch.prod(x, dtype=dtype) if _accumulates_in_non_float(x, dtype) else sums.prod(_to_dtype_if_given(x, dtype))
+    )
 
 
 def prod_along_dim(x: Tensor, dim: int, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
     if _accumulates_in_non_float(x, dtype):
         return torch.prod(x, dim, keepdim, dtype=dtype)
-    return sums.prod(_to_dtype(x, dtype), dim, keepdim)
+    return sums.prod(_to_dtype_if_given(x, dtype), dim, keepdim)
 
 
 def cumsum(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
     return (
         torch.cumsum(x, dim, dtype=dtype)
         if _accumulates_in_non_float(x, dtype)
-        else sums.cumsum(_to_dtype(x, dtype), dim)
+        else sums.cumsum(_to_dtype_if_given(x, dtype), dim)
     )
 
 
@@ -85,7 +87,7 @@ def cumprod(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
     return (
         torch.cumprod(x, dim, dtype=dtype)
         if _accumulates_in_non_float(x, dtype)
-        else sums.cumprod(_to_dtype(x, dtype), dim)
+        else sums.cumprod(_to_dtype_if_given(x, dtype), dim)
     )
 
 

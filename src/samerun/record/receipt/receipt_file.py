@@ -191,7 +191,7 @@ def sign_digest(digest: str, key_path: Path) -> dict[str, str]:
     }
 
 
-def verify_signature(receipt: dict[str, Any], required_public_key: str | None = None) -> str | None:
+def verify_signature_of_digest(receipt: dict[str, Any], required_public_key: str | None = None) -> str | None:
     """Verify the signature of a receipt; returns the public key (64 hex digits), None if it is not signed.
 
     Raises SamerunError if the signature is invalid, or, with `required_public_key`, if it is missing or from another

@@ -142,7 +142,7 @@ def build_step_tables(trace: Trace, first_event: int = 0, end_event: int | None 
     ends, leaves = _collect_step_ends_and_leaves(trace, first_event, end_event)
     rows = _assign_rows_to_steps(ends)
     count = sum(len(part) for part in rows.values())
-    values, evidence = (_build_table_from_leaves(names, leaves, rows, count) for names in (VALUES, EVIDENCE))
+    values, evidence = (_arrange_leaves_in_table(names, leaves, rows, count) for names in (VALUES, EVIDENCE))
     return StepTables(values, evidence)
 
 
@@ -188,7 +188,7 @@ def _assign_rows_to_steps(step_ends_by_thread: dict[int, list[Array]]) -> dict[i
     return {thread: np.searchsorted(all_ends, part) for thread, part in positions.items()}
 
 
-def _build_table_from_leaves(
+def _arrange_leaves_in_table(
     names: tuple[str, ...], leaves: Leaves, rows_by_thread: dict[int, Array], row_count: int
 ) -> StepTable:
     columns = tuple(name for name in names if name in leaves)

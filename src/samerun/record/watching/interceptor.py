@@ -39,7 +39,7 @@ def pin_seed_if_asked(recorder: Recorder, seed: Any) -> Any:
     return pins.pinned_seed(pins.SEED) if recorder.is_pinned_here(pins.SEED) else seed
 
 
-def draw_from_run_specific_seed(recorder: Recorder, generator: Any, draw: Callable[[], Any]) -> Any:
+def draw_again_from_run_specific_seed(recorder: Recorder, generator: Any, draw: Callable[[], Any]) -> Any:
     """What is drawn from another state in each run; the generator goes on as if it had drawn from its own.
 
     `generator`: one of `random.Random` or `numpy.random.RandomState`.

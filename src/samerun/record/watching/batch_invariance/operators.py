@@ -111,12 +111,10 @@ class OperatorRecorder(TorchDispatchMode):
         results = list_results(func, args, kwargs, out)
         call.shapes = [tuple(each.shape) for each in results]
         with _disable_current_modes(), torch.no_grad():
-            self.observe_or_overwrite_results(index, call, (args, kwargs), results)
+            self.keep_parts_of_results(index, call, (args, kwargs), results)
         return out
 
-    def observe_or_overwrite_results(
-        self, index: int, call: OperatorCall, arguments: Any, results: list[Tensor]
-    ) -> None:
+    def keep_parts_of_results(self, index: int, call: OperatorCall, arguments: Any, results: list[Tensor]) -> None:
         """Look at a call that has returned."""
 
     @contextmanager
@@ -169,9 +167,7 @@ class PartRecorder(OperatorRecorder):  # type: ignore[no-untyped-call]
         super().__init__(names, captured)
         self._window, self._dims, self._fixed = window, dims, fixed
 
-    def observe_or_overwrite_results(
-        self, index: int, call: OperatorCall, arguments: Any, results: list[Tensor]
-    ) -> None:
+    def keep_parts_of_results(self, index: int, call: OperatorCall, arguments: Any, results: list[Tensor]) -> None:
         if call.is_view or index >= len(self._dims):
             return
         for dims, result in zip(self._dims[index], results, strict=False):
@@ -200,9 +196,7 @@ class PartComparer(OperatorRecorder):  # type: ignore[no-untyped-call]
         self._differing: set[int] = set()
         """Storages where the sample's part is another one, because an operator was left alone."""
 
-    def observe_or_overwrite_results(
-        self, index: int, call: OperatorCall, arguments: Any, results: list[Tensor]
-    ) -> None:
+    def keep_parts_of_results(self, index: int, call: OperatorCall, arguments: Any, results: list[Tensor]) -> None:
         if call.is_view:
             return
         index_a = self._counterparts.get(index, -1)

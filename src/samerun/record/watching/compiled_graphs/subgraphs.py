@@ -72,9 +72,9 @@ class GraphParts:
             outputs += self._add_getitem_nodes(graph, env[end], self.kinds[end])
         graph.output(tuple(outputs))
         first = next((n for n in ordered if n not in self.context), ordered[0])
-        inputs = self._run_and_copy_values(externals, first, in_float64=False)
+        inputs = self._run_graph_and_copy_values_before(externals, first, in_float64=False)
         try:
-            wide_inputs = self._run_and_copy_values(externals, first, in_float64=True)
+            wide_inputs = self._run_graph_and_copy_values_before(externals, first, in_float64=True)
         except (NotInspectable, RuntimeError, TypeError):
             wide_inputs = None
         return GraphOnInputs(GraphModule(self.graph, graph), inputs, wide_inputs, self.subject.random_states)
@@ -142,7 +142,7 @@ class GraphParts:
         return next(iter(found), None)
 
     # --- values --------------------------------------------------------------------------------------
-    def _run_and_copy_values(self, externals: Sequence[Node], first: Node, in_float64: bool) -> list[Any]:
+    def _run_graph_and_copy_values_before(self, externals: Sequence[Node], first: Node, in_float64: bool) -> list[Any]:
         """Copies of what these nodes give: as it is right before `first` runs, or else when it is computed."""
         graph = self.graph
         if in_float64:

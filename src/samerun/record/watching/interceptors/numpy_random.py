@@ -19,7 +19,7 @@ from samerun.record.watching import stack_frames
 from samerun.record.watching.interceptor import (
     GeneratorsOfThreads,
     Interceptor,
-    draw_from_run_specific_seed,
+    draw_again_from_run_specific_seed,
     pin_seed_if_asked,
     wrap_attribute,
     wrap_builtin_method,
@@ -86,7 +86,9 @@ def intercept_global_draws(recorder: Recorder, numpy_random: Any) -> None:
                     return of_threads.draw(own, method, *args, **kwargs)
                 recorder.record_draw_at_user_line("numpy", name, global_state)
                 if freed and recorder.is_pinned_here(pins.FREE):
-                    return draw_from_run_specific_seed(recorder, original.__self__, lambda: original(*args, **kwargs))
+                    return draw_again_from_run_specific_seed(
+                        recorder, original.__self__, lambda: original(*args, **kwargs)
+                    )
             return original(*args, **kwargs)
 
         drawing.__module__, drawing.__qualname__ = "numpy.random", name

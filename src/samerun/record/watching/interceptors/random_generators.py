@@ -17,7 +17,7 @@ from samerun.record.watching import stack_frames
 from samerun.record.watching.interceptor import (
     GeneratorsOfThreads,
     Interceptor,
-    draw_from_run_specific_seed,
+    draw_again_from_run_specific_seed,
     pin_seed_if_asked,
     wrap_attribute,
     wrap_builtin_method,
@@ -60,7 +60,9 @@ def pin_and_intercept_python_random(recorder: Recorder, random: Any) -> None:
                     return of_threads.draw(own, name, *args, **kwargs)
                 recorder.record_draw_at_user_line("python", name, global_state)
                 if freed and recorder.is_pinned_here(pins.FREE):
-                    return draw_from_run_specific_seed(recorder, original.__self__, lambda: original(*args, **kwargs))
+                    return draw_again_from_run_specific_seed(
+                        recorder, original.__self__, lambda: original(*args, **kwargs)
+                    )
             return original(*args, **kwargs)
 
         return drawing
