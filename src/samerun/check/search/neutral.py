@@ -90,9 +90,8 @@ def check_neutrality(search: Search, switches: Sequence[NeutralSwitch]) -> Check
     judged = {result.outcome for result in results} - {"skipped"}
     verdict: Verdict = DIFFERENT if "wrong" in judged else TROUBLE if "unaligned" in judged or not judged else SAME
     outcomes = tuple(Outcome(r.name, OUTCOMES.get(r.outcome, SAME), r.detail) for r in results)
-    report = replace(
-        search.record_skipped_and_make_report(SAME), verdict=verdict, variations=outcomes, neutral=tuple(results)
-    )
+    report = search.record_skipped_and_make_report(SAME)
+    report = replace(report, verdict=verdict, variations=outcomes, neutral=tuple(results))
     return replace(report, notes=tuple(note for note in report.notes if not note.startswith(NO_OPERATOR)))
 
 
