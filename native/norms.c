@@ -172,7 +172,7 @@ static channel_norm_t norm_params_of_channel(const channels_job_t *job, int64_t 
 }
 
 /* Item i: one block of one channel, whose values lie in runs of `inner`. */
-static void batch_norm_gradient_sums_range(void *channels_job, int64_t block_begin, int64_t block_end) {
+static void batch_norm_gradient_partial_sums_range(void *channels_job, int64_t block_begin, int64_t block_end) {
     const channels_job_t *job = channels_job;
     float x[SUM_BLOCK], g[SUM_BLOCK], found[4];
     for (int64_t i = block_begin; i < block_end; i++) {
@@ -241,7 +241,7 @@ samerun_status samerun_normalize_channels_backward(int training, const float *x,
     channels_job_t job = {x,    grad_output, weight_or_null, NULL,  mean,   rstd,    grad_input,
                           sums, images,      channels,       inner, blocks, training};
     const int64_t values = images * inner < SUM_BLOCK ? images * inner : SUM_BLOCK;
-    samerun_parallel_for(channels * blocks, 1 + 8192 / values, batch_norm_gradient_sums_range, &job);
+    samerun_parallel_for(channels * blocks, 1 + 8192 / values, batch_norm_gradient_partial_sums_range, &job);
     for (int64_t i = 0; i < (training ? 4 : 2) * channels; i++) {
         float *mine = sums + i * blocks;
         BLOCKS_TO_ONE(mine, blocks, PLUS)

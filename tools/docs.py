@@ -17,7 +17,7 @@ from portable_promises import PROMISES, list_families
 from samerun.check.causes.cause import Cause
 from samerun.check.causes.table import CAUSES
 from samerun.check.plan import Variation
-from samerun.check.variations.environment import find_other_installed_locale_or_posix
+from samerun.check.variations.environment import find_installed_non_english_locale_or_posix
 from samerun.check.variations.table import GROUPS, VARIATIONS
 from samerun.control.deterministic_kernels.declare import DeterministicOperator
 from samerun.control.deterministic_kernels.table import OPERATORS
@@ -93,7 +93,9 @@ def render_variations_page() -> str:
 
 def render_variation(each: Variation) -> str:
     # Which other locale there is depends on the machine; the page must not.
-    detail = each.detail.replace(f"-> {find_other_installed_locale_or_posix()}", "-> another that the machine has")
+    detail = each.detail.replace(
+        f"-> {find_installed_non_english_locale_or_posix()}", "-> another that the machine has"
+    )
     lead = f"Group `{each.group}`: {detail}."
     if each.cause:
         lead += f" A difference points to [{each.cause}](causes.md#{each.cause})."

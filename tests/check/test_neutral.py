@@ -281,6 +281,24 @@ def test_numbers_of_python_are_wide_in_float64_and_whole_ones_may_be_counted_in_
     assert narrow == {"aten.mul_.Tensor": 1}
 
 
+def test_what_has_no_operand_to_be_widened_is_wide_in_float64_too() -> None:
+    counts = torch.tensor([1, 2])
+    programs = {
+        "quotient": (lambda: counts / 3, counts.double() / 3),
+        "product": (lambda: counts * 0.1, counts.double() * 0.1),
+        "factory": (lambda: torch.full((2,), 0.1), torch.full((2,), 0.1, dtype=torch.float64)),
+        "numbers": (lambda: make_tensor_of_python_numbers_wide(torch.tensor)([0.1, 0.1]), torch.full((2,), 0.1, dtype=torch.float64)),
+    }
+    for name, (program, wanted) in programs.items():
+        made, narrow, _ = run_in_float64(program)
+        assert isinstance(made, torch.Tensor) and torch.equal(made, wanted) and not narrow, name
+    torch.manual_seed(0)
+    drawn, _, _ = run_in_float64(lambda: torch.rand(4))
+    torch.manual_seed(0)
+    assert isinstance(drawn, torch.Tensor) and torch.equal(drawn, torch.rand(4).double())  # as float32 draws them
+    assert torch.get_default_dtype() is torch.float32
+
+
 def test_a_model_made_on_the_meta_device_is_wide_where_it_gets_memory() -> None:
     model, _, _ = run_in_float64(lambda: torch.nn.utils.skip_init(torch.nn.Linear, 2, 2))
     assert isinstance(model, torch.nn.Linear) and model.weight.dtype == torch.float64

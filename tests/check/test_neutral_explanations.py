@@ -38,7 +38,7 @@ from samerun.check.search.neutral_runs import (
     describe_lost_ties_or_empty,
     find_first_differing_call,
     list_parameter_names,
-    require_same_names_and_sizes,
+    require_same_names_and_sizes_at_first_change,
 )
 from samerun.record.config import CUT_OFF, RESCALED
 from samerun.record.trace import format as f
@@ -380,9 +380,11 @@ def test_what_one_side_could_not_read_is_left_out_and_what_it_lacks_is_not() -> 
     a = RunNumbers(steps={1: step({("parameter", "conv"): [1.0], ("parameter", "fc"): [2.0]})})
     b = RunNumbers(steps={1: step({("parameter", "fc"): [2.0]}, unread=["conv"])})
     first = FirstChange("step", 1, 1)
-    require_same_names_and_sizes(a, b, first)
+    require_same_names_and_sizes_at_first_change(a, b, first)
     with pytest.raises(NotComparable, match="conv is there on one side only"):
-        require_same_names_and_sizes(a, RunNumbers(steps={1: step({("parameter", "fc"): [2.0]})}), first)
+        require_same_names_and_sizes_at_first_change(
+            a, RunNumbers(steps={1: step({("parameter", "fc"): [2.0]})}), first
+        )
 
 
 def test_what_a_side_makes_of_constants_for_its_own_way_is_not_the_culprit() -> None:

@@ -84,7 +84,8 @@ class Variation:
 
 # --- settings of the user's own
 CHECKPOINTS = "SAMERUN_CHECKPOINTS"
-_SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+_SETTING = re.compile(r"[A-Z_][A-Z0-9_]*=")
+"""A variable of the environment as people name them; `model=small` is an argument of Hydra's or OmegaConf's kind."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ NO_SETTINGS = StartSettings()
 
 
 def parse_environment_and_arguments(option: str, text: str | None) -> StartSettings:
-    """ "NAME=VALUE ... [ARGS]" as an option has it. Raises SamerunError for an open quote."""
+    """ "NAME=VALUE ... [ARGS]" as an option has it: names in capitals. Raises SamerunError for an open quote."""
     try:
         words = shlex.split(text or "")
     except ValueError as error:

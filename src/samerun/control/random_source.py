@@ -80,7 +80,7 @@ class DeviceCountMismatch(ValueError):
         super().__init__(f"it is of {saved_count} devices, and there are {count_here} here")
 
 
-def make_seed_only_source(
+def make_seed_only_source_refusing_restore(
     name: str, module: str, *, available: Callable[[], bool], seed: Callable[[int], None], note: str
 ) -> RandomSource:
     """A source that can be seeded, but whose library does not give its state; `note` says why."""

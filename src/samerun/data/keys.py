@@ -85,8 +85,8 @@ class KeyContext:
         salt = _mix_key32_salts(array, repetitions)
         return SampleKeyArrays(
             _mix_key64_array(array, repetitions, words[0], words[1]) if "python" in kinds else None,
-            _mix_key32_array(array, salt, words[2]) if "numpy" in kinds else None,
-            _mix_key32_array(array, salt, words[3]) if "torch" in kinds else None,
+            _mix_low32_of_keys_array(array, salt, words[2]) if "numpy" in kinds else None,
+            _mix_low32_of_keys_array(array, salt, words[3]) if "torch" in kinds else None,
         )
 
     def derive_key64(self, key_number: int, repetition: int) -> int:
@@ -218,7 +218,7 @@ def _mix_key32_salts(key_numbers: UInt64Array, repetitions: Sequence[int] | None
     return splitmix64_finalizer_array(salt)
 
 
-def _mix_key32_array(key_numbers: UInt64Array, salts: UInt64Array | None, word: int) -> UInt32Array:
+def _mix_low32_of_keys_array(key_numbers: UInt64Array, salts: UInt64Array | None, word: int) -> UInt32Array:
     if salts is None:
         low, high = np.uint32(word & MASK32), np.uint32(word >> 32)
     else:

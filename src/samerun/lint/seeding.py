@@ -131,7 +131,9 @@ def is_fallback(index: SourceIndex, node: ast.AST, depth: int = 2) -> bool:
         if isinstance(one, ast.stmt):
             break
         child = one
-    if any(asks_for_seed(test) for test in index.enclosing_tests(node)) or _follows_return_of_given(index, node):
+    if any(asks_for_seed(test) for test in index.enclosing_tests(node)) or _follows_return_on_seed_or_none_in_block(
+        index, node
+    ):
         return True
     function = index.enclosing_def(node) if depth else None
     if function is not None and SEED_MAKER.search(function.name):
@@ -150,7 +152,7 @@ def asks_for_seed(test: ast.expr) -> bool:
     return False
 
 
-def _follows_return_of_given(index: SourceIndex, node: ast.AST) -> bool:
+def _follows_return_on_seed_or_none_in_block(index: SourceIndex, node: ast.AST) -> bool:
     """Whether a condition on a seed or None has returned before, in the same block."""
     statement = index.statement_of(node)
     for block in (getattr(index.parents.get(statement), name, None) for name in ("body", "orelse")):

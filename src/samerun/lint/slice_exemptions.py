@@ -21,7 +21,7 @@ def takes_no_part(index: SourceIndex, subscript: ast.Subscript, where: ast.Slice
     rest = is_constant(where.lower, 1) and where.upper is None and where.step is None  # beside rows[0]
     begins = where.lower is None or is_constant(where.lower, 0)
     few = where.upper.value if isinstance(where.upper, ast.Constant) and begins else None
-    if rest or (isinstance(few, int) and 0 < few <= FEWEST) or _is_cut_to_filled_part(index, where):
+    if rest or (isinstance(few, int) and 0 < few <= FEWEST) or _is_cut_to_loop_count(index, where):
         return True
     bound = where.upper if begins else where.lower if where.upper is None else None
     if bound is not None and _is_limit_none_unless_given(index, bound):
@@ -41,7 +41,7 @@ def _is_limit_none_unless_given(index: SourceIndex, limit: ast.expr) -> bool:
     return not any(isinstance(one, ast.Constant) and one.value is not None for one in given)
 
 
-def _is_cut_to_filled_part(index: SourceIndex, where: ast.Slice) -> bool:
+def _is_cut_to_loop_count(index: SourceIndex, where: ast.Slice) -> bool:
     """Whether a slice cuts an array to what a loop, which counts, has filled of it."""
     names = names_in(where.upper) if where.lower is None and where.upper is not None else []
     statements = [index.parents.get(bound) for name in names for bound in index.bindings_of(name)]

@@ -144,7 +144,7 @@ class OrderFlow:
         if isinstance(parent, ast.Attribute):
             return self._follow_method(parent, kind)
         if isinstance(parent, ast.Subscript) and parent.value is node:
-            return self._follow_subscript(parent, kind)
+            return self._follow_slice_or_varying_index(parent, kind)
         if isinstance(parent, (ast.For, ast.AsyncFor)) and parent.iter is node:
             return self._follow_loop(parent, kind)
         if isinstance(parent, ast.comprehension) and parent.iter is node:
@@ -233,7 +233,7 @@ class OrderFlow:
             return self._make_file_write_order_use(call, method)
         return None
 
-    def _follow_subscript(self, subscript: ast.Subscript, kind: str) -> OrderUse | None:
+    def _follow_slice_or_varying_index(self, subscript: ast.Subscript, kind: str) -> OrderUse | None:
         if kind != "seq" or not isinstance(subscript.ctx, ast.Load):
             return None
         where = subscript.slice
@@ -288,7 +288,7 @@ class OrderFlow:
         if sorts_what_it_goes_through(body) or ignores_elements(loop.target, numbers, body):
             return None  # sorted again before it is used: os.walk, say
         for node in body:
-            if (use := self._follow_loop_node(node, loop, numbers)) is not None:
+            if (use := self._find_use_in_loop_node(node, loop, numbers)) is not None:
                 return use
             if isinstance(node, (ast.Yield, ast.YieldFrom)):
                 self._follow_return_value_to_callers(node, "seq")
@@ -299,7 +299,7 @@ class OrderFlow:
                     self._follow_target(node.target, "seq", after=loop)
         return None
 
-    def _follow_loop_node(self, node: ast.AST, loop: ast.For | ast.AsyncFor, numbers: set[str]) -> OrderUse | None:
+    def _find_use_in_loop_node(self, node: ast.AST, loop: ast.For | ast.AsyncFor, numbers: set[str]) -> OrderUse | None:
         index = self.index
         if isinstance(node, ast.Call):
             last = last_identifier(node.func)

@@ -33,7 +33,7 @@ from samerun.check.attribution.value_measurement import (
 from samerun.check.attribution.variable_experiments import (
     DecisiveVariable,
     VariableExperiments,
-    is_seed_suspect,
+    can_pin_seed_at_line,
     rerun_and_find_decisive_env_read,
     rerun_and_find_decisive_seed,
     rerun_and_move_to_origin_of_seed,
@@ -260,7 +260,7 @@ def attribute_variation_difference_to_line(
     elif kinds == ("environment-variable",):
         decisive_read = rerun_and_find_decisive_env_read(search, situation, matching)
         matching, certain = [decisive_read] if decisive_read is not None else matching, decisive_read is not None
-    if matching and is_seed_suspect(matching[0]):
+    if matching and can_pin_seed_at_line(matching[0]):
         decisive_seed = rerun_and_find_decisive_seed(search, situation, matching)
         matching, certain = [], True
         if decisive_seed is not None:

@@ -214,7 +214,7 @@ def move_to_file_writing_line_if_any(
     return DecisiveVariable(writing, False, (*decisive.evidence, why), (decisive.variable, *decisive.rivals))
 
 
-def is_seed_suspect(suspect: Suspect) -> bool:
+def can_pin_seed_at_line(suspect: Suspect) -> bool:
     """Whether a suspect is a line that seeds a generator, which can be given a fixed seed."""
     return any(pin.startswith(f"{pins.SEED}@") for pin in suspect.pins)
 

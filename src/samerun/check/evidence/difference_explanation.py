@@ -88,7 +88,10 @@ def explain_difference(
         file, at = named.location.file, named.location.line
         # Called as often on both sides, and given what another call computes: by the line that hands it over.
         others = all_a if side == "B" else all_b
-        is_handed_over = not is_split and len({count_calls(each, named) for each in (these, others)}) == 1
+        is_handed_over = (
+            not is_split
+            and len({count_calls_at_same_line_without_recomputed(each, named) for each in (these, others)}) == 1
+        )
         caller = find_caller_of_one_side(named, others) if is_handed_over else None
         handed = find_operator_that_hands_over(named, these, others) if is_handed_over else None
         if caller is not None:
@@ -183,7 +186,7 @@ def explain_by_random_call_counts(
     return None
 
 
-def count_calls(operators: list[OperatorSummary], operator: OperatorSummary) -> int:
+def count_calls_at_same_line_without_recomputed(operators: list[OperatorSummary], operator: OperatorSummary) -> int:
     """How often an operator is called at its line, what is recomputed left out."""
     return sum(o.name == operator.name and o.location == operator.location and not o.is_recomputed for o in operators)
 

@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from dataclasses import dataclass
 
-from samerun.record.comparison.alignment import RunLabel, classify_value_difference
+from samerun.record.comparison.alignment import RunLabel, classify_difference_by_event_kind_then_operands
 from samerun.record.comparison.compare import Difference
 from samerun.record.comparison.streams import SOFT_LEAVES
 from samerun.record.trace import format as f
@@ -16,7 +16,7 @@ from samerun.record.trace.run import (
     RunTraces,
     Step,
     read_final_digests_by_model_class,
-    read_steps,
+    read_optimizer_steps,
     select_events,
 )
 
@@ -60,7 +60,7 @@ class ResumeDifference:
 
 def list_process_roles_with_steps(traces: RunTraces) -> list[str]:
     """The processes that make optimizer steps, the main one first."""
-    roles = [role for role, trace in traces.traces.items() if read_steps(trace)]
+    roles = [role for role, trace in traces.traces.items() if read_optimizer_steps(trace)]
     return sorted(roles, key=lambda role: (role != "main", role))
 
 
@@ -98,8 +98,8 @@ def _how_late_and_indirect(found: ResumeDifference) -> tuple[float, bool, bool]:
 def _find_resumed_difference_of_process(
     uninterrupted: RunTraces, stopped: RunTraces, resumed: RunTraces, role: str, runs_ended_early: bool
 ) -> ResumeDifference | None:
-    one, other = read_steps(uninterrupted.traces[role]), read_steps(resumed.traces[role])
-    made = len(read_steps(stopped.traces[role])) if role in stopped.traces else len(one)
+    one, other = read_optimizer_steps(uninterrupted.traces[role]), read_optimizer_steps(resumed.traces[role])
+    made = len(read_optimizer_steps(stopped.traces[role])) if role in stopped.traces else len(one)
     if runs_ended_early:
         saved_steps = count_steps_before_checkpoint_or_all(stopped, resumed, role)
         return _find_step_difference(one, other, saved_steps, runs_ended_early)
@@ -117,7 +117,7 @@ def count_steps_before_checkpoint_or_all(stopped: RunTraces, resumed: RunTraces,
     if role not in stopped.traces:
         return 0
     saved = count_steps_before_save_or_none(stopped.traces[role], resumed.traces[role])
-    return len(read_steps(stopped.traces[role])) if saved is None else saved
+    return len(read_optimizer_steps(stopped.traces[role])) if saved is None else saved
 
 
 def count_steps_before_save_or_none(stopped: Trace, resumed: Trace) -> int | None:
@@ -174,7 +174,10 @@ def _find_final_model_state_difference(uninterrupted: Trace, resumed: Trace, shi
         if len(digests) == len(other.get(name, ())) and digests != other[name]:
             event = next(e for e in select_events(uninterrupted, (f.FINAL,)) if e.name == name)
             return ResumeDifference(
-                Difference("final", uninterrupted.role, "main", event, None, len(read_steps(uninterrupted)), 0), shift
+                Difference(
+                    "final", uninterrupted.role, "main", event, None, len(read_optimizer_steps(uninterrupted)), 0
+                ),
+                shift,
             )
     return None
 
@@ -194,7 +197,7 @@ def _find_first_operator_difference(step: Step, resumed_step: Step) -> Differenc
     for a, b in zip(one[len(one) - count :], other[len(other) - count :], strict=True):
         scalars = a.aux != b.aux and a.kind == f.OPERATOR  # of a draw it is the number of a string in its own trace
         if scalars or (a.inputs, a.outputs) != (b.inputs, b.outputs):
-            what = classify_value_difference(a, b)
+            what = classify_difference_by_event_kind_then_operands(a, b)
             return Difference(what, step.trace.role, "main", a, b, step.number, 0)
     return None
 

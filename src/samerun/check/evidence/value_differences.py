@@ -15,7 +15,7 @@ from samerun.base.records import Divergence, Growth
 from samerun.check.execution.runner import Run
 from samerun.record.comparison.streams import SOFT_LEAVES
 from samerun.record.trace import format as f
-from samerun.record.trace.run import read_final_digests_by_model_class, read_steps, select_events
+from samerun.record.trace.run import read_final_digests_by_model_class, read_optimizer_steps, select_events
 from samerun.record.watching.kept_tensors import step_values_path
 
 # --- saved tensors, element by element
@@ -153,7 +153,7 @@ def compare_steps_by_digest(a: Run, b: Run, steps_of_a_before_b: int = 0) -> Div
     one, other = a.traces.main, b.traces.main
     if one is None or other is None:
         return None
-    pairs = list(zip(read_steps(one)[steps_of_a_before_b:], read_steps(other), strict=False))
+    pairs = list(zip(read_optimizer_steps(one)[steps_of_a_before_b:], read_optimizer_steps(other), strict=False))
     if not pairs:
         return None
     differing: list[int] = []

@@ -61,7 +61,7 @@ from samerun.check.search.neutral_runs import (
     list_parameter_names,
     require_common_decisive_values,
     require_ended_well,
-    require_same_names_and_sizes,
+    require_same_names_and_sizes_at_first_change,
     with_culprit,
 )
 from samerun.check.search.report_records import NO_OPERATOR
@@ -184,7 +184,7 @@ class SwitchJudge:
 
     def judge_difference_as_rounding_or_wrong(self) -> NeutralResult:
         switch, a, b = self.switch, self.a, self.b
-        require_same_names_and_sizes(a.numbers, b.numbers, self.changed)
+        require_same_names_and_sizes_at_first_change(a.numbers, b.numbers, self.changed)
         require_common_decisive_values(a.numbers, b.numbers)
         disturbed = self._rerun_side(a, disturbance=COARSE_ULP if computes_coarsely(a) else 1.0, name="disturbed")
         if switch.coarser and computes_coarsely(disturbed):  # casts of the program's own: only now they are seen
@@ -237,7 +237,7 @@ class SwitchJudge:
         base = replace(base, outcome="wrong", detail=f"{self.switch.detail}; {lossy}")
         if self.switch.name == "compile":
             return self._rerun_and_explain_compiled_regions(base, a64)
-        return self._rerun_and_name_losing_operator(base, lossy)
+        return self._rerun_and_name_precision_losing_operator(base, lossy)
 
     def rerun_and_judge_by_uses_of_results_if_known(self) -> NeutralResult | None:
         """What the program computes of results that have other sizes decides; None where it cannot be told."""
@@ -340,7 +340,7 @@ class SwitchJudge:
         told = explain_difference(records[0], records[1], a64.numbers, b64.numbers, step)
         return told if told is not None and told.line else None
 
-    def _rerun_and_name_losing_operator(self, base: NeutralResult, lossy: LossySide) -> NeutralResult:
+    def _rerun_and_name_precision_losing_operator(self, base: NeutralResult, lossy: LossySide) -> NeutralResult:
         """Name the operator at which one side loses its bits."""
         side, other = (self.a, self.b) if lossy.label == "a" else (self.b, self.a)
         operators = self._operators(side, lossy.step), self._operators(side, lossy.step, float64=True)

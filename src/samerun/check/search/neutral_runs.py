@@ -15,7 +15,7 @@ from samerun.check.plan import RunPlan
 from samerun.check.search.report_records import relative_path_if_below_working_directory
 from samerun.record.comparison.rounding import UNIT, ItemKey
 from samerun.record.trace import format as f
-from samerun.record.trace.run import read_final_digests_by_model_class, read_steps, select_events
+from samerun.record.trace.run import read_final_digests_by_model_class, read_optimizer_steps, select_events
 
 SAME_SUM = 2.0**-44
 """So far apart, relative to the sum of their magnitudes, are float64 sums of the same numbers in another order."""
@@ -86,8 +86,9 @@ def find_first_differing_step_or_call(a: NumberedRun, b: NumberedRun) -> FirstCh
     if a.step_count != b.step_count:
         raise NotComparable(f"side A made {a.step_count} optimizer steps, and side B {b.step_count}")
     calls = find_first_differing_call(a.numbers, b.numbers)
-    for left, right in zip(read_steps(one), read_steps(other), strict=False):
-        if set(left.names_of_differing_leaves(right)).intersection(COMPARED_LEAVES):
+    for left, right in zip(read_optimizer_steps(one), read_optimizer_steps(other), strict=False):
+        on_both = left.leaves.keys() & right.leaves.keys()  # a step written by hand has no gradients
+        if on_both.intersection(left.names_of_differing_leaves(right), COMPARED_LEAVES):
             if calls is not None and calls.step < left.number:
                 return calls
             return FirstChange("step", left.number, left.number)
@@ -211,7 +212,7 @@ def find_step_or_call_record(numbers: RunNumbers, kind: neutrality.RecordKind, n
     return (numbers.steps if kind == "step" else numbers.calls).get(number)
 
 
-def require_same_names_and_sizes(a: RunNumbers, b: RunNumbers, first_change: FirstChange) -> None:
+def require_same_names_and_sizes_at_first_change(a: RunNumbers, b: RunNumbers, first_change: FirstChange) -> None:
     """Raises NotComparable if the two sides train parameters of other names or sizes."""
     one, other = (find_step_or_call_record(numbers, first_change.kind, first_change.number) for numbers in (a, b))
     if one is None or other is None:

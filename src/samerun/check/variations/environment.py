@@ -44,7 +44,7 @@ PREFERRED_LOCALES = ("tr_TR.utf8", "de_DE.utf8", "fr_FR.utf8", "sv_SE.utf8", "et
 
 
 @functools.cache
-def find_other_installed_locale_or_posix() -> str:
+def find_installed_non_english_locale_or_posix() -> str:
     """Another locale that this machine has; "POSIX" where it has no other."""
     program = find_trusted_program("locale")
     if program is None:
@@ -63,14 +63,14 @@ def vary_or_pin_locale(plan: RunPlan, vary: bool) -> RunPlan:
 
     What can go wrong: names sorted by the locale's rules, numbers parsed with the locale's comma.
     """
-    value = find_other_installed_locale_or_posix() if vary else CONTROL_LOCALE
+    value = find_installed_non_english_locale_or_posix() if vary else CONTROL_LOCALE
     return plan.with_environment(LC_ALL=value, LANG=value)
 
 
 LOCALE = Variation(
     "locale",
     "environment",
-    f"LC_ALL {CONTROL_LOCALE} -> {find_other_installed_locale_or_posix()}",
+    f"LC_ALL {CONTROL_LOCALE} -> {find_installed_non_english_locale_or_posix()}",
     vary_or_pin_locale,
     "environment-variable",
 )

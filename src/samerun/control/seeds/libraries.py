@@ -7,7 +7,7 @@ import random
 from typing import Any
 
 from samerun.control.imported import find_imported_module, get_imported_module
-from samerun.control.random_source import RandomSource, State, make_seed_only_source
+from samerun.control.random_source import RandomSource, State, make_seed_only_source_refusing_restore
 
 # Python's `random`: the module's own generator, with the normal number that `gauss` keeps back.
 
@@ -170,7 +170,7 @@ def _seed_cupy_generator_of_current_device(seed_64: int) -> None:
 
 
 _CUPY_NOTE = "CuPy seeds its generator, but cuRAND does not give its state"
-CUPY = make_seed_only_source(
+CUPY = make_seed_only_source_refusing_restore(
     "cupy", "cupy", available=_can_seed_cupy, seed=_seed_cupy_generator_of_current_device, note=_CUPY_NOTE
 )
 
@@ -187,7 +187,7 @@ def _seed_imported_opencv_of_this_thread(seed_64: int) -> None:
 
 
 _OPENCV_NOTE = "OpenCV seeds its generator, but does not give its state"
-OPENCV = make_seed_only_source(
+OPENCV = make_seed_only_source_refusing_restore(
     "opencv", "cv2", available=_can_seed_opencv, seed=_seed_imported_opencv_of_this_thread, note=_OPENCV_NOTE
 )
 
@@ -204,7 +204,7 @@ def _seed_polars_global_generator(seed_64: int) -> None:
 
 
 _POLARS_NOTE = "Polars seeds its generator, but does not give its state"
-POLARS = make_seed_only_source(
+POLARS = make_seed_only_source_refusing_restore(
     "polars", "polars", available=_can_seed_polars, seed=_seed_polars_global_generator, note=_POLARS_NOTE
 )
 
@@ -221,7 +221,7 @@ def _seed_sentencepiece_global_generator(seed_64: int) -> None:
 
 
 _SENTENCEPIECE_NOTE = "SentencePiece seeds its generator, but does not give its state"
-SENTENCEPIECE = make_seed_only_source(
+SENTENCEPIECE = make_seed_only_source_refusing_restore(
     "sentencepiece", "sentencepiece", available=_can_seed_sentencepiece, seed=_seed_sentencepiece_global_generator,
     note=_SENTENCEPIECE_NOTE,
 )  # fmt: skip
@@ -239,6 +239,6 @@ def _set_tensorflow_global_seed(seed_64: int) -> None:
 
 
 _TENSORFLOW_NOTE = "TensorFlow takes a global seed, but gives no state: its streams live in its operators"
-TENSORFLOW = make_seed_only_source(
+TENSORFLOW = make_seed_only_source_refusing_restore(
     "tensorflow", "tensorflow", available=_can_seed_tensorflow, seed=_set_tensorflow_global_seed, note=_TENSORFLOW_NOTE
 )

@@ -69,8 +69,8 @@ def _get_flags_or_raise_unless_meta(unusual_tensor: Any) -> int:
     return 0
 
 
-def _has_meta_tensor(args: Any) -> bool:
-    return any(isinstance(value, _Tensor) and value.is_meta for value in args)
+def _has_meta_tensor(flat_args: Any) -> bool:
+    return any(isinstance(value, _Tensor) and value.is_meta for value in flat_args)
 
 
 def _has_complex_tensor(args: Any) -> bool:

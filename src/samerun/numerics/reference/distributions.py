@@ -2,9 +2,9 @@
 
 Value i of a draw has the Philox blocks i + a 2^56, a the attempt, of two 64-bit words each. Of a word x,
 `uniform_from_word64` is (x >> 11) 2^-53, `positive_uniform_from_word64` is ((x >> 11) + 1) 2^-53,
-and `normal_from_word64` the float32 that `random.normal` makes of its halves, the low one first (the cosine). Attempts
-count from 0, and the first accepted one counts. All 255 are rejected with a chance below 1e-100; the value is then the
-last candidate.
+and `normal_by_box_muller_from_word_halves` the float32 that `random.normal` makes of its halves, the low one first
+(the cosine). Attempts count from 0, and the first accepted one counts. All 255 are rejected with a chance below 1e-100;
+the value is then the last candidate.
 
 Gradients: a number x of a distribution function F(x; a) and density f moves by dx/da = -(dF/da) / f(x): Figurnov,
 Mohamed and Mnih (2018), "Implicit reparameterization gradients". Written as an integral over the density on one side
@@ -64,7 +64,7 @@ def positive_uniform_from_word64(word: int) -> float:
     return ((word >> 11) + 1) * 2.0**-53
 
 
-def normal_from_word64(word: int) -> float:
+def normal_by_box_muller_from_word_halves(word: int) -> float:
     u = F(((word & 0xFFFFFFFF) >> 8) + 1) * STEP
     v = F(word >> 40) * STEP
     log_u, turned = apply_correctly_rounded("log", np.array([u])), apply_correctly_rounded("cos", np.array([TURN * v]))
@@ -80,7 +80,7 @@ def sample_gamma(shape: float, attempt_words64: AttemptWords64Function) -> float
     candidate = math.nan
     for attempt in range(ATTEMPTS):
         first, second = attempt_words64(attempt)
-        x, u = normal_from_word64(first), positive_uniform_from_word64(second)
+        x, u = normal_by_box_muller_from_word_halves(first), positive_uniform_from_word64(second)
         t = c * x
         above = t * (3 + t * (3 + t))  # (1 + t)^3 - 1
         candidate = d * (above + 1)

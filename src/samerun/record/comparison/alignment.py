@@ -64,7 +64,7 @@ class Difference:
         return self.a or self.b
 
 
-def classify_value_difference(a: Event, b: Event) -> DifferenceKind:
+def classify_difference_by_event_kind_then_operands(a: Event, b: Event) -> DifferenceKind:
     """What differs between two events of the same kind, name and source location."""
     if a.kind == f.DRAW:
         return "draw"
@@ -206,8 +206,8 @@ class StreamComparison:
         ordinals = [n + 1 if a.kind in (f.OPERATOR, f.DRAW) else 0 for n in self.operators]
         step = self.traces[0].count_steps_before(a.index) + 1
         return Difference(
-            classify_value_difference(a, b), self.traces[0].role, self.role, a, b, step, ordinals[0],
-            ordinal_b=ordinals[1],
+            classify_difference_by_event_kind_then_operands(a, b), self.traces[0].role, self.role, a, b, step,
+            ordinals[0], ordinal_b=ordinals[1],
         )  # fmt: skip
 
     def _make_operator_difference(self, position: StreamPosition) -> Difference:

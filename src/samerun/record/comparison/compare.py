@@ -13,7 +13,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from samerun.record.comparison.alignment import Difference, StreamComparison, classify_value_difference, read_event
+from samerun.record.comparison.alignment import (
+    Difference,
+    StreamComparison,
+    classify_difference_by_event_kind_then_operands,
+    read_event,
+)
 from samerun.record.comparison.causal_order import (
     is_rank_or_communicating_process,
     read_collectives_and_messages,
@@ -208,7 +213,9 @@ def compare_pool_threads_as_sets(
     if not alike.any():
         return Difference("operator", a.role, thread_role, event, None, step, 0, "a")
     other = read_event(b, int(ib[only_b[np.flatnonzero(alike)[0]]]))
-    return Difference(classify_value_difference(event, other), a.role, thread_role, event, other, step, 0)
+    return Difference(
+        classify_difference_by_event_kind_then_operands(event, other), a.role, thread_role, event, other, step, 0
+    )
 
 
 def compare_sample_rows(a: Trace, b: Trace) -> Difference | None:

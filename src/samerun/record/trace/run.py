@@ -240,7 +240,7 @@ class Step:
         return [name for name in names if self.leaves.get(name) != other.leaves.get(name)]
 
 
-def read_steps(trace: Trace) -> list[Step]:
+def read_optimizer_steps(trace: Trace) -> list[Step]:
     """The optimizer steps of a process, in order."""
     steps: list[Step] = []
     leaves: dict[str, bytes] = {}

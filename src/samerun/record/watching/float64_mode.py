@@ -6,7 +6,8 @@ two runs then is not rounding. Random numbers are drawn in float32, as the progr
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
@@ -128,15 +129,15 @@ class Float64Mode(KeepsProgramsCompiledMixin, TorchDispatchMode):
         if operator.random and func._schema.name == "aten::native_dropout":
             return self._drop_out_with_float32_drawn_mask(operator, *args, **kwargs)
         if operator.random and func._schema.name.removeprefix("aten::").startswith(DRAWS):
-            return self._call_with_converted_dtypes(NARROW, operator, args, kwargs)
+            return self._call_with_converted_dtypes_and_widen_results(NARROW, operator, args, kwargs)
         if func._schema.name == UNSCALE:
             return unscale_in_float64(*args)
         try:
-            return self._call_with_converted_dtypes(WIDE, operator, args, kwargs)
+            return self._call_with_converted_dtypes_and_widen_results(WIDE, operator, args, kwargs)
         except (RuntimeError, NotImplementedError):  # no such kernel; or it is the program's own mistake, seen again
             if func._schema.name not in EXACT_IN_FLOAT32:
                 self._count_single_precision_call(operator)
-            return self._call_with_converted_dtypes(NARROW, operator, args, kwargs)
+            return self._call_with_converted_dtypes_and_widen_results(NARROW, operator, args, kwargs)
 
     def _drop_out_with_float32_drawn_mask(
         self, operator: WatchedOperator, value: Any, p: float, train: bool | None
@@ -148,7 +149,7 @@ class Float64Mode(KeepsProgramsCompiledMixin, TorchDispatchMode):
     def _count_single_precision_call(self, operator: WatchedOperator) -> None:
         self.narrow_operators[operator.name] = self.narrow_operators.get(operator.name, 0) + 1
 
-    def _call_with_converted_dtypes(
+    def _call_with_converted_dtypes_and_widen_results(
         self, dtype_map: dict[Any, Any], operator: WatchedOperator, args: Any, kwargs: Any
     ) -> Any:
         """Call with operands of these dtypes; what comes back is wide, and what is written into is the program's."""
@@ -171,7 +172,11 @@ class Float64Mode(KeepsProgramsCompiledMixin, TorchDispatchMode):
 
         new_args = tuple(convert(item) for item in args)
         new_kwargs = {name: convert(value) for name, value in kwargs.items()}
-        out = operator.func(*new_args, **new_kwargs)
+        if dtype_map is WIDE:
+            with float64_by_default():
+                out = operator.func(*new_args, **new_kwargs)
+        else:
+            out = operator.func(*new_args, **new_kwargs)
         for tensor in operator.flatten_written_arguments(new_args, new_kwargs):
             original = originals.get(id(tensor))
             if original is not None:
@@ -195,6 +200,30 @@ class Float64Mode(KeepsProgramsCompiledMixin, TorchDispatchMode):
             return id(value) in ids
 
         return widen(out)
+
+
+@contextmanager
+def float64_by_default() -> Iterator[None]:
+    """What is made of whole numbers, or of none, has no operand to be widened: a quotient of counts, `linspace`."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def make_tensor_of_python_numbers_wide(original: Any) -> Any:
+    """`torch.tensor`, so that 0.1 in a list is the float64 number next to it, as a scalar 0.1 is."""
+
+    def tensor(data: Any, *args: Any, **kwargs: Any) -> Any:
+        plain = not isinstance(data, torch.Tensor) and kwargs.get("dtype") is None
+        if not plain or torch.compiler.is_compiling() or torch.get_default_dtype() is not torch.float32:
+            return original(data, *args, **kwargs)
+        with float64_by_default():
+            return original(data, *args, **kwargs)
+
+    return tensor
 
 
 def widen_if_materialized_from_meta(made: Any, operands: list[Any]) -> Any:

@@ -119,17 +119,21 @@ class ModelValues:
             return True
         if not (is_readable(tensor) and is_floating_or_complex(tensor) and tensor.numel()):
             return False
-        with HiddenFromProgram():
-            flat = flatten_to_float64(tensor)
-            sample = flat[:: -(-flat.numel() // SAMPLED)].cpu().numpy().tobytes()
-        known = self._first_samples.get(id(tensor))
+        digest, known = digest_sample(tensor), self._first_samples.get(id(tensor))
         if known is None or known[0]() is not tensor:
-            self._first_samples[id(tensor)] = weakref.ref(tensor), xxh3_128_digest(sample)
+            self._first_samples[id(tensor)] = weakref.ref(tensor), digest
             return False
-        if known[1] == xxh3_128_digest(sample):
+        if known[1] == digest:
             return False
         self._written[id(tensor)] = weakref.ref(tensor)
         return True
+
+
+def digest_sample(tensor: Any) -> bytes:
+    """Of up to `SAMPLED` elements of a readable tensor, evenly spaced."""
+    with HiddenFromProgram():
+        flat = flatten_to_float64(tensor)
+        return xxh3_128_digest(flat[:: -(-flat.numel() // SAMPLED)].cpu().numpy().tobytes())
 
 
 def find_models_without(parameter_ids: set[int]) -> list[Any]:

@@ -204,7 +204,7 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
         if self.memory is not None and not filled:
             with torch_guards.HiddenFromProgram():
                 fresh_memory.fill_uninitialized_if_possible(
-                    out, self.memory if self.recorder.variation_applies_here("memory") else "zeros"
+                    out, self.memory if self.recorder.current_line_is_selected_for_variation("memory") else "zeros"
                 )
         if self.recorder.recording:
             record = self.table.storages.find_or_add_record(out, True)

@@ -268,7 +268,7 @@ class Recorder:
             flags=flags | (f.DIRECT if direct else 0),
         )
 
-    def variation_applies_here(self, variation: Literal["listing", "memory", "clock"]) -> bool:
+    def current_line_is_selected_for_variation(self, variation: Literal["listing", "memory", "clock"]) -> bool:
         """True if a variation acts at the current user line. Asked only where the variation is switched on."""
         only, spared = self.config.varied_line, self.config.unvaried_lines
         if only is None and not spared:

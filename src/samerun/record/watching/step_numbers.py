@@ -25,6 +25,8 @@ from samerun.record.watching import stack_frames
 from samerun.record.watching.disturbance import disturb_parameters
 from samerun.record.watching.flat_shards import FlatRanges, find_flat_ranges, take_numbers_of_shard_or_whole
 from samerun.record.watching.float64_mode import Draw, Float64Mode
+from samerun.record.watching.hand_written_steps import HandWrittenSteps
+from samerun.record.watching.memory_format import MemoryFormatSwitch
 from samerun.record.watching.model_values import ModelValues
 from samerun.record.watching.recorder import Recorder
 from samerun.record.watching.shard_numbers import TakenNumbers
@@ -93,6 +95,10 @@ class StepValueRecorder:
         """By id, the line that made each optimizer, and its settings then."""
         self.losses: list[float] = []
         self.models = ModelValues(recorder)
+        self._hand_written = HandWrittenSteps(recorder, self.models)
+        self._gradients: dict[int, TakenNumbers] = {}
+        self._settings: dict[str, str] = {}
+        self._step_line = ""
         self._flat_ranges: FlatRanges = {}
         self.calls = 0
         self._operators: dict[Any, WatchedOperator] = {}
@@ -102,8 +108,7 @@ class StepValueRecorder:
         """Lines of the program that called those of operators, the nearest first, each stack with its number."""
         self._producers = ValueProducers()
         self._disturbed_roots: set[int] = set()
-        self._other_format: Any = None
-        """The memory format that the program's weights did not have at first."""
+        self._memory_format = MemoryFormatSwitch(self.use_counts)
         self._local = threading.local()
         """`mode`: that of the thread."""
         self._file: Any = None
@@ -223,7 +228,9 @@ class StepValueRecorder:
             self._disturbed_roots.add(id(model))
             self._disturb([p for _, p in named_parameters(model)])
         with self._inside_samerun():
-            args, kwargs = self._switch_memory_format_if_requested(model, args, kwargs)
+            self._record_hand_written_step_if_made()
+            if self.switches.get("memory-format") == "other":
+                args, kwargs = self._memory_format.turn_weights_and_images(model, args, kwargs)
             self.add_model_values(INPUT_OF, model, (args, kwargs))
         with self._switched_context(args, kwargs):
             out = call(model, *args, **kwargs)
@@ -254,31 +261,6 @@ class StepValueRecorder:
         if self.switches.get("inference-mode") == "other" and not torch.is_grad_enabled():
             return torch.inference_mode(not torch.is_inference_mode_enabled())
         return nullcontext()
-
-    def _switch_memory_format_if_requested(self, model: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        """Turn images and weights of four dimensions to the other memory format."""
-        if self.switches.get("memory-format") != "other":
-            return args, kwargs
-        weights = [p for _, p in named_parameters(model) if p.dim() == 4]
-        if not weights:
-            return args, kwargs
-        self.use_counts["memory-format"] = self.use_counts.get("memory-format", 0) + 1
-        if self._other_format is None:
-            last = any(not w.is_contiguous() and w.is_contiguous(memory_format=torch.channels_last) for w in weights)
-            self._other_format = torch.contiguous_format if last else torch.channels_last
-        wanted = self._other_format
-        for weight in weights:
-            if not weight.is_contiguous(memory_format=wanted):
-                with HiddenFromProgram():
-                    weight.data = weight.data.contiguous(memory_format=wanted)
-
-        def turn(value: Any) -> Any:
-            if isinstance(value, torch.Tensor):
-                image = value.dim() == 4 and value.is_floating_point()
-                return value.contiguous(memory_format=wanted) if image else value
-            return type(value)(turn(item) for item in value) if type(value) in (list, tuple) else value
-
-        return turn(args), {name: turn(value) for name, value in kwargs.items()}
 
     # --- steps ---------------------------------------------------------------------------------------
     def count_user_line(self, kind: str, user_line: stack_frames.UserLine) -> None:
@@ -349,6 +331,14 @@ class StepValueRecorder:
         if self.request.disturbance:
             self._disturb(held)
 
+    def _record_hand_written_step_if_made(self, *, at_end: bool = False) -> None:
+        step = self._hand_written.find_step() if not self._optimizers and not self._is_forked_child else None
+        if step is not None:
+            self.after_step(step)
+            if self.request.disturbance:
+                self._hand_written.sample_again(step)
+            self._hand_written.emit_step(step, at_end=at_end)
+
     def _make_items_of_untrained(self, values: dict[str, Any]) -> list[Item]:
         return [Item("buffer", name, name_dtype(value), taken) for name, value in values.items()
                 if (taken := take_numbers_of_shard_or_whole(value, value, self._flat_ranges)) is not None]  # fmt: skip
@@ -372,6 +362,8 @@ class StepValueRecorder:
             self._producers.clear()
 
     def write_end(self) -> None:
+        with self._inside_samerun():
+            self._record_hand_written_step_if_made(at_end=True)
         self._write_operators(self.recorder.step + 1)
         self._write_values_behind_last_step()
         head = {"kind": "end", "uses": self.use_counts, "narrow": self.narrow_operators, "lines": self.lines}

@@ -146,7 +146,9 @@ def _classify_dependence(
             continue
         shape = tuple(a.shape)
         parts = zip(
-            pair.window.take(a, its_dims, shape, False), pair.window.take(b, its_dims, shape, True), strict=False
+            pair.window.view_sample_parts_if_shape_fits(a, its_dims, shape, False),
+            pair.window.view_sample_parts_if_shape_fits(b, its_dims, shape, True),
+            strict=False,
         )
         apart, scale = min(
             ((largest_difference(x, y), float(x.abs().max())) for x, y in parts if x.numel()), default=(0.0, 0.0)

@@ -19,7 +19,7 @@ from samerun.record.watching.batch_invariance.sample_parts import (
     have_same_bits_or_both_nan,
     largest_difference,
     take_longer_part,
-    view_candidate_sample_parts,
+    view_sample_as_block_and_interleaved,
 )
 
 Tensor = torch.Tensor
@@ -132,7 +132,7 @@ class ResultRowDimensions:
         if len(results) != len(self.dims):
             raise SamerunError("batch_invariant(): the model returns more or fewer tensors with another batch.")
         return [
-            [part.detach().clone() for part in view_candidate_sample_parts(result, (dim,), composition)]
+            [part.detach().clone() for part in view_sample_as_block_and_interleaved(result, (dim,), composition)]
             for result, dim in zip(results, self.dims, strict=True)
             if dim is not None
         ]

@@ -171,7 +171,11 @@ class PartRecorder(OperatorRecorder):  # type: ignore[no-untyped-call]
         if call.is_view or index >= len(self._dims):
             return
         for dims, result in zip(self._dims[index], results, strict=False):
-            parts = self._window.take(result, dims, tuple(result.shape), False) if dims is not None else []
+            parts = (
+                self._window.view_sample_parts_if_shape_fits(result, dims, tuple(result.shape), False)
+                if dims is not None
+                else []
+            )
             if result.untyped_storage().data_ptr() not in self._fixed:
                 parts = [part.detach().clone() for part in parts]
             call.parts.append(parts)
@@ -234,7 +238,7 @@ class PartComparer(OperatorRecorder):  # type: ignore[no-untyped-call]
         if counterpart is None or result_position >= len(counterpart.parts) or not counterpart.parts[result_position]:
             return [], []
         dims = self._dims[index_a][result_position]
-        return counterpart.parts[result_position], [] if dims is None else self._window.take(
+        return counterpart.parts[result_position], [] if dims is None else self._window.view_sample_parts_if_shape_fits(
             result, dims, counterpart.shapes[result_position], True
         )
 

@@ -40,7 +40,7 @@ def find_batch_dims(shape: Shape, other_shape: Shape, row_count: int, other_row_
     return tuple(dims)
 
 
-def view_candidate_sample_parts(tensor: Tensor, dims: SampleDims, composition: Composition) -> list[Tensor]:
+def view_sample_as_block_and_interleaved(tensor: Tensor, dims: SampleDims, composition: Composition) -> list[Tensor]:
     """Views of what may be the sample's: a block of rows; and, of dimensions with several for each sample, in turns."""
     blocks = tensor
     for one in dims:
@@ -103,7 +103,9 @@ class SampleWindow(Protocol):
     def correspond(self, shape_in_a: Shape, shape_in_b: Shape) -> bool:
         """Whether two tensors of the runs A and B are equally large but for the batch."""
 
-    def take(self, tensor: Tensor, dims: SampleDims, shape_in_a: Shape, is_b: bool) -> list[Tensor]:
+    def view_sample_parts_if_shape_fits(
+        self, tensor: Tensor, dims: SampleDims, shape_in_a: Shape, is_b: bool
+    ) -> list[Tensor]:
         """Views of what may be the sample's, of a tensor of run A or B; none if there are none."""
 
 
@@ -121,12 +123,14 @@ class BatchWindow:
     def correspond(self, shape_in_a: Shape, shape_in_b: Shape) -> bool:
         return find_batch_dims(shape_in_a, shape_in_b, self.a.size, self.b.size) is not None
 
-    def take(self, tensor: Tensor, dims: SampleDims, shape_in_a: Shape, is_b: bool) -> list[Tensor]:
+    def view_sample_parts_if_shape_fits(
+        self, tensor: Tensor, dims: SampleDims, shape_in_a: Shape, is_b: bool
+    ) -> list[Tensor]:
         composition = self.b if is_b else self.a
         expected = list(shape_in_a)
         for one in dims:
             expected[one.dim] = one.factor * composition.size
-        return view_candidate_sample_parts(tensor, dims, composition) if list(tensor.shape) == expected else []
+        return view_sample_as_block_and_interleaved(tensor, dims, composition) if list(tensor.shape) == expected else []
 
 
 @dataclass(frozen=True)
@@ -141,6 +145,8 @@ class LengthWindow:
     def correspond(self, shape_in_a: Shape, shape_in_b: Shape) -> bool:
         return len(shape_in_a) == len(shape_in_b) and all(m <= n for m, n in zip(shape_in_a, shape_in_b, strict=True))
 
-    def take(self, tensor: Tensor, dims: SampleDims, shape_in_a: Shape, is_b: bool) -> list[Tensor]:
+    def view_sample_parts_if_shape_fits(
+        self, tensor: Tensor, dims: SampleDims, shape_in_a: Shape, is_b: bool
+    ) -> list[Tensor]:
         part = take_longer_part(tensor, shape_in_a, self.from_end)
         return [] if part is None else [part]

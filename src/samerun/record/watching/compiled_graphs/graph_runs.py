@@ -61,14 +61,20 @@ def copy_inputs(values: Sequence[Any], in_float64: bool = False, ulp_direction: 
         plain = value.detach()
         dtype = WIDE.get(plain.dtype, plain.dtype) if in_float64 else plain.dtype
         if plain.is_conj() or plain.is_neg() or plain.is_quantized:
-            made, group = perturb_by_eps_with_mixed_signs(plain.clone().to(dtype), ulp_direction), -1 - len(copied)
+            made, group = (
+                perturb_tensor_by_eps_with_mixed_signs(plain.clone().to(dtype), ulp_direction),
+                -1 - len(copied),
+            )
         else:
             storage = plain.untyped_storage()
             key = storage._cdata ^ hash(plain.dtype)
             if key not in copied:
                 whole = torch.empty(0, dtype=plain.dtype, device=plain.device)
                 whole.set_(storage, 0, (storage.nbytes() // plain.element_size(),), (1,))
-                copied[key] = len(copied), perturb_by_eps_with_mixed_signs(whole.clone().to(dtype), ulp_direction)
+                copied[key] = (
+                    len(copied),
+                    perturb_tensor_by_eps_with_mixed_signs(whole.clone().to(dtype), ulp_direction),
+                )
             group, memory = copied[key]
             made = torch.empty(0, dtype=dtype, device=plain.device)
             made.set_(memory.untyped_storage(), plain.storage_offset(), plain.shape, plain.stride())
@@ -78,7 +84,7 @@ def copy_inputs(values: Sequence[Any], in_float64: bool = False, ulp_direction: 
         return [copy_one(value) for value in values]
 
 
-def perturb_by_eps_with_mixed_signs(tensor: Any, direction: int) -> Any:
+def perturb_tensor_by_eps_with_mixed_signs(tensor: Any, direction: int) -> Any:
     if not direction or not tensor.is_floating_point():
         return tensor
     pattern = torch.arange(tensor.numel(), dtype=torch.float64, device=tensor.device) * 0.6180339887 % 1 < 0.5

@@ -81,7 +81,7 @@ class RegionInspector:
                 differences = self.judge.judge_program(subject, region.backend, region.compiled)
             if differences:
                 self.is_done = True
-                self._write(self._locate_wrong_part_and_stage(region, subject, differences))
+                self._write_finding_file_of_process(self._locate_wrong_part_and_stage(region, subject, differences))
         except OutOfTime:
             self.is_done = True
         except Exception:
@@ -89,7 +89,7 @@ class RegionInspector:
         finally:
             state.inside_samerun -= 1
 
-    def _write(self, finding: RegionFinding) -> None:
+    def _write_finding_file_of_process(self, finding: RegionFinding) -> None:
         role = self.recorder.process_role_path()
         self.recorder.open_writer()
         finding.write(region_finding_path(self.recorder.config.folder, role))
@@ -100,7 +100,7 @@ class RegionInspector:
         assert self.judge is not None
         count = sum(node.op.startswith("call") for node in region.graph.graph.nodes)
         told = RegionFinding(file=region.file, line=region.line, value=describe(differences[0]), node_count=count)
-        self._write(told)  # if what follows does not end, this is what there is
+        self._write_finding_file_of_process(told)  # if what follows does not end, this is what there is
         part: WrongPart | None = None
         writer: Node | None = None
         try:

@@ -72,11 +72,13 @@ class ModuleCallExaminer:
             if key in self.seen:
                 return
             self.seen.add(key)
-            self._examine_and_emit(module, (args, kwargs), location)
+            self._emit_operators_with_batch_dependences(module, (args, kwargs), location)
         finally:
             state.inside_samerun -= 1
 
-    def _examine_and_emit(self, module: Any, arguments: Any, location: stack_frames.UserLine) -> None:
+    def _emit_operators_with_batch_dependences(
+        self, module: Any, arguments: Any, location: stack_frames.UserLine
+    ) -> None:
         from samerun.record.watching.batch_invariance.experiments import (
             SIZES,
             examine_batch_invariance,

@@ -43,7 +43,7 @@ class Clock:
                 self.ticks += 1
                 return pins.pinned_clock_reading(self.ticks, self.tick)
             reading += pins.PINNED_CLOCK_START - self.start_readings.get(clock_name, 0.0)
-        if self.shift and not self.recorder.variation_applies_here("clock"):
+        if self.shift and not self.recorder.current_line_is_selected_for_variation("clock"):
             return reading
         return reading + self.shift
 

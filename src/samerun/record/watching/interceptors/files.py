@@ -53,7 +53,9 @@ def sort_and_intercept_directory_listings(recorder: Recorder, os_module: Any) ->
     def sort_entries(items: list[Any], key: Any) -> list[Any]:
         if order is not None:
             try:
-                items.sort(key=key, reverse=order == "reversed" and recorder.variation_applies_here("listing"))
+                items.sort(
+                    key=key, reverse=order == "reversed" and recorder.current_line_is_selected_for_variation("listing")
+                )
             except TypeError:
                 pass
         return items
@@ -269,7 +271,7 @@ def pin_and_intercept_os_path_queries(recorder: Recorder, path: Any) -> None:
         wrap_attribute(path, name, wrap_query)
 
 
-def pin_and_intercept_os_stat(recorder: Recorder, os_module: Any) -> None:
+def intercept_os_stat_and_fix_its_times(recorder: Recorder, os_module: Any) -> None:
     """`os.stat`, by which `pathlib` goes too: what is noted is the kind, the size and the time of change."""
     pinned = pins.STAT in recorder.config.pins
     original = os_module.stat
@@ -325,5 +327,5 @@ def record_user_file_query(recorder: Recorder, function: str, path: Any, answer:
     )
 
 
-STAT_FACTS = Interceptor("file-facts", "os", pin_and_intercept_os_stat)
+STAT_FACTS = Interceptor("file-facts", "os", intercept_os_stat_and_fix_its_times)
 PATH_FACTS = Interceptor("file-facts-path", "posixpath", pin_and_intercept_os_path_queries)

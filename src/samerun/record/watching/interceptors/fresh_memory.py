@@ -59,7 +59,7 @@ def fill_numpy_empty_if_configured(recorder: Recorder, numpy: Any) -> None:
         def empty(*args: Any, **kwargs: Any) -> Any:
             array = original(*args, **kwargs)
             if array.dtype.kind in "biufc":
-                varied = fill == "pattern" and recorder.variation_applies_here("memory")
+                varied = fill == "pattern" and recorder.current_line_is_selected_for_variation("memory")
                 value = 0 if not varied else PATTERN_FLOAT if array.dtype.kind in "fc" else PATTERN_INT
                 try:
                     array[...] = value

@@ -30,6 +30,7 @@ def start_numbers_if_requested(recorder: Recorder, torch: Any) -> None:
     request = recorder.config.numbers
     if request is None:
         return
+    from samerun.record.watching.float64_mode import make_tensor_of_python_numbers_wide
     from samerun.record.watching.step_numbers import StepValueRecorder
 
     numbers = recorder.numbers = StepValueRecorder(recorder, request)
@@ -43,6 +44,7 @@ def start_numbers_if_requested(recorder: Recorder, torch: Any) -> None:
         wrap_attribute(
             torch, "from_numpy", lambda original: lambda array: cast_half_and_float_to_float64(torch, original(array))
         )
+        wrap_attribute(torch, "tensor", make_tensor_of_python_numbers_wide)
     compile_backend = numbers.switches.get("compile")
     if compile_backend is not None and compile_backend != "off":
         replace_compile_backend(recorder, torch, compile_backend)

@@ -123,14 +123,14 @@ def set_up_operator_mode(recorder: Recorder, torch: Any) -> None:
     recorder.drop_known_digests = table.storages.drop_known_digests
     recorder.note_waited = table.storages.note_waited
     for name in ("numpy", "__dlpack__"):
-        wrap_method_to_distrust_memory(recorder, table, torch.Tensor, name)
+        replace_method_to_distrust_memory(recorder, table, torch.Tensor, name)
     for name in ("_share_fd_cpu_", "_share_filename_cpu_"):  # `share_memory_`, and what goes to other processes
-        wrap_method_to_distrust_memory(recorder, table, torch.UntypedStorage, name)
+        replace_method_to_distrust_memory(recorder, table, torch.UntypedStorage, name)
     for name in ("resize_", "fill_", "copy_", "__setitem__", "_set_from_file"):
-        wrap_method_to_distrust_memory(recorder, table, torch.UntypedStorage, name)
+        replace_method_to_distrust_memory(recorder, table, torch.UntypedStorage, name)
 
 
-def wrap_method_to_distrust_memory(recorder: Recorder, table: Any, owner: Any, method: str) -> None:
+def replace_method_to_distrust_memory(recorder: Recorder, table: Any, owner: Any, method: str) -> None:
     """From `tensor.numpy()` and the like on, others can write to the memory without an operator.
 
     Methods of a storage change its memory at once.
