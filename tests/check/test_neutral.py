@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +28,9 @@ from samerun.check.variations.neutral_switches import parse_neutral_env_option, 
 from samerun.record.comparison.rounding import judge_item
 from samerun.record.trace.reader import SourceLocation
 from samerun.record.trace.run import RunTraces
-from samerun.record.watching.float64_mode import Float64Mode
+from samerun.record.watching.float64_mode import Float64Mode, make_tensor_of_python_numbers_wide
+from samerun.record.watching.hand_written_steps import HandWrittenSteps
+from samerun.record.watching.model_values import ModelValues
 from samerun.record.watching.shard_numbers import Shard, find_shard, take_share
 from samerun.record.watching.tensor_numbers import take_all_or_sampled_numbers
 
@@ -287,7 +292,10 @@ def test_what_has_no_operand_to_be_widened_is_wide_in_float64_too() -> None:
         "quotient": (lambda: counts / 3, counts.double() / 3),
         "product": (lambda: counts * 0.1, counts.double() * 0.1),
         "factory": (lambda: torch.full((2,), 0.1), torch.full((2,), 0.1, dtype=torch.float64)),
-        "numbers": (lambda: make_tensor_of_python_numbers_wide(torch.tensor)([0.1, 0.1]), torch.full((2,), 0.1, dtype=torch.float64)),
+        "numbers": (
+            lambda: make_tensor_of_python_numbers_wide(torch.tensor)([0.1, 0.1]),
+            torch.full((2,), 0.1, dtype=torch.float64),
+        ),
     }
     for name, (program, wanted) in programs.items():
         made, narrow, _ = run_in_float64(program)
@@ -297,6 +305,30 @@ def test_what_has_no_operand_to_be_widened_is_wide_in_float64_too() -> None:
     torch.manual_seed(0)
     assert isinstance(drawn, torch.Tensor) and torch.equal(drawn, torch.rand(4).double())  # as float32 draws them
     assert torch.get_default_dtype() is torch.float32
+
+
+def test_a_step_without_an_optimizer_is_seen_by_its_parameters() -> None:
+    model, frozen = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2).requires_grad_(False)
+    recorder: Any = SimpleNamespace(root_models={id(m): weakref.ref(m) for m in (model, frozen)})
+    steps = HandWrittenSteps(recorder, ModelValues(recorder))
+    assert steps.find_step(at_end=False) is None  # seen for the first time
+    frozen.weight.fill_(1.0)
+    assert steps.find_step(at_end=False) is None
+    model.weight.data.mul_(2)  # past its version
+    step = steps.find_step(at_end=False)
+    assert step is not None and step.param_groups[0]["params"] == [model.weight, model.bias]
+    assert steps.find_step(at_end=True) is None
+
+    def look_inside(module: object, args: object) -> None:
+        found.append(steps.find_step(at_end=False) is not None)
+
+    found: list[bool] = []
+    model.register_forward_pre_hook(look_inside)
+    for scale in (1.0, 1.0, 3.0):
+        others = {name: p.detach() * scale for name, p in model.named_parameters()}
+        torch.func.functional_call(model, others, torch.ones(3))
+    assert found == [False, False, True]
+    assert steps.find_step(at_end=True) is None  # the model's own are back, which nobody trained
 
 
 def test_a_model_made_on_the_meta_device_is_wide_where_it_gets_memory() -> None:

@@ -75,6 +75,10 @@ def explain_difference(
         line = find_loss_scaling(these) if ratio else None
         if line is None and is_split and culprit.phase == f.BACKWARD:
             line = find_varying_factor(all_b) or find_varying_factor(all_a)
+        others = all_a if side == "B" else all_b
+        if is_split and line is None and has_other_element_count(culprit, these, others):
+            # Each part is padded to its own longest row: what elements make of each other shows in the loss first.
+            line = find_last_scalar_result_before_backward(these)
         if ratio and line is None and culprit.phase == f.BACKWARD and not culprit.name.startswith("aten."):
             line = find_last_scalar_result_before_backward(
                 these
@@ -87,7 +91,6 @@ def explain_difference(
             what += f"; on the other side it is {other.name} at {where}"
         file, at = named.location.file, named.location.line
         # Called as often on both sides, and given what another call computes: by the line that hands it over.
-        others = all_a if side == "B" else all_b
         is_handed_over = (
             not is_split
             and len({count_calls_at_same_line_without_recomputed(each, named) for each in (these, others)}) == 1
@@ -189,6 +192,15 @@ def explain_by_random_call_counts(
 def count_calls_at_same_line_without_recomputed(operators: list[OperatorSummary], operator: OperatorSummary) -> int:
     """How often an operator is called at its line, what is recomputed left out."""
     return sum(o.name == operator.name and o.location == operator.location and not o.is_recomputed for o in operators)
+
+
+def has_other_element_count(
+    operator: OperatorSummary, operators: list[OperatorSummary], others: list[OperatorSummary]
+) -> bool:
+    """Whether both sides call an operator at its line, and its results have more elements in all on one of them."""
+    counts = [sum(sum(result_element_counts(o)) for o in each if call_key(o) == call_key(operator))
+              for each in (operators, others)]  # fmt: skip
+    return operator.phase == f.FORWARD and 0 < min(counts) < max(counts)
 
 
 def find_operator_that_hands_over(

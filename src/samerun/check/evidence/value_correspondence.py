@@ -30,7 +30,7 @@ MOVES_ELEMENTS = re.compile(
     rf"|{INPUT_OF}"
 )
 """Operators whose results hold elements of their operands in another order."""
-CONSTANT = re.compile(r"aten\.(new_)?(zeros|ones|full|scalar_tensor)(_like)?\.")
+CONSTANT = re.compile(r"aten\.((new_)?(zeros|ones|full|scalar_tensor)(_like)?|zero_)\.")
 """Operators that compute nothing: what is filled with one number has the size that each side needs."""
 MADE_OF_NUMBERS = re.compile(
     rf"{CONSTANT.pattern}|aten\.(arange|linspace|logspace|eye|tril_indices|triu_indices|empty|new_empty)\."

@@ -7,8 +7,9 @@ next, or at the end, tell that a step was made. `p.data` and views write past a 
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from typing import Any, NamedTuple
 
+import torch
 from xxhash import xxh3_128_digest
 
 from samerun.record.digests.digest import is_readable
@@ -29,33 +30,47 @@ class HandWrittenOptimizer:
         self.state: dict[Any, Any] = {}
 
 
+class ModelSample(NamedTuple):
+    """What the trained parameters of a model were when it was last looked at, as digests by name."""
+
+    model: weakref.ref[Any]
+    digests: dict[str, bytes]
+    has_stand_ins: bool
+    """Whether other tensors stood in for its parameters, as `functional_call` arranges it for a call."""
+
+
 class HandWrittenSteps:
     """Finds the steps of one process that no optimizer of torch makes."""
 
     def __init__(self, recorder: Recorder, models: ModelValues) -> None:
         self.recorder, self.models = recorder, models
-        self._samples: dict[int, tuple[Any, bytes]] = {}
-        """Of each parameter, by id: a weak reference, and the digest of a sample of it at the last look."""
+        self._samples: dict[int, ModelSample] = {}
+        """By the model's id."""
         self._digester: StepDigester | None = None
 
-    def find_step(self) -> HandWrittenOptimizer | None:
-        """The parameters of the called models, if one of them has changed since the last call; None otherwise."""
-        parameters = {
-            id(p): p for model in self.models.list_called_models() for _, p in named_parameters(model)
-            if p.requires_grad and is_readable(p) and is_floating_or_complex(p) and p.numel()
-        }  # fmt: skip
+    def find_step(self, *, at_end: bool) -> HandWrittenOptimizer | None:
+        """The trained parameters of the called models, if one of them has changed since the last call; None otherwise.
+
+        at_end: no model is being called, so that no tensors stand in for parameters.
+        """
+        parameters: dict[int, Any] = {}
         changed = False
-        for key, p in parameters.items():
-            known, digest = self._samples.get(key), digest_sample(p)
-            if known is not None and known[0]() is p:
-                changed = changed or known[1] != digest
-            self._samples[key] = weakref.ref(p), digest
+        for model in self.models.list_called_models():
+            trained = {name: p for name, p in named_parameters(model) if is_trained(p)}
+            known = self._samples.get(id(model))
+            if not trained or (at_end and known is not None and known.has_stand_ins):
+                continue
+            digests = {name: digest_sample(p) for name, p in trained.items()}
+            if known is not None and known.model() is model:
+                changed = changed or any(known.digests.get(name, one) != one for name, one in digests.items())
+            has_stand_ins = not all(isinstance(p, torch.nn.Parameter) for p in trained.values())
+            self._samples[id(model)] = ModelSample(weakref.ref(model), digests, has_stand_ins)
+            parameters.update({id(p): p for p in trained.values()})
         return HandWrittenOptimizer(list(parameters.values())) if changed else None
 
-    def sample_again(self, step: HandWrittenOptimizer) -> None:
+    def sample_again(self) -> None:
         """After something was written into the parameters that the program has not written."""
-        for p in step.param_groups[0]["params"]:
-            self._samples[id(p)] = weakref.ref(p), digest_sample(p)
+        self.find_step(at_end=False)
 
     def emit_step(self, step: HandWrittenOptimizer, *, at_end: bool) -> None:
         """Write the step into the trace, without gradients: nobody knows when the program has used them."""
@@ -69,3 +84,9 @@ class HandWrittenSteps:
             self.recorder.emit(f.STEP, inputs=self.recorder.step, outputs=digest, phase=f.BETWEEN)
         else:
             self.recorder.emit_step_and_exit_if_due(digest)
+
+
+def is_trained(parameter: Any) -> bool:
+    """Whether a member of a model is a parameter that a training writes into, or stands in for one, and can be read."""
+    is_candidate = parameter.requires_grad or not isinstance(parameter, torch.nn.Parameter)
+    return bool(is_candidate and is_readable(parameter) and is_floating_or_complex(parameter) and parameter.numel())

@@ -332,11 +332,13 @@ class StepValueRecorder:
             self._disturb(held)
 
     def _record_hand_written_step_if_made(self, *, at_end: bool = False) -> None:
-        step = self._hand_written.find_step() if not self._optimizers and not self._is_forked_child else None
+        if self._optimizers or self._is_forked_child:
+            return
+        step = self._hand_written.find_step(at_end=at_end)
         if step is not None:
             self.after_step(step)
             if self.request.disturbance:
-                self._hand_written.sample_again(step)
+                self._hand_written.sample_again()
             self._hand_written.emit_step(step, at_end=at_end)
 
     def _make_items_of_untrained(self, values: dict[str, Any]) -> list[Item]:
