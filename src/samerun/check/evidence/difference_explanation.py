@@ -76,7 +76,7 @@ def explain_difference(
         if line is None and is_split and culprit.phase == f.BACKWARD:
             line = find_varying_factor(all_b) or find_varying_factor(all_a)
         others = all_a if side == "B" else all_b
-        if is_split and line is None and has_other_element_count(culprit, these, others):
+        if is_split and line is None and is_padded_to_other_length(culprit, these, others):
             # Each part is padded to its own longest row: what elements make of each other shows in the loss first.
             line = find_last_scalar_result_before_backward(these)
         if ratio and line is None and culprit.phase == f.BACKWARD and not culprit.name.startswith("aten."):
@@ -194,13 +194,16 @@ def count_calls_at_same_line_without_recomputed(operators: list[OperatorSummary]
     return sum(o.name == operator.name and o.location == operator.location and not o.is_recomputed for o in operators)
 
 
-def has_other_element_count(
+def is_padded_to_other_length(
     operator: OperatorSummary, operators: list[OperatorSummary], others: list[OperatorSummary]
 ) -> bool:
-    """Whether both sides call an operator at its line, and its results have more elements in all on one of them."""
-    counts = [sum(sum(result_element_counts(o)) for o in each if call_key(o) == call_key(operator))
-              for each in (operators, others)]  # fmt: skip
-    return operator.phase == f.FORWARD and 0 < min(counts) < max(counts)
+    """Whether both sides call an operator at its line, with results of other sizes that add up to another size."""
+    own, other = (
+        [sum(result_element_counts(o)) for o in each if call_key(o) == call_key(operator)]
+        for each in (operators, others)
+    )
+    is_on_both = operator.phase == f.FORWARD and bool(own) and bool(other)
+    return is_on_both and set(own).isdisjoint(other) and sum(own) != sum(other)
 
 
 def find_operator_that_hands_over(
