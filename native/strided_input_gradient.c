@@ -139,8 +139,8 @@ static void write_phase_channels_range(void *stride_phase, int64_t channel_begin
     if (has_negative_zero) __atomic_store_n(&phase->negative_zero, 1, __ATOMIC_RELAXED);
 }
 
-static samerun_status try_compute_phase_gradient(stride_phase_t *phase, samerun_gemm gemm, int is_double,
-                                                 const int64_t *pad_before, const int64_t *padded_size) {
+static samerun_status compute_phase_gradient_or_decline(stride_phase_t *phase, samerun_gemm gemm, int is_double,
+                                                        const int64_t *pad_before, const int64_t *padded_size) {
     const samerun_convolution_shape *shape = phase->shape;
     const int64_t pixels = samerun_volume(phase->count);
     gemm.batches = shape->groups, gemm.m = shape->inputs / shape->groups, gemm.n = gemm.c_row = shape->images * pixels;
@@ -188,7 +188,7 @@ samerun_status samerun_try_strided_input_gradient(const samerun_convolution_shap
     const samerun_gemm gemm = {.a = weight, .b = copied ? copy : gradient, .b_slack = copied};
     if (status == SAMERUN_DONE) do {
             for (int dim = 0; dim < 3; dim++) select_taps_of_phase(&phase, dim);
-            status = try_compute_phase_gradient(&phase, gemm, is_double, pad_before, size);
+            status = compute_phase_gradient_or_decline(&phase, gemm, is_double, pad_before, size);
         } while (status == SAMERUN_DONE && try_advance_to_next_phase(&phase));
     if (copied && copy) samerun_release_scratch(SCRATCH_IMAGE, copy);
     free(tables);

@@ -18,7 +18,7 @@ static struct {
 static PyObject *no_arguments;
 static bool in_forked_child;
 
-static watch_status resolve_descriptor(descriptor_t *descriptor, PyObject *type, const char *name) {
+static watch_status resolve_getter_or_method(descriptor_t *descriptor, PyObject *type, const char *name) {
     PyObject *found = descriptor->object = PyObject_GetAttrString(type, name);
     if (!found) return STATUS_ERROR;
     if (Py_IS_TYPE(found, &PyGetSetDescr_Type)) {
@@ -80,7 +80,7 @@ watch_status resolve_tensor_descriptors(void) {
     };
     if (!(no_arguments = PyTuple_New(0))) return STATUS_ERROR;
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
-        if (resolve_descriptor(wanted[i].descriptor, wanted[i].type, wanted[i].name) < 0) return STATUS_ERROR;
+        if (resolve_getter_or_method(wanted[i].descriptor, wanted[i].type, wanted[i].name) < 0) return STATUS_ERROR;
     return STATUS_DONE;
 }
 

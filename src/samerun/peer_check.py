@@ -137,7 +137,7 @@ class PeerCheck:
         if any(second.differences) and self.world > 2:
             third, _ = self._replay_step_of_rank_before(self.third_distance, function, snapshot, second, True)
         suspicions = self._gather_suspicions_from_replays(first, second, third)
-        self._require_repeatable(second, suspicions, step_number)
+        self._raise_unless_machine_may_be_at_fault(second, suspicions, step_number)
         return PeerResult(second.original, [each for each in suspicions if not each.is_repeated_without_fault(second)])
 
     # --- computing -----------------------------------------------------------------------------------------------
@@ -306,7 +306,9 @@ class PeerCheck:
             found.append(Suspicion(-1, tuple(range(self.world)), name, bool(second.unstable), is_collective=True))
         return found
 
-    def _require_repeatable(self, second: Attempt, suspicions: list[Suspicion], step_number: int) -> None:
+    def _raise_unless_machine_may_be_at_fault(
+        self, second: Attempt, suspicions: list[Suspicion], step_number: int
+    ) -> None:
         """Raises StepNotRepeatableError if what differs again and again need not be a fault of a machine."""
         differences = [difference for difference in second.differences if difference is not None]
         for difference in differences:

@@ -19,7 +19,12 @@ from html_page import EVIL, Page
 from samerun.base.machine import collect_machine_facts
 from samerun.base.records import CostReport, MedianAndRange, OperatorCost, Setting
 from samerun.check.execution.cost import MeasuredRun, compute_median_operator_costs, median_and_range
-from samerun.report.cost import cost_to_html, format_amount_with_ratio, format_quantity, make_row_per_quantity
+from samerun.report.cost import (
+    cost_to_html,
+    format_amount_with_ratio,
+    format_quantity,
+    make_row_per_quantity_with_cell_per_setting,
+)
 
 TRAIN = """
 import sys, torch
@@ -73,7 +78,11 @@ def test_the_page_is_escaped_and_fetches_nothing() -> None:
     assert not [value for name, value in page.attributes if name in ("src", "href") and "://" in value]
     for opening in re.findall(r"<div class=\"scroll\"[^>]*>", text):
         assert 'tabindex="0"' in opening and "aria-label" in opening
-    assert report.exit_code == 1 and make_row_per_quantity(report)[0] == ["the program", "1 s", "-"]
+    assert report.exit_code == 1 and make_row_per_quantity_with_cell_per_setting(report)[0] == [
+        "the program",
+        "1 s",
+        "-",
+    ]
 
 
 @pytest.mark.parametrize(

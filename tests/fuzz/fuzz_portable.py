@@ -94,7 +94,9 @@ class Cases:
         call = self[number]
         torch_kernel_may_crash = checks.torch_kernel_may_crash(call.operator.split(".")[1])
         return compare(
-            lambda inside: calls.rerun_call_from_seed_0(call, inside), note_torch, ask_torch=not torch_kernel_may_crash
+            lambda inside: calls.reseed_with_0_and_rerun_call(call, inside),
+            note_torch,
+            ask_torch=not torch_kernel_may_crash,
         )
 
     def show(self, number: int) -> str:

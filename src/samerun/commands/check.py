@@ -201,7 +201,7 @@ def _search_in_the_mode_asked_for(
     if options["double"]:
         if options["eager"]:
             search.plan = modes.with_compilation_disabled(search.plan)
-        return modes.check_by_double_execution(search, options["repeat"], ignored)
+        return modes.check_by_repeating_every_operator(search, options["repeat"], ignored)
     held = _make_samerun_run_plan(search.plan, options["seed"] or 0) if options["fix"] == "on" else None
     if options["eager"]:
         if held is not None:

@@ -99,7 +99,7 @@ def survey_and_report(
     require_output_safe_to_replace("--json", json_to)
     if ctx.meta[FORM]:
         target = resolve_target_of_context(ctx)
-        seen = read_settings_at_first_optimizer_step(list(target.command), policy, time_limit)
+        seen = read_settings_at_first_optimizer_step_or_end(list(target.command), policy, time_limit)
         seen["program"] = list(target.shown)
     else:
         seen = import_torch_and_survey_this_process(policy)
@@ -155,7 +155,7 @@ def import_torch_and_survey_this_process(policy: dict[str, Any]) -> dict[str, An
     }
 
 
-def read_settings_at_first_optimizer_step(
+def read_settings_at_first_optimizer_step_or_end(
     command: list[str], policy: dict[str, Any], time_limit: float | None
 ) -> dict[str, Any]:
     """The settings inside a program, at its first optimizer step or, without one, at its end.

@@ -100,7 +100,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             raise DataError(f"DataLoader(name={name!r}): a name is a string that is not empty.")
         self.seed = None if seed is None else validate_seed(seed, "DataLoader")
         self.name, self.keyed, self.shard, self.virtual_shards = name, keyed, shard, virtual_shards
-        self._keyed_kinds, self._shard = _parse_keyed_kinds(keyed), _resolve_rank_and_world_size(shard)
+        self._keyed_kinds, self._shard = _parse_keyed_kinds(keyed), _resolve_shard_unsharded_if_none(shard)
         if isinstance(dataset, IterableDataset):
             _require_valid_virtual_shards(virtual_shards, self._shard[1])
         elif sampler is None and batch_sampler is None:
@@ -280,7 +280,7 @@ def _parse_keyed_kinds(keyed: str | Collection[str]) -> frozenset[str]:
     return kinds
 
 
-def _resolve_rank_and_world_size(shard: bool | Shard | None) -> Shard:
+def _resolve_shard_unsharded_if_none(shard: bool | Shard | None) -> Shard:
     """Return (rank, number of ranks) of the argument `shard`; of the distributed run if it is True."""
     if shard is None or shard is False:
         return 0, 1

@@ -294,7 +294,7 @@ def find_entropy_reseeds(index: SourceIndex) -> Iterator[Hit]:
             or is_for_display(index, call)
             or (call.args and not is_constant(call.args[0], None))
             or call.keywords
-            or _is_followed_by_explicit_seeding(index, call, name)
+            or _is_seeding_call_overridden_by_later_seed(index, call, name)
         ):
             continue
         if alone and name in kinds:
@@ -331,7 +331,7 @@ def _is_in_function_that_restores_state(index: SourceIndex, call: ast.Call) -> b
     return function is not None and any(index.is_inside(one, function) for one in restoring)
 
 
-def _is_followed_by_explicit_seeding(index: SourceIndex, call: ast.Call, name: str) -> bool:
+def _is_seeding_call_overridden_by_later_seed(index: SourceIndex, call: ast.Call, name: str) -> bool:
     """Whether a statement behind, in the same block, seeds the same generator, so that this one only begins it."""
     if name.startswith("torch") and not isinstance(index.parents.get(call), ast.Expr):
         return False

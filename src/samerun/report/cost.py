@@ -49,12 +49,12 @@ def show_cost(report: CostReport, console: Console, max_operators: int) -> None:
 def make_quantity_table(report: CostReport) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_row("", *(Text(one.name, style="bold") for one in report.settings))
-    for row in make_row_per_quantity(report):
+    for row in make_row_per_quantity_with_cell_per_setting(report):
         table.add_row(Text(row[0], style="dim"), *row[1:])
     return table
 
 
-def make_row_per_quantity(report: CostReport) -> list[list[str]]:
+def make_row_per_quantity_with_cell_per_setting(report: CostReport) -> list[list[str]]:
     """A row for each quantity that at least one setting has a number for."""
     baseline = report.settings[0]
     rows = []
@@ -141,7 +141,7 @@ def cost_to_html(report: CostReport, version: str, machine: dict[str, Any], max_
         version=version,
         machine=machine,
         command=" ".join(report.command),
-        whole=make_row_per_quantity(report),
+        whole=make_row_per_quantity_with_cell_per_setting(report),
         rows=make_cost_rows(report, max_operators),
         told=describe_operator_table_footnote(report, max_operators),
     )

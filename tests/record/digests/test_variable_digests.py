@@ -9,6 +9,7 @@ import logging
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -76,3 +77,36 @@ DAY = datetime.datetime(2024, 1, 2)
 ])  # fmt: skip
 def test_dates_and_exact_numbers_are_values(value: Any, same: Any, other: Any) -> None:
     assert digest_variable(value) == digest_variable(same) != digest_variable(other)
+
+
+class Node:
+    __slots__ = ("__hidden", "neighbors", "number")
+
+    def __init__(self, number: int) -> None:
+        self.number, self.__hidden = number, -number
+        self.neighbors: set[Node] = set()
+
+
+class NamedNode(Node):
+    name = "no slot"
+
+
+def make_ring(count: int) -> list[Node]:
+    nodes = [Node(number) for number in range(count)]
+    for at, node in enumerate(nodes):
+        node.neighbors = {nodes[at - 1], nodes[(at + 1) % count]}
+    return nodes
+
+
+def test_slots_of_the_users_classes_are_values() -> None:
+    assert digest_variable(make_ring(5)) == digest_variable(make_ring(5))
+    assert digest_variable(make_ring(5)) != digest_variable(make_ring(5)[::-1])
+    assert digest_variable(NamedNode(1)) != digest_variable(NamedNode(2))
+    unset = Node.__new__(Node)
+    assert digest_variable(unset) == digest_variable(Node.__new__(Node)) != digest_variable(Node(0))
+
+
+def test_slots_of_library_classes_do_not_count() -> None:
+    used, unused = Path("a"), Path("a")
+    hash(used)  # kept in a slot, and another one in every run
+    assert digest_variable(used) == digest_variable(unused)

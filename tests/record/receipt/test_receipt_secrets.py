@@ -164,7 +164,7 @@ def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
 def test_a_key_that_was_cut_off_is_made_anew_and_kept(tmp_path: Path) -> None:
     (tmp_path / "samerun").mkdir()
     (tmp_path / "samerun" / "environment.key").write_bytes(b"cut off")
-    code = "from samerun.record.receipt.redact import *; print(environment_key_fingerprint())"
+    code = "from samerun.record.receipt.redact import *; print(load_or_create_redaction_key_fingerprint())"
     environment = {**os.environ, "XDG_DATA_HOME": str(tmp_path)}
     words = [sys.executable, "-c", code]
     told = {subprocess.run(words, env=environment, capture_output=True, check=True).stdout for _ in range(2)}

@@ -27,8 +27,10 @@ def explain_detached_value(b: list[OperatorSummary], a: list[OperatorSummary]) -
         # Leaves (parameters) are left out: they require gradients because somebody said so.
         attached = [others[at].results[number] for o in others for at, number in o.attached
                     if others[at].attached or others[at].phase == f.BACKWARD]  # fmt: skip
-        kept = ValueIndex([_holding(operators[at].results[number] for o in operators for at, number in o.attached)])
-        through = ValueIndex([_holding(attached)])
+        kept = ValueIndex(
+            [_make_operator_with_results(operators[at].results[number] for o in operators for at, number in o.attached)]
+        )
+        through = ValueIndex([_make_operator_with_results(attached)])
         for user_at, user in enumerate(operators):
             for at, number, lines in user.detached if user.phase == f.FORWARD else ():
                 made = operators[at]
@@ -45,7 +47,7 @@ def explain_detached_value(b: list[OperatorSummary], a: list[OperatorSummary]) -
     return None
 
 
-def _holding(results: Any) -> OperatorSummary:
+def _make_operator_with_results(results: Any) -> OperatorSummary:
     """An operator that stands for all of these results."""
     return OperatorSummary("", f.FORWARD, NOWHERE, (), tuple(results))
 
@@ -56,8 +58,10 @@ def _lead_to_one_value(
     """Whether something in the forward pass that is computed by way of operator `user_at` is also computed on the other
     side, by way of the value with these sums.
     """
-    users = [at for at, o in enumerate(others)
-             if any(ValueIndex([_holding([others[s].results[n]])]).contains(sums) for s, n in o.attached)]  # fmt: skip
+    users = [
+        at for at, o in enumerate(others)
+        if any(ValueIndex([_make_operator_with_results([others[s].results[n]])]).contains(sums) for s, n in o.attached)
+    ]  # fmt: skip
     there = ValueIndex(_computed_from(others, set(users)))
     return any(
         there.contains(result)

@@ -15,8 +15,8 @@ from samerun.record.trace.run import (
     Event,
     RunTraces,
     Step,
-    read_final_digests_by_model_class,
     read_optimizer_steps,
+    read_sorted_final_digests_by_model_class,
     select_events,
 )
 
@@ -169,7 +169,10 @@ def _find_step_difference(
 
 def _find_final_model_state_difference(uninterrupted: Trace, resumed: Trace, shift: int) -> ResumeDifference | None:
     """A difference in the final contents of a model that both runs have."""
-    one, other = read_final_digests_by_model_class(uninterrupted), read_final_digests_by_model_class(resumed)
+    one, other = (
+        read_sorted_final_digests_by_model_class(uninterrupted),
+        read_sorted_final_digests_by_model_class(resumed),
+    )
     for name, digests in one.items():
         if len(digests) == len(other.get(name, ())) and digests != other[name]:
             event = next(e for e in select_events(uninterrupted, (f.FINAL,)) if e.name == name)

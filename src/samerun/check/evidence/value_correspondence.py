@@ -266,7 +266,7 @@ def find_first_noncorresponding_operator(
     marks = mark_corresponding(operators, others, scale)
     rejoins = mark_rejoining(operators, others, marks, scale)
     odd = [at for at in range(len(operators)) if not marks[at] and not rejoins[at]]
-    prepared = mark_made_of_constants_here_only(operators, others)
+    prepared = mark_constant_without_call_of_same_size_there(operators, others)
     odd = [at for at in odd if operators[at].location.line] or odd
     # Indices and lengths are how a library keeps its books; what is computed tells more.
     odd = [at for at in odd if any(is_number_dtype(dtype) for dtype, _, _ in operators[at].results)] or odd
@@ -280,7 +280,9 @@ def find_first_noncorresponding_operator(
     return OddOperator(operators[first], sum(marks[:first])) if first is not None else None
 
 
-def mark_made_of_constants_here_only(operators: list[OperatorSummary], others: list[OperatorSummary]) -> list[bool]:
+def mark_constant_without_call_of_same_size_there(
+    operators: list[OperatorSummary], others: list[OperatorSummary]
+) -> list[bool]:
     """For each operator whether it computes with constants alone (positions, masks), and the other side has no such
     call with a result of that size: what each side prepares for its own way is wrong only by what it is used for.
     """

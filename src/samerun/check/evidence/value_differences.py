@@ -15,7 +15,7 @@ from samerun.base.records import Divergence, Growth
 from samerun.check.execution.runner import Run
 from samerun.record.comparison.streams import SOFT_LEAVES
 from samerun.record.trace import format as f
-from samerun.record.trace.run import read_final_digests_by_model_class, read_optimizer_steps, select_events
+from samerun.record.trace.run import read_optimizer_steps, read_sorted_final_digests_by_model_class, select_events
 from samerun.record.watching.kept_tensors import step_values_path
 
 # --- saved tensors, element by element
@@ -165,7 +165,7 @@ def compare_steps_by_digest(a: Run, b: Run, steps_of_a_before_b: int = 0) -> Div
             differing.append(left.number)
         for name in set(names) - unused:
             leaves.setdefault(name, left.number)
-    ends = read_final_digests_by_model_class(one), read_final_digests_by_model_class(other)
+    ends = read_sorted_final_digests_by_model_class(one), read_sorted_final_digests_by_model_class(other)
     end = "unknown" if not all(ends) else "same" if ends[0] == ends[1] else "different"
     first_in = tuple(sorted(leaves.items(), key=lambda item: (item[1], item[0])))
     return Divergence(

@@ -85,7 +85,7 @@ class CostMeasurement:
             self.target.shown,
             self.repeat,
             tuple(self._summarize_setting(name) for name in self.settings),
-            self._list_operator_costs_by_seconds(),
+            self._list_median_operator_costs_per_setting_by_seconds(),
         )
 
     def _run_under_setting(self, setting_name: str, time_operators: bool, run_label: str) -> MeasuredRun:
@@ -135,7 +135,9 @@ class CostMeasurement:
             device_peak=median_and_range([n for run in runs if (n := run.max_over_processes("device_peak_bytes"))]),
         )  # fmt: skip
 
-    def _list_operator_costs_by_seconds(self) -> tuple[tuple[str, tuple[OperatorCost | None, ...]], ...]:
+    def _list_median_operator_costs_per_setting_by_seconds(
+        self,
+    ) -> tuple[tuple[str, tuple[OperatorCost | None, ...]], ...]:
         """Those that take most under any setting come first; equal ones by name."""
         columns = [compute_median_operator_costs(self.by_operator.get(name, ())) for name in self.settings]
         rows = [(name, tuple(column.get(name) for column in columns)) for name in sorted(set().union(*columns))]

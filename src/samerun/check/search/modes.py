@@ -29,7 +29,7 @@ from samerun.check.execution.runner import Run, RunFailed
 from samerun.check.plan import RunPlan, Variation
 from samerun.check.search.findings import IgnoreRule, make_fresh_search_with_plan, matches_any_rule, unmatched_rules
 from samerun.check.search.report_records import make_run_record, relative_path_if_below_working_directory
-from samerun.check.search.run_status import require_comparable, require_success
+from samerun.check.search.run_status import require_success, require_trace_to_compare
 from samerun.check.search.search import Search
 from samerun.check.variations.memory import vary_or_zero_fresh_memory
 from samerun.record import pins
@@ -94,10 +94,12 @@ def make_double_execution_variation(executions: int) -> Variation:
     return Variation("double", "double", f"every operator executed {times} in one run", lambda plan, vary: plan, "")
 
 
-def check_by_double_execution(search: Search, executions: int, ignore_rules: Sequence[IgnoreRule] = ()) -> CheckReport:
+def check_by_repeating_every_operator(
+    search: Search, executions: int, ignore_rules: Sequence[IgnoreRule] = ()
+) -> CheckReport:
     """Raises RunFailed if the program does not end well. `ignore_rules`: findings that do not count."""
     run = search.run_and_record(with_every_operator_repeated(search.plan, executions), "double")
-    require_comparable(run)
+    require_trace_to_compare(run)
     hazards, notes = read_double_execution_hazards_and_notes(run)
     try:
         require_success(run)

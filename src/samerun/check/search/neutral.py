@@ -65,7 +65,7 @@ from samerun.check.search.neutral_runs import (
     with_culprit,
 )
 from samerun.check.search.report_records import NO_OPERATOR
-from samerun.check.search.run_status import REGIONS, require_comparable, require_success
+from samerun.check.search.run_status import REGIONS, require_success, require_trace_to_compare
 from samerun.check.search.search import Search
 from samerun.check.variations.neutral_switches import NeutralSwitch, SideLabel, inside_portable, make_side
 from samerun.record.comparison.rounding import LOSES_HALF, norm
@@ -163,7 +163,7 @@ class NeutralCheck:
         if known is not None and not again:
             return known
         run = self.search.run_and_record(plan, name.replace("=", "-").replace("/", "-")[:80], labels)
-        require_comparable(run)
+        require_trace_to_compare(run)
         made = NumberedRun(plan, run, read_run_numbers(run.folder, run.traces))
         self._made.append(made)
         return made

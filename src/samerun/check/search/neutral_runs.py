@@ -15,7 +15,7 @@ from samerun.check.plan import RunPlan
 from samerun.check.search.report_records import relative_path_if_below_working_directory
 from samerun.record.comparison.rounding import UNIT, ItemKey
 from samerun.record.trace import format as f
-from samerun.record.trace.run import read_final_digests_by_model_class, read_optimizer_steps, select_events
+from samerun.record.trace.run import read_optimizer_steps, read_sorted_final_digests_by_model_class, select_events
 
 SAME_SUM = 2.0**-44
 """So far apart, relative to the sum of their magnitudes, are float64 sums of the same numbers in another order."""
@@ -97,7 +97,7 @@ def find_first_differing_step_or_call(a: NumberedRun, b: NumberedRun) -> FirstCh
     values = find_first_step_with_differing_buffers(a.numbers, b.numbers)
     if values is not None:
         return values
-    ends = read_final_digests_by_model_class(one), read_final_digests_by_model_class(other)
+    ends = read_sorted_final_digests_by_model_class(one), read_sorted_final_digests_by_model_class(other)
     # Wrappers (compilation, data parallelism) are models of a class of their own, and of other names in their digests.
     if any(ends[0][kind] != ends[1][kind] for kind in ends[0].keys() & ends[1].keys()):
         raise NotComparable("the models differ at the end, but in no optimizer step and no result")
@@ -108,7 +108,7 @@ def find_first_differing_call(a: RunNumbers, b: RunNumbers) -> FirstChange | Non
     """The first call of a model without gradients whose results differ; None if there is none."""
     for number in sorted(a.calls.keys() & b.calls.keys()):
         record, other = a.calls[number], b.calls[number]
-        is_same = are_same_sums if "merged" in record.head else are_same_bits
+        is_same = sums_agree_within_rounding if "merged" in record.head else are_same_bits
         if not all(is_same(record.values[k], other.values[k]) for k in neutrality.common_keys((record, other))):
             return FirstChange("call", number, record.head["step"] + 1)
     return None
@@ -118,7 +118,7 @@ def are_same_bits(one: Array, other: Array) -> bool:
     return np.array_equal(one, other, equal_nan=True)
 
 
-def are_same_sums(one: Array, other: Array) -> bool:
+def sums_agree_within_rounding(one: Array, other: Array) -> bool:
     """Whether sums over the same elements, which were added up in another order, are the same."""
     size = np.maximum(np.abs(one[1]), np.abs(one))  # a plain sum may cancel: its terms are those of the magnitudes
     return bool(np.all((np.abs(one - other) <= SAME_SUM * size) | (one == other) | (np.isnan(one) & np.isnan(other))))

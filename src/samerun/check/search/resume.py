@@ -18,7 +18,7 @@ from samerun.check.evidence.situation import Situation
 from samerun.check.execution.interruption import SIGNALS, Interruption
 from samerun.check.execution.runner import Run, RunFailed, Runner
 from samerun.check.plan import RunPlan
-from samerun.check.search.run_status import require_comparable
+from samerun.check.search.run_status import require_trace_to_compare
 from samerun.record.trace import format as f
 from samerun.record.trace.run import count_events
 
@@ -151,10 +151,10 @@ def interrupt_and_resume(
         cut = cut.with_watch(kill_after=(step, int(SIGNALS[interruption.signal])))
     kind = (f"pin:{experiment_label}",) if experiment_label else ("resume",)
     stopped = search.run_and_record(cut, f"interrupted{tail}", kind)
-    require_comparable(stopped)
+    require_trace_to_compare(stopped)
     require_interrupted(stopped, uninterrupted, interruption, step)
     run = search.run_and_record(interruption.second.apply_to(second_plan, str(folder)), f"resumed{tail}", kind)
-    require_comparable(run)
+    require_trace_to_compare(run)
     resumed = ResumedProgram(uninterrupted, stopped, run, interruption, step)
     require_resumed_succeeded_and_stepped(resumed)
     return resumed

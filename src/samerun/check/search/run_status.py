@@ -33,7 +33,7 @@ NEEDED_BYTES = 1 << 16
 """With less free space than this a run cannot be recorded, and a program cannot print."""
 
 
-def require_comparable(run: Run) -> None:
+def require_trace_to_compare(run: Run) -> None:
     """Raises RunFailed if a run was not recorded, or computed nothing that could be compared."""
     full = shutil.disk_usage(run.folder).free < NEEDED_BYTES
     if run.traces.failures or (full and run.is_failed):

@@ -48,8 +48,8 @@ from samerun.check.search.run_status import (
     describe_failure,
     find_first_difference_of_runs,
     limit_time_if_experiment,
-    require_comparable,
     require_success,
+    require_trace_to_compare,
     require_within_time_limit,
     timed_out_without_difference,
 )
@@ -123,7 +123,7 @@ class Search:
         for variation in resuming:
             self.plan = variation.apply(self.plan, False)
         first = self.run_and_record(self.make_varied_plan(pinned), "control-1")
-        require_comparable(first)
+        require_trace_to_compare(first)
         require_success(first)
         varying = [v for v in pinned if self.may_matter_or_record_skip(v, first)]
         varied_run: VariedRun | None = None
@@ -327,7 +327,7 @@ class Search:
 
     def compare_runs(self, a: Run, b: Run) -> Difference | None:
         """The first difference of two runs; None if they are the same."""
-        require_comparable(b)
+        require_trace_to_compare(b)
         return find_first_difference_of_runs(a, b, self.compares_printed_lines)
 
     def compare_runs_ignoring_order(self, a: Run, b: Run) -> Difference | None:

@@ -115,13 +115,13 @@ def _seed_numba_generators_of_this_thread(seed_64: int) -> None:
 def _get_numba_state() -> State:
     return (
         [_read_numba_generator_state(pointer) for pointer in _get_numba_numpy_and_python_pointers()]
-        if _is_numba_layout_known()
+        if _is_numba_layout_known_or_undeclared()
         else None
     )
 
 
 def _set_numba_state(state: State) -> None:
-    if not _is_numba_layout_known():
+    if not _is_numba_layout_known_or_undeclared():
         raise TypeError(_NUMBA_NOTE)
     for pointer, saved in zip(_get_numba_numpy_and_python_pointers(), state, strict=True):
         index, words, has_gauss, gauss, is_initialized = saved
@@ -137,7 +137,7 @@ def _read_numba_generator_state(address: int) -> list[Any]:
     ]  # fmt: skip
 
 
-def _is_numba_layout_known() -> bool:
+def _is_numba_layout_known_or_undeclared() -> bool:
     declared = getattr(find_imported_module("numba.cpython.randomimpl"), "rnd_state_t", None)
     return declared is None or str(declared) == "{i32, [624 x i32], i32, double, i32}"
 

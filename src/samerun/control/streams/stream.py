@@ -85,7 +85,7 @@ class NamedStream:
     def restart_generators(self) -> None:
         """Reseed every generator, in place, for this process and rank."""
         self.pending_states.clear()
-        if self._get_base_seed() is None:
+        if self._derive_base_seed() is None:
             self.generators.clear()  # back to before the first seeding: there is nothing to draw from
         self.drawn_as = self._read_rank_and_lineage_path() if self.generators else None
         self._reseed_generators()
@@ -164,13 +164,13 @@ class NamedStream:
             rank = next((candidate for candidate in candidates if candidate is not None), 0)
         return rank, process_seed.current_origin().current_path()
 
-    def _get_base_seed(self) -> int | None:
+    def _derive_base_seed(self) -> int | None:
         return process_seed.current_streams_seed() if self._seed is None else derive_seed(self._seed, "streams")
 
     def _derive_generator_seed(self, kind: GeneratorKind) -> int:
         assert self.drawn_as is not None
         rank, path = self.drawn_as
-        seed = self._get_base_seed()
+        seed = self._derive_base_seed()
         if seed is None:
             raise make_unseeded_error(self)
         # A JSON list, because joined strings could collide. The device index is left out: devices of one kind share a

@@ -124,7 +124,7 @@ ROOT_OF_TWO_OVER_PI = 0.79788456080286536
 CUBIC = 0.044715
 
 
-def _compute_activation_in_float64(name: str, x: Tensor, grad: Tensor | None = None) -> Tensor:
+def _compute_gelu_or_silu_of_float64(name: str, x: Tensor, grad: Tensor | None = None) -> Tensor:
     """ "gelu", "gelu_tanh" or "silu" of x, or the gradient of x."""
     if name == "silu":
         s = sigmoid(x)
@@ -149,7 +149,7 @@ def _compute_activation_or_gradient(name: ActivationName, x: torch.Tensor, grad:
         raise RuntimeError(f"{name}: grad has shape {list(tensors[-1].shape)}, input {list(x.shape)}")
     wide = [detach_cast_contiguous(tensor, dtype) for tensor in tensors]
     if dtype is torch.float64:
-        return _compute_activation_in_float64(name, *wide)
+        return _compute_gelu_or_silu_of_float64(name, *wide)
     if library.uses_native_kernels(x):
         out = torch.empty_like(wide[0])
         number = ACTIVATION_NAMES.index(name) + (0 if grad is None else len(ACTIVATION_NAMES))

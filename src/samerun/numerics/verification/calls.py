@@ -106,7 +106,7 @@ def resolve_op_overload(qualified_name: str) -> OpOverload:
     return found
 
 
-def rerun_call_from_seed_0(call: RecordedCall, inside_portable: bool = False) -> list[torch.Tensor]:
+def reseed_with_0_and_rerun_call(call: RecordedCall, inside_portable: bool = False) -> list[torch.Tensor]:
     """Run the call again: what it gives, then what it wrote into. Random numbers are drawn from seed 0.
 
     Raises what the operator raises; NotPortableError inside portable() where there is no portable kernel.
@@ -140,7 +140,7 @@ def digest_results(results: list[torch.Tensor]) -> str:
 def rerun_and_digest_or_error(call: RecordedCall, inside_portable: bool) -> str:
     """Run the call again: the digest of what it gives, or the words of its error."""
     try:
-        return digest_results(rerun_call_from_seed_0(call, inside_portable))
+        return digest_results(reseed_with_0_and_rerun_call(call, inside_portable))
     except NotPortableError:
         return NO_KERNEL
     except Exception as error:  # whatever an operator says; the same words count as the same

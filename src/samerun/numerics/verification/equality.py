@@ -290,8 +290,8 @@ def rerun_and_classify_batch_size_effect(call: RecordedCall, smaller_call: Recor
         [_narrow_full_or_take_smaller(*pair) for pair in zip(leaves, others, strict=True)], spec
     )
     try:
-        whole = calls.rerun_call_from_seed_0(call, inside_portable)
-        part = calls.rerun_call_from_seed_0(RecordedCall(call.operator, call.line, args, kwargs), inside_portable)
+        whole = calls.reseed_with_0_and_rerun_call(call, inside_portable)
+        part = calls.reseed_with_0_and_rerun_call(RecordedCall(call.operator, call.line, args, kwargs), inside_portable)
     except NotPortableError:
         return NO_KERNEL
     except Exception:  # the part is no input that the operator takes

@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections import deque
-from typing import Any
+from contextlib import suppress
+from functools import lru_cache
+from types import MemberDescriptorType
+from typing import Any, cast
 
 from xxhash import xxh3_128_digest
 
+from samerun.base.user_code import is_user_code
 from samerun.record.config import CONFIG_VARIABLE
 from samerun.record.digests.digest import digest
 from samerun.record.digests.state_digests import dict_items_bypassing_overrides, named_buffers, named_parameters
@@ -81,8 +85,31 @@ def is_thread_or_process(value: Any) -> bool:
     return any((each.__module__, each.__name__) in own for each in classes)
 
 
-def digest_variable(value: Any, depth: int = 0) -> bytes:
-    """Digest of a plain value: order counts in lists and dicts, not in sets; addresses never count."""
+def read_slots_of_user_classes(value: Any) -> dict[str, Any]:
+    """What stands in the slots of an object of the user's; classes of libraries keep hashes and addresses there."""
+    held, kind = {}, cast(Any, type(value))
+    for member in list_slots_of_user_classes(kind):
+        with suppress(AttributeError):  # nothing was written there yet
+            held[member.__name__] = member.__get__(value)
+    return held
+
+
+@lru_cache(maxsize=1000)
+def list_slots_of_user_classes(kind: Any) -> tuple[MemberDescriptorType, ...]:
+    found: list[MemberDescriptorType] = []
+    for each in kind.__mro__:
+        file = getattr(sys.modules.get(each.__module__), "__file__", None)
+        if "__slots__" in vars(each) and file is not None and is_user_code(file, each.__module__):
+            found += [member for member in vars(each).values() if isinstance(member, MemberDescriptorType)]
+    return tuple(found)
+
+
+def digest_variable(value: Any, depth: int = 0, is_in_slots: bool = False) -> bytes:
+    """Digest of a plain value: order counts in lists and dicts, not in sets; addresses never count.
+
+    is_in_slots: held by an object with slots. Of another such object its class counts: nodes of a graph, of which there
+    are many, lead to each other.
+    """
     if is_environment_copy(value):
         return ENVIRONMENT
     plain = value is None or isinstance(value, (bool, int, float, complex, str, bytes))
@@ -91,16 +118,16 @@ def digest_variable(value: Any, depth: int = 0) -> bytes:
     if depth >= MAX_DEPTH:
         return b"deep"
     if isinstance(value, (list, tuple, deque)):
-        items = [digest_variable(v, depth + 1) for _, v in zip(range(MAX_ITEMS), value, strict=False)]
+        items = [digest_variable(v, depth + 1, is_in_slots) for _, v in zip(range(MAX_ITEMS), value, strict=False)]
         return xxh3_128_digest(f"list{len(value)}".encode() + b"".join(items))
     if isinstance(value, dict):
         items = [
-            digest_variable(k, depth + 1) + digest_variable(v, depth + 1)
+            digest_variable(k, depth + 1, is_in_slots) + digest_variable(v, depth + 1, is_in_slots)
             for _, (k, v) in zip(range(MAX_ITEMS), dict_items_bypassing_overrides(value), strict=False)
         ]
         return xxh3_128_digest(f"dict{len(value)}".encode() + b"".join(items))
     if isinstance(value, (set, frozenset)):
-        members = sorted(digest_variable(v, depth + 1) for v in value) if len(value) <= MAX_ITEMS else []
+        members = sorted(digest_variable(v, depth + 1, is_in_slots) for v in value) if len(value) <= MAX_ITEMS else []
         return xxh3_128_digest(f"set{len(value)}".encode() + b"".join(members))
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
@@ -114,6 +141,10 @@ def digest_variable(value: Any, depth: int = 0) -> bytes:
         held = {name: each for name, each in held.items() if name not in ATTRIBUTES_OF_THREADS_AND_PROCESSES}
     if isinstance(held, dict) and "_parameters" in held and "_modules" in held:
         return digest_module(value, held, depth)
-    if isinstance(held, dict) and not isinstance(value, type) and type(value).__module__ not in MODULES_WITH_ADDRESSES:
-        return xxh3_128_digest(type(value).__qualname__.encode() + digest_variable(dict(held), depth + 1))
+    if isinstance(value, type) or type(value).__module__ in MODULES_WITH_ADDRESSES:
+        return xxh3_128_digest(type(value).__qualname__.encode())
+    slots = {} if is_in_slots else read_slots_of_user_classes(value)
+    if isinstance(held, dict) or slots:
+        inside = digest_variable({**slots, **(held or {})}, depth + 1, is_in_slots or bool(slots))
+        return xxh3_128_digest(type(value).__qualname__.encode() + inside)
     return xxh3_128_digest(type(value).__qualname__.encode())

@@ -18,8 +18,8 @@ from samerun.base.user_code import relative_to_working_folder
 from samerun.record.receipt import step_table
 from samerun.record.receipt.receipt_json import SCHEMA, blake2b_hexdigest_canonical_json
 from samerun.record.receipt.redact import (
-    environment_key_fingerprint,
     keyed_digest,
+    load_or_create_redaction_key_fingerprint,
     redact_command_arguments,
     redact_environment,
     redact_host_and_folder_if_named,
@@ -269,7 +269,7 @@ def assemble_receipt(
         "kind": KIND,
         "samerun": version,
         "command": {**command, "words": redact_command_arguments(command["words"], redact_patterns)},
-        "environment_key": environment_key_fingerprint(),
+        "environment_key": load_or_create_redaction_key_fingerprint(),
         "held": held_settings,
         "ended": {**ending, "complete": not why, "why": why},
         "code": {**code, "sources": main.get("sources", {})},

@@ -180,7 +180,9 @@ def _start_summary_worker_pipes(folder: Path, worker_count: int) -> Iterator[lis
         with _children_ignore_sigint():
             for _ in range(worker_count):
                 ours, theirs = context.Pipe()
-                process = context.Process(target=_run_summary_worker, args=(folder, theirs), daemon=True)
+                process = context.Process(
+                    target=_serve_summary_requests_until_closed, args=(folder, theirs), daemon=True
+                )
                 process.start()
                 theirs.close()
                 pipes.append(ours)
@@ -194,7 +196,7 @@ def _start_summary_worker_pipes(folder: Path, worker_count: int) -> Iterator[lis
             process.join()
 
 
-def _run_summary_worker(folder: Path, pipe: Any) -> None:
+def _serve_summary_requests_until_closed(folder: Path, pipe: Any) -> None:
     """The main loop of a worker: read files until the parent closes the pipe."""
     try:
         while True:

@@ -151,7 +151,7 @@ def keyed_digest(digest: bytes) -> str:
     return blake2b(digest, key=_load_or_create_environment_key(), digest_size=16).hexdigest()
 
 
-def environment_key_fingerprint() -> str:
+def load_or_create_redaction_key_fingerprint() -> str:
     """Identifies the key: digests under different keys cannot be compared."""
     return blake2b(b"samerun environment key\n" + _load_or_create_environment_key(), digest_size=8).hexdigest()
 

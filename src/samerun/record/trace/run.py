@@ -260,7 +260,7 @@ def read_optimizer_steps(trace: Trace) -> list[Step]:
     return steps
 
 
-def read_final_digests_by_model_class(trace: Trace) -> dict[str, list[bytes]]:
+def read_sorted_final_digests_by_model_class(trace: Trace) -> dict[str, list[bytes]]:
     """Model class -> sorted digests of the models of that class at the end of the program."""
     digests_by_class: dict[str, list[bytes]] = {}
     for event in select_events(trace, (f.FINAL,)):

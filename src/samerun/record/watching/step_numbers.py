@@ -158,14 +158,14 @@ class StepValueRecorder:
             return  # memory for gradients, in which nothing stands yet
         try:
             with self._inside_samerun():
-                site = self._find_operator_site()
+                site = self._find_operator_phase_and_location()
                 if operator.name.startswith(OVERWRITING) and results and fills_its_memory(results[0]):
                     operands = [t for t in operands if t is not results[0]]
                 self._add_summary(operator.name, site, operands, results, drew, operator.silent)
         except Exception as error:
             self.recorder.stop(f"samerun could not summarise {operator.name}: {error!r}")
 
-    def _find_operator_site(self) -> OperatorSite:
+    def _find_operator_phase_and_location(self) -> OperatorSite:
         state = self.recorder.thread
         writer = self.recorder.writer or self.recorder.open_writer()
         in_backward = torch._C._current_graph_task_id() != -1
@@ -214,7 +214,7 @@ class StepValueRecorder:
             return
         tensors: list[Any] = []
         flatten_to_tensors_and_stable_values((values,), torch.Tensor, tensors, [])
-        site = self._find_operator_site()
+        site = self._find_operator_phase_and_location()
         for tensor in tensors:
             self._add_summary(input_or_result + type(model).__name__, site, [tensor], [tensor], "none")
 
