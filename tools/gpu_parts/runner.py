@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -69,14 +69,17 @@ def run_part_in_process(
 ) -> PartRun:
     """Run a part until its checks are done or `deadline` (of `time.monotonic`) is over. `done`: what is known already.
 
-    `on_result` is called with every result as it comes. KeyboardInterrupt ends the part, and the run says so.
+    `on_result` is called with every result as it comes. An interrupt ends the part, and the run says so.
     """
     run = PartRun(checks=dict(done))
     while True:
         listed = _write_done(work, run)
         started = _start(command, {**environment, DONE_VARIABLE: str(listed)})
         try:
-            why = _follow(started, run, deadline, on_result, on_begin)
+            with _note_interrupts() as interrupts:
+                why = _follow(started, run, deadline, on_result, on_begin, interrupts)
+            if interrupts:
+                why = "interrupted"
         except KeyboardInterrupt:
             why = "interrupted"
         finally:
@@ -104,6 +107,19 @@ def run_part_in_process(
         if run.restarts > MOST_RESTARTS:
             run.trouble = [f"The part was started {run.restarts} times, and ended within a check each time."]
             return run
+
+
+@contextmanager
+def _note_interrupts() -> Iterator[list[int]]:
+    """The numbers of the interrupts that come in the block: an exception would lose what is being read."""
+    noted: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, lambda number, frame: noted.append(number)) for number in numbers]
+    try:
+        yield noted
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
 
 
 def _write_done(work: Path, run: PartRun) -> Path:
@@ -140,8 +156,9 @@ def _follow(
     deadline: float,
     on_result: Callable[[str, Facts], None],
     on_begin: Callable[[str], None],
+    interrupts: list[int],
 ) -> str:
-    """Read until the process ends ("ended"), a check answers too late ("late"), or the time is over ("time")."""
+    """Read until the process has "ended", a check is "late", or the time is over or an interrupt came ("time")."""
     assert started.process.stdout is not None
     started.check_deadline = time.monotonic() + START_LIMIT
     with selectors.DefaultSelector() as selector:
@@ -149,7 +166,7 @@ def _follow(
         selector.register(started.process.stdout, selectors.EVENT_READ)
         while True:
             now = time.monotonic()
-            if now >= deadline:
+            if now >= deadline or interrupts:
                 return "time"
             if now >= started.check_deadline:
                 return "late"

@@ -48,7 +48,7 @@ class Listening(TorchDispatchMode):
 
 
 @contextmanager
-def count_calls_at_same_line_without_recomputed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def count_calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """The kernels that ran."""
     calls: list[str] = []
     with monkeypatch.context() as patched:
@@ -87,7 +87,7 @@ def test_the_bits_of_the_loop(
     with at_level("reference"), samerun.portable():
         wanted = train(make, **setting, **way)
     for level in NATIVE:
-        with at_level(level), samerun.portable(), count_calls_at_same_line_without_recomputed(monkeypatch) as calls:
+        with at_level(level), samerun.portable(), count_calls(monkeypatch) as calls:
             got = train(make, **setting, **way)
         for ours, theirs in zip(got, wanted, strict=True):
             assert_same_bits(ours, theirs, level)
@@ -102,7 +102,7 @@ def test_left_to_torch(make: Callable[..., torch.optim.Optimizer], monkeypatch: 
 
     def steps_in_c(p: Any, grad: Tensor, **options: Any) -> bool:
         p = torch.nn.Parameter(p)
-        with samerun.portable(), count_calls_at_same_line_without_recomputed(monkeypatch) as calls:
+        with samerun.portable(), count_calls(monkeypatch) as calls:
             optimizer = make([p], **options)
             for _ in range(2):
                 p.grad = grad
@@ -152,6 +152,6 @@ def test_what_the_program_sees_of_a_step() -> None:
 def test_steps_outside_are_torchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
     with samerun.portable():
         pass
-    with count_calls_at_same_line_without_recomputed(monkeypatch) as calls:
+    with count_calls(monkeypatch) as calls:
         train(torch.optim.AdamW)
     assert not calls

@@ -7,7 +7,7 @@ two runs then is not rounding. Random numbers are drawn in float32, as the progr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Literal
 
 import torch
@@ -172,10 +172,7 @@ class Float64Mode(KeepsProgramsCompiledMixin, TorchDispatchMode):
 
         new_args = tuple(convert(item) for item in args)
         new_kwargs = {name: convert(value) for name, value in kwargs.items()}
-        if dtype_map is WIDE:
-            with float64_by_default():
-                out = operator.func(*new_args, **new_kwargs)
-        else:
+        with float64_by_default() if dtype_map is WIDE else nullcontext():
             out = operator.func(*new_args, **new_kwargs)
         for tensor in operator.flatten_written_arguments(new_args, new_kwargs):
             original = originals.get(id(tensor))

@@ -10,16 +10,11 @@ import weakref
 from typing import Any, NamedTuple
 
 import torch
-from xxhash import xxh3_128_digest
 
-from samerun.record.digests.digest import is_readable
 from samerun.record.digests.state_digests import named_parameters
-from samerun.record.digests.torch_guards import no_torch_function
-from samerun.record.trace import format as f
-from samerun.record.watching.model_values import ModelValues, digest_sample
+from samerun.record.watching.model_values import ModelValues, can_be_sampled, digest_sample
 from samerun.record.watching.recorder import Recorder
-from samerun.record.watching.step_digests import StepDigester
-from samerun.record.watching.tensor_numbers import is_floating_or_complex
+from samerun.record.watching.step_digests import StepDigester, flag_parameters_on_device
 
 
 class HandWrittenOptimizer:
@@ -40,7 +35,7 @@ class ModelSample(NamedTuple):
 
 
 class HandWrittenSteps:
-    """Finds the steps of one process that no optimizer of torch makes."""
+    """Finds the steps of one process that no optimizer of torch makes. Call its methods inside `no_torch_function`."""
 
     def __init__(self, recorder: Recorder, models: ModelValues) -> None:
         self.recorder, self.models = recorder, models
@@ -74,19 +69,14 @@ class HandWrittenSteps:
 
     def emit_step(self, step: HandWrittenOptimizer, *, at_end: bool) -> None:
         """Write the step into the trace, without gradients: nobody knows when the program has used them."""
-        with no_torch_function():
-            self._digester = self._digester or StepDigester(self.recorder)
-            leaves = [leaf for leaf in self._digester.digest_step_leaves(step) if leaf[0] != "grads"]
-        self.recorder.emit_leaf_events(leaves, 0)
-        digest = xxh3_128_digest(b"".join(value for _, value in leaves))
-        if at_end:  # nothing is left to be cut off
-            self.recorder.step += 1
-            self.recorder.emit(f.STEP, inputs=self.recorder.step, outputs=digest, phase=f.BETWEEN)
-        else:
-            self.recorder.emit_step_and_exit_if_due(digest)
+        self._digester = self._digester or StepDigester(self.recorder)
+        leaves = [leaf for leaf in self._digester.digest_step_leaves(step) if leaf[0] != "grads"]
+        # At the end nothing is left to be cut off.
+        emit = self.recorder.emit_step if at_end else self.recorder.emit_step_and_exit_if_due
+        emit(leaves, flag_parameters_on_device(step))
 
 
 def is_trained(parameter: Any) -> bool:
     """Whether a member of a model is a parameter that a training writes into, or stands in for one, and can be read."""
     is_candidate = parameter.requires_grad or not isinstance(parameter, torch.nn.Parameter)
-    return bool(is_candidate and is_readable(parameter) and is_floating_or_complex(parameter) and parameter.numel())
+    return bool(is_candidate and can_be_sampled(parameter))

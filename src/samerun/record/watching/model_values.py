@@ -117,7 +117,7 @@ class ModelValues:
         written = self._written.get(id(tensor))
         if written is not None and written() is tensor:
             return True
-        if not (is_readable(tensor) and is_floating_or_complex(tensor) and tensor.numel()):
+        if not can_be_sampled(tensor):
             return False
         digest, known = digest_sample(tensor), self._first_samples.get(id(tensor))
         if known is None or known[0]() is not tensor:
@@ -129,8 +129,12 @@ class ModelValues:
         return True
 
 
+def can_be_sampled(tensor: Any) -> bool:
+    return bool(is_readable(tensor) and is_floating_or_complex(tensor) and tensor.numel())
+
+
 def digest_sample(tensor: Any) -> bytes:
-    """Of up to `SAMPLED` elements of a readable tensor, evenly spaced."""
+    """Of up to `SAMPLED` elements of a tensor that can be sampled, evenly spaced."""
     with HiddenFromProgram():
         flat = flatten_to_float64(tensor)
         return xxh3_128_digest(flat[:: -(-flat.numel() // SAMPLED)].cpu().numpy().tobytes())

@@ -217,15 +217,17 @@ class Recorder:
             )
         )  # fmt: skip
 
-    def emit_leaf_events(self, leaves: list[tuple[str, bytes]], flags: int) -> None:
-        """Write the leaves of a step: (name, digest) of each state after it."""
-        if (writer := self.writer or self.open_writer()) is None:
-            return
-        state, pack, string = self.thread, f.EVENT.pack, writer.intern_string
-        if state.number < 0:
-            state.number, state.role = 0, "main"
-        for name, value in leaves:
-            writer.append(pack(f.LEAF, f.BETWEEN | flags, state.number, string(name), 0, 0, 0, value))
+    def emit_step(self, leaves: list[tuple[str, bytes]], flags: int) -> None:
+        """Write that an optimizer step ended, and its leaves: (name, digest) of each state after it."""
+        if (writer := self.writer or self.open_writer()) is not None:
+            state, pack, string = self.thread, f.EVENT.pack, writer.intern_string
+            if state.number < 0:
+                state.number, state.role = 0, "main"
+            for name, value in leaves:
+                writer.append(pack(f.LEAF, f.BETWEEN | flags, state.number, string(name), 0, 0, 0, value))
+        self.step += 1
+        outputs = xxh3_128_digest(b"".join(value for _, value in leaves))
+        self.emit(f.STEP, inputs=self.step, outputs=outputs, phase=f.BETWEEN)
 
     def emit_host_event(
         self,
@@ -326,10 +328,8 @@ class Recorder:
         """Count an operator that is left out of the trace: its tensors have no values or cannot be read."""
         self.skipped_operators.setdefault(operator, [0, reason[:200]])[0] += 1
 
-    def emit_step_and_exit_if_due(self, leaves_digest: bytes) -> None:
-        """An optimizer step ended; `leaves_digest` is that of its leaves."""
-        self.step += 1
-        self.emit(f.STEP, inputs=self.step, outputs=leaves_digest, phase=f.BETWEEN)
+    def emit_step_and_exit_if_due(self, leaves: list[tuple[str, bytes]], flags: int) -> None:
+        self.emit_step(leaves, flags)
         window, config = self.config.operator_window, self.config
         if window is not None:
             self.recording = window[0] <= self.step + 1 <= window[1]

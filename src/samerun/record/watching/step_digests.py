@@ -15,6 +15,7 @@ from samerun.record.digests.state_digests import (
     make_python_random_state_digester,
     named_buffers,
 )
+from samerun.record.trace import format as f
 from samerun.record.watching.quick_mode import choose_digest_function, choose_digest_list_function
 from samerun.record.watching.recorder import NOTHING, Recorder
 
@@ -22,6 +23,12 @@ Leaf = tuple[str, bytes]
 SCALARS = frozenset((type(None), bool, int, float, str))
 PLAIN = (type(None), bool, int, float, str, tuple)
 SCALARS_KEPT = 4096
+
+
+def flag_parameters_on_device(optimizer: Any) -> int:
+    """The flag of a step's leaves: whether a parameter of the optimizer, and so its digest, is of a device."""
+    on_device = any(not p.is_cpu for group in optimizer.param_groups for p in group["params"])
+    return f.ON_DEVICE if on_device else 0
 
 
 class StepDigester:

@@ -19,7 +19,7 @@ import torch
 from samerun.record.config import CALLS_KEPT, INPUT_OF, RESULT_OF, NumbersRequest
 from samerun.record.digests.digest import is_readable
 from samerun.record.digests.state_digests import named_parameters
-from samerun.record.digests.torch_guards import HiddenFromProgram
+from samerun.record.digests.torch_guards import HiddenFromProgram, no_torch_function
 from samerun.record.trace import format as f
 from samerun.record.watching import stack_frames
 from samerun.record.watching.disturbance import disturb_parameters
@@ -334,12 +334,16 @@ class StepValueRecorder:
     def _record_hand_written_step_if_made(self, *, at_end: bool = False) -> None:
         if self._optimizers or self._is_forked_child:
             return
-        step = self._hand_written.find_step(at_end=at_end)
-        if step is not None:
-            self.after_step(step)
-            if self.request.disturbance:
-                self._hand_written.sample_again()
-            self._hand_written.emit_step(step, at_end=at_end)
+        try:
+            with no_torch_function():
+                step = self._hand_written.find_step(at_end=at_end)
+                if step is not None:
+                    self.after_step(step)
+                    if self.request.disturbance:
+                        self._hand_written.sample_again()
+                    self._hand_written.emit_step(step, at_end=at_end)
+        except Exception as error:
+            self.recorder.stop(f"samerun's recorder failed at a step that no optimizer made: {error!r}")
 
     def _make_items_of_untrained(self, values: dict[str, Any]) -> list[Item]:
         return [Item("buffer", name, name_dtype(value), taken) for name, value in values.items()

@@ -14,11 +14,8 @@ from torch.utils import _pytree as pytree
 
 from samerun.record.comparison.rounding import ItemKey
 from samerun.record.digests.torch_guards import PLAIN_TYPES, has_real_values
+from samerun.record.watching.float64_mode import WIDE, float64_by_default
 
-WIDE = {
-    torch.float32: torch.float64, torch.bfloat16: torch.float64, torch.float16: torch.float64,
-    torch.complex64: torch.complex128,
-}  # fmt: skip
 WIDENING_METHODS = ("float", "half", "bfloat16")
 """Methods that name a dtype; in float64 they are `double`."""
 Run = Callable[..., Any]
@@ -147,16 +144,11 @@ def default_to_float64_without_autocast(is_enabled: bool) -> Iterator[None]:
     if not is_enabled:
         yield
         return
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        with ExitStack() as stack:
-            for device in ("cpu", "cuda"):
-                if torch.is_autocast_enabled(device):
-                    stack.enter_context(torch.autocast(device, enabled=False))
-            yield
-    finally:
-        torch.set_default_dtype(before)
+    with float64_by_default(), ExitStack() as stack:
+        for device in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(device):
+                stack.enter_context(torch.autocast(device, enabled=False))
+        yield
 
 
 # --- runs --------------------------------------------------------------------------------------------------------

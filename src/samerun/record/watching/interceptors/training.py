@@ -114,7 +114,7 @@ def record_optimizer_steps_and_losses(recorder: Recorder, optimizer_module: Any)
 
     from samerun.record.digests.torch_guards import no_torch_function
     from samerun.record.watching.kept_tensors import write_sampled_parameters_and_loss
-    from samerun.record.watching.step_digests import StepDigester
+    from samerun.record.watching.step_digests import StepDigester, flag_parameters_on_device
 
     digester: StepDigester | None = None
 
@@ -136,7 +136,7 @@ def record_optimizer_steps_and_losses(recorder: Recorder, optimizer_module: Any)
             with no_torch_function():
                 digester = digester or StepDigester(recorder)
                 leaves = digester.digest_step_leaves(optimizer)
-                on_device = any(not p.is_cpu for group in optimizer.param_groups for p in group["params"])
+                flags = flag_parameters_on_device(optimizer)
                 if recorder.step + 1 in recorder.config.snapshot_steps:
                     write_sampled_parameters_and_loss(recorder, optimizer, recorder.step + 1)
         except Exception as error:
@@ -144,8 +144,7 @@ def record_optimizer_steps_and_losses(recorder: Recorder, optimizer_module: Any)
             return
         finally:
             state.inside_samerun -= 1
-        recorder.emit_leaf_events(leaves, f.ON_DEVICE if on_device else 0)
-        recorder.emit_step_and_exit_if_due(xxh3_128_digest(b"".join(value for _, value in leaves)))
+        recorder.emit_step_and_exit_if_due(leaves, flags)
 
     optimizer_module.register_optimizer_step_pre_hook(before_step)
     optimizer_module.register_optimizer_step_post_hook(after_step)
