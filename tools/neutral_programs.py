@@ -29,8 +29,8 @@ from typing import Any
 
 from samerun.base.records import NeutralResult
 from samerun.check.execution.runner import Run, Runner
+from samerun.check.neutral.neutral import check_neutrality
 from samerun.check.plan import RunPlan, parse_environment_and_arguments
-from samerun.check.search.neutral import check_neutrality
 from samerun.check.search.search import Search
 from samerun.check.variations.neutral_switches import NeutralSwitch, make_own_switch, parse_neutral_option
 from samerun.record.config import WatchConfig

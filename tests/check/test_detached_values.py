@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from samerun.check.evidence.detached_values import explain_detached_value
-from samerun.check.evidence.run_numbers import OperatorSummary
+from samerun.check.neutral.detached_values import explain_detached_value
+from samerun.check.neutral.run_numbers import OperatorSummary
 from samerun.record.trace import format as f
 from samerun.record.trace.reader import SourceLocation
 

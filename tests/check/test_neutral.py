@@ -21,18 +21,18 @@ from repository_paths import ROOT
 from torch.utils.checkpoint import checkpoint
 
 from samerun.base.errors import SamerunError
-from samerun.check.evidence.lost_bits import find_losing_operator
-from samerun.check.evidence.run_numbers import OperatorSummary, read_run_numbers
-from samerun.check.evidence.value_correspondence import find_first_noncorresponding_operator
+from samerun.check.neutral.lost_bits import find_losing_operator
+from samerun.check.neutral.run_numbers import OperatorSummary, read_run_numbers
+from samerun.check.neutral.value_correspondence import find_first_noncorresponding_operator
 from samerun.check.variations.neutral_switches import parse_neutral_env_option, parse_neutral_option
 from samerun.record.comparison.rounding import judge_item
 from samerun.record.trace.reader import SourceLocation
 from samerun.record.trace.run import RunTraces
-from samerun.record.watching.float64_mode import Float64Mode, make_tensor_of_python_numbers_wide
-from samerun.record.watching.hand_written_steps import HandWrittenSteps
-from samerun.record.watching.model_values import ModelValues
-from samerun.record.watching.shard_numbers import Shard, find_shard, take_share
-from samerun.record.watching.tensor_numbers import take_all_or_sampled_numbers
+from samerun.record.watching.run_numbers.float64_mode import Float64Mode, make_tensor_of_python_numbers_wide
+from samerun.record.watching.run_numbers.hand_written_steps import HandWrittenSteps
+from samerun.record.watching.run_numbers.model_values import ModelValues
+from samerun.record.watching.run_numbers.shard_numbers import Shard, find_shard, take_share
+from samerun.record.watching.run_numbers.tensor_numbers import take_all_or_sampled_numbers
 
 PROGRAMS = ROOT / "tests/programs/neutral"
 FEW = ("recompute_rng", "accumulation_denominator", "scheduler_per_part", "mask_dropped", "clip_per_part", "gelu_tanh",

@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch.fx import GraphModule, symbolic_trace
 
-from samerun.check.evidence.value_correspondence import Culprit
-from samerun.check.search.neutral_compilation import region_finding_to_culprit_and_region
+from samerun.check.neutral.compilation_stages import region_finding_to_culprit_and_region
+from samerun.check.neutral.value_correspondence import Culprit
 from samerun.record.region_finding import RegionFinding, read_rank0_or_main_region_finding, region_finding_path
 from samerun.record.watching.compiled_graphs.graph_runs import (
     NotInspectable,

@@ -12,22 +12,25 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from samerun.check.evidence.difference_explanation import (
+from samerun.check.neutral.backward_pass_differences import explain_second_write
+from samerun.check.neutral.difference_explanation import (
     explain_by_random_call_counts,
     explain_clipping_before_unscaling,
     explain_difference,
 )
-from samerun.check.evidence.recomputation_differences import explain_second_write
-from samerun.check.evidence.run_numbers import NumberRecord, OperatorSummary, RunNumbers
-from samerun.check.search.neutral_runs import align_parameter_names, find_first_step_with_differing_buffers
+from samerun.check.neutral.run_numbers import NumberRecord, OperatorSummary, RunNumbers
+from samerun.check.neutral.runs_of_sides import align_parameter_names, find_first_step_with_differing_buffers
 from samerun.record.config import INPUT_OF
 from samerun.record.trace import format as f
 from samerun.record.trace.reader import SourceLocation
-from samerun.record.watching.float64_mode import Float64Mode
-from samerun.record.watching.model_values import ModelValues
-from samerun.record.watching.tensor_numbers import summarise_as_count_and_four_sums, take_all_or_sampled_numbers
+from samerun.record.watching.run_numbers.float64_mode import Float64Mode
+from samerun.record.watching.run_numbers.model_values import ModelValues
+from samerun.record.watching.run_numbers.tensor_numbers import (
+    summarise_as_count_and_four_sums,
+    take_all_or_sampled_numbers,
+)
+from samerun.record.watching.run_numbers.value_producers import ValueProducers
 from samerun.record.watching.torch_internals import is_recomputing
-from samerun.record.watching.value_producers import ValueProducers
 
 
 def summary(

@@ -13,25 +13,23 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from samerun.check.evidence.call_alignment import align_calls, compare_uses_of_results
-from samerun.check.evidence.difference_explanation import (
+from samerun.check.neutral.backward_pass_differences import (
+    explain_recomputation,
+    explain_scaler_update_between_microbatches,
+    explain_uneven_steps,
+    find_varying_factor,
+)
+from samerun.check.neutral.call_alignment import align_calls, compare_uses_of_results
+from samerun.check.neutral.difference_explanation import (
     OddOperatorOfSide,
     choose_side,
     explain_difference,
     find_caller_of_one_side,
     find_loss_scales,
 )
-from samerun.check.evidence.lost_bits import find_lost_whole_numbers
-from samerun.check.evidence.recomputation_differences import explain_recomputation
-from samerun.check.evidence.run_numbers import NumberRecord, OperatorSummary, RunNumbers
-from samerun.check.evidence.setting_differences import explain_by_optimizer_settings, list_assignments_to_string_key
-from samerun.check.evidence.split_differences import (
-    explain_scaler_update_between_microbatches,
-    explain_uneven_steps,
-    find_varying_factor,
-)
-from samerun.check.evidence.value_correspondence import find_first_noncorresponding_operator, mark_corresponding
-from samerun.check.search.neutral_runs import (
+from samerun.check.neutral.lost_bits import find_lost_whole_numbers
+from samerun.check.neutral.run_numbers import NumberRecord, OperatorSummary, RunNumbers
+from samerun.check.neutral.runs_of_sides import (
     FirstChange,
     NotComparable,
     add_tied_parameters,
@@ -40,18 +38,20 @@ from samerun.check.search.neutral_runs import (
     list_parameter_names,
     require_same_names_and_sizes_at_first_change,
 )
+from samerun.check.neutral.setting_differences import explain_by_optimizer_settings, list_assignments_to_string_key
+from samerun.check.neutral.value_correspondence import find_first_noncorresponding_operator, mark_corresponding
 from samerun.record.config import CUT_OFF, RESCALED
 from samerun.record.trace import format as f
 from samerun.record.trace.reader import SourceLocation
 from samerun.record.watching import stack_frames
-from samerun.record.watching.model_values import ModelValues
-from samerun.record.watching.tensor_numbers import (
+from samerun.record.watching.run_numbers.model_values import ModelValues
+from samerun.record.watching.run_numbers.tensor_numbers import (
     name_class_without_wrappers,
     read_closures,
     summarise_as_count_and_four_sums,
 )
+from samerun.record.watching.run_numbers.value_producers import fills_its_memory
 from samerun.record.watching.torch_internals import is_recomputing
-from samerun.record.watching.value_producers import fills_its_memory
 
 NOISE = np.random.default_rng(0).standard_normal((8, 6))
 

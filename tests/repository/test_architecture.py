@@ -35,7 +35,7 @@ FACES = {
 COMMANDS = "commands"
 """The room of the faces that bring other rooms together: each a command of the command line."""
 FLOORS = {
-    "check": ("search", "attribution", "causes", "evidence", "execution", "variations"),
+    "check": ("neutral", "search", "attribution", "causes", "evidence", "execution", "variations"),
     "record": ("receipt", "watching", "comparison", "digests", "trace"),
     "control": ("startup", "determinism", "rng", "switches", "deterministic_kernels", "seeds", "streams"),
     "numerics": ("verification", "dispatch", "aten_handlers", "kernels", "cuda", "reference"),

@@ -195,7 +195,7 @@ def _search_in_the_mode_asked_for(
     from samerun.check.search.findings import search_and_report_all_findings
 
     if switches:
-        from samerun.check.search.neutral import check_neutrality
+        from samerun.check.neutral.neutral import check_neutrality
 
         return check_neutrality(search, switches)
     if options["double"]:

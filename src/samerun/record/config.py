@@ -92,7 +92,7 @@ RESULT_OF = "result of "
 
 @dataclass(frozen=True)
 class NumbersRequest:
-    """Write down what a run computes as numbers, and how it is to compute: see samerun.record.watching.step_numbers.
+    """Write down what a run computes as numbers, and how it is to compute: see samerun.record.watching.run_numbers.
 
     switches: (name, setting) of what is switched inside the process. float64: every floating operator computes in
     float64. disturbance: after each optimizer step and before the first, every parameter is moved by so many ulp.

@@ -14,9 +14,9 @@ from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from samerun.record.digests.state_digests import named_parameters
-from samerun.record.watching.flat_shards import find_flat_ranges, take_numbers_of_shard_or_whole
-from samerun.record.watching.shard_numbers import TakenNumbers
-from samerun.record.watching.tensor_numbers import strip_wrapper_names
+from samerun.record.watching.run_numbers.flat_shards import find_flat_ranges, take_numbers_of_shard_or_whole
+from samerun.record.watching.run_numbers.shard_numbers import TakenNumbers
+from samerun.record.watching.run_numbers.tensor_numbers import strip_wrapper_names
 
 OUT_OF_ORDER = "3.weight"
 """In channels_last: it is flattened in the order of memory."""

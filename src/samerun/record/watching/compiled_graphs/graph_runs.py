@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 from samerun.record.comparison.rounding import ItemKey
 from samerun.record.digests.torch_guards import PLAIN_TYPES, has_real_values
-from samerun.record.watching.float64_mode import WIDE, float64_by_default
+from samerun.record.watching.run_numbers.float64_mode import WIDE, float64_by_default
 
 WIDENING_METHODS = ("float", "half", "bfloat16")
 """Methods that name a dtype; in float64 they are `double`."""

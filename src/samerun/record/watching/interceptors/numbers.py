@@ -30,8 +30,8 @@ def start_numbers_if_requested(recorder: Recorder, torch: Any) -> None:
     request = recorder.config.numbers
     if request is None:
         return
-    from samerun.record.watching.float64_mode import make_tensor_of_python_numbers_wide
-    from samerun.record.watching.step_numbers import StepValueRecorder
+    from samerun.record.watching.run_numbers.float64_mode import make_tensor_of_python_numbers_wide
+    from samerun.record.watching.run_numbers.step_numbers import StepValueRecorder
 
     numbers = recorder.numbers = StepValueRecorder(recorder, request)
     numbers.enter_float64_or_summary_mode()
@@ -162,7 +162,7 @@ def note_lines_calling_schedulers_if_requested(recorder: Recorder, scheduler_mod
     """The lines from which learning-rate schedulers are stepped, and those that make them."""
     if recorder.config.numbers is None:
         return
-    from samerun.record.watching.tensor_numbers import read_closures
+    from samerun.record.watching.run_numbers.tensor_numbers import read_closures
 
     def wrap_step(original: Any) -> Any:
         def step(self: Any, *args: Any, **kwargs: Any) -> Any:

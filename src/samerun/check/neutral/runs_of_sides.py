@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from samerun.base.records import NeutralResult
-from samerun.check.evidence import neutrality
-from samerun.check.evidence.run_numbers import Array, NumberRecord, RunNumbers
-from samerun.check.evidence.value_correspondence import Culprit
 from samerun.check.execution.runner import Run
+from samerun.check.neutral import rounding_verdict
+from samerun.check.neutral.run_numbers import Array, NumberRecord, RunNumbers
+from samerun.check.neutral.value_correspondence import Culprit
 from samerun.check.plan import RunPlan
 from samerun.check.search.report_records import relative_path_if_below_working_directory
 from samerun.record.comparison.rounding import UNIT, ItemKey
@@ -70,7 +70,7 @@ def is_run_by_ranks(*sides: NumberedRun) -> bool:
 class FirstChange:
     """The first record (step or call) in which any bit differs. `step`: the step that it belongs to, from 1."""
 
-    kind: neutrality.RecordKind
+    kind: rounding_verdict.RecordKind
     number: int
     step: int
 
@@ -109,7 +109,7 @@ def find_first_differing_call(a: RunNumbers, b: RunNumbers) -> FirstChange | Non
     for number in sorted(a.calls.keys() & b.calls.keys()):
         record, other = a.calls[number], b.calls[number]
         is_same = sums_agree_within_rounding if "merged" in record.head else are_same_bits
-        if not all(is_same(record.values[k], other.values[k]) for k in neutrality.common_keys((record, other))):
+        if not all(is_same(record.values[k], other.values[k]) for k in rounding_verdict.common_keys((record, other))):
             return FirstChange("call", number, record.head["step"] + 1)
     return None
 
@@ -128,7 +128,7 @@ def find_first_step_with_differing_buffers(a: RunNumbers, b: RunNumbers) -> Firs
     """The first step behind which something that no optimizer trains differs (the average of weights); or None."""
     for number in sorted(a.steps.keys() & b.steps.keys()):
         records = a.steps[number], b.steps[number]
-        keys = [key for key in neutrality.common_keys(records) if key[0] == "buffer"]
+        keys = [key for key in rounding_verdict.common_keys(records) if key[0] == "buffer"]
         if any(not np.array_equal(records[0].values[k], records[1].values[k], equal_nan=True) for k in keys):
             return FirstChange("step", number, number)
     return None
@@ -208,7 +208,9 @@ def point_in_similar_directions(one: Array, other: Array) -> bool:
     return size == 0.0 or len(one) == 1 or float(np.dot(one, other)) >= ALIKE * size
 
 
-def find_step_or_call_record(numbers: RunNumbers, kind: neutrality.RecordKind, number: int) -> NumberRecord | None:
+def find_step_or_call_record(
+    numbers: RunNumbers, kind: rounding_verdict.RecordKind, number: int
+) -> NumberRecord | None:
     return (numbers.steps if kind == "step" else numbers.calls).get(number)
 
 
@@ -235,9 +237,9 @@ def require_same_names_and_sizes_at_first_change(a: RunNumbers, b: RunNumbers, f
 def require_common_decisive_values(a: RunNumbers, b: RunNumbers) -> None:
     """Raises NotComparable if the runs have no parameter, buffer or result in common that could be read."""
     compared: set[str] = set()
-    for _, _, records in neutrality.iterate_common_records((a, b)):
-        compared.update(key[0] for key in neutrality.common_keys(records))
-    if not compared.intersection(neutrality.DECISIVE):
+    for _, _, records in rounding_verdict.iterate_common_records((a, b)):
+        compared.update(key[0] for key in rounding_verdict.common_keys(records))
+    if not compared.intersection(rounding_verdict.DECISIVE):
         unread = describe_unreadable_parameters_or_empty(a, b) or "there are none on both sides"
         only = " and ".join(sorted(f"{kind}s" for kind in compared)) or "nothing"
         raise NotComparable(f"parameters, buffers and results could not be compared ({unread}), only {only} could")

@@ -15,7 +15,7 @@ import torch
 
 from samerun.record.digests.digest import is_readable
 from samerun.record.digests.torch_guards import HiddenFromProgram
-from samerun.record.watching.tensor_numbers import KEPT_WHOLE, PIECES, take_all_or_sampled_numbers
+from samerun.record.watching.run_numbers.tensor_numbers import KEPT_WHOLE, PIECES, take_all_or_sampled_numbers
 
 
 @dataclass(frozen=True)

@@ -10,16 +10,16 @@ from typing import NamedTuple
 import numpy as np
 
 from samerun.base.user_code import format_source_location
-from samerun.check.evidence.detached_values import explain_detached_value
-from samerun.check.evidence.recomputation_differences import explain_recomputation
-from samerun.check.evidence.run_numbers import NumberRecord, OperatorSummary, RunNumbers, parse_source_line
-from samerun.check.evidence.setting_differences import explain_by_optimizer_settings
-from samerun.check.evidence.split_differences import (
+from samerun.check.neutral.backward_pass_differences import (
+    explain_recomputation,
     explain_scaler_update_between_microbatches,
     explain_uneven_steps,
     find_varying_factor,
 )
-from samerun.check.evidence.value_correspondence import (
+from samerun.check.neutral.detached_values import explain_detached_value
+from samerun.check.neutral.run_numbers import NumberRecord, OperatorSummary, RunNumbers, parse_source_line
+from samerun.check.neutral.setting_differences import explain_by_optimizer_settings
+from samerun.check.neutral.value_correspondence import (
     UNSCALED,
     Culprit,
     LossScale,

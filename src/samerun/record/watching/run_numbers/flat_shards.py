@@ -14,7 +14,7 @@ import torch
 from samerun.record.digests.digest import is_readable
 from samerun.record.digests.state_digests import named_modules
 from samerun.record.digests.torch_guards import HiddenFromProgram
-from samerun.record.watching.shard_numbers import Shard, TakenNumbers, take_numbers_or_share, take_share
+from samerun.record.watching.run_numbers.shard_numbers import Shard, TakenNumbers, take_numbers_or_share, take_share
 
 
 class FlatRange(NamedTuple):

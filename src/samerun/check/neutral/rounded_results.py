@@ -6,15 +6,15 @@ from dataclasses import replace
 from typing import NoReturn
 
 from samerun.base.records import NeutralResult
-from samerun.check.evidence.call_alignment import CallAlignment, compare_uses_of_results
-from samerun.check.evidence.difference_explanation import explain_difference
-from samerun.check.evidence.value_correspondence import find_operator_with_new_value
-from samerun.check.search.neutral_runs import (
+from samerun.check.neutral.call_alignment import CallAlignment, compare_uses_of_results
+from samerun.check.neutral.difference_explanation import explain_difference
+from samerun.check.neutral.runs_of_sides import (
     NotComparable,
     NumberedRun,
     describe_unreadable_parameters_or_empty,
     with_culprit,
 )
+from samerun.check.neutral.value_correspondence import find_operator_with_new_value
 from samerun.check.search.report_records import relative_path_if_below_working_directory
 from samerun.check.variations.neutral_switches import NeutralSwitch
 

@@ -24,7 +24,11 @@ from samerun.record.digests.state_digests import (
 )
 from samerun.record.digests.torch_guards import HiddenFromProgram
 from samerun.record.watching.recorder import Recorder
-from samerun.record.watching.tensor_numbers import flatten_to_float64, is_floating_or_complex, strip_wrapper_names
+from samerun.record.watching.run_numbers.tensor_numbers import (
+    flatten_to_float64,
+    is_floating_or_complex,
+    strip_wrapper_names,
+)
 
 NOWHERE = 1 << 62
 SAMPLED = 256

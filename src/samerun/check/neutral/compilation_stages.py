@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from samerun.base.records import CompiledRegion
-from samerun.check.evidence import neutrality
-from samerun.check.evidence.difference_explanation import explain_difference
-from samerun.check.evidence.run_numbers import RunNumbers
-from samerun.check.evidence.value_correspondence import Culprit
+from samerun.check.neutral import rounding_verdict
+from samerun.check.neutral.difference_explanation import explain_difference
+from samerun.check.neutral.run_numbers import RunNumbers
+from samerun.check.neutral.value_correspondence import Culprit
 from samerun.record.config import REGIONS_INSPECTED, REGIONS_INSPECTED_CLOSELY
 from samerun.record.region_finding import STAGE_BACKENDS, STAGE_TEXTS, RegionFinding
 
@@ -38,7 +38,8 @@ def explain_compiled_difference(
         made = run_b_in_float64_with_backend(backend)
         if (
             made is not None
-            and neutrality.judge_runs_up_to_first_fault(*numbers_of_a_b_and_a64, made, None, True).verdict == "wrong"
+            and rounding_verdict.judge_runs_up_to_first_fault(*numbers_of_a_b_and_a64, made, None, True).verdict
+            == "wrong"
         ):
             seen = explain_difference(None, None, numbers_of_a_b_and_a64[2], made, step) or told
             why = f"{STAGE_TEXTS[stage]} (backend {backend}) makes the difference"

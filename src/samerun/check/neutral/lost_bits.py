@@ -13,9 +13,9 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from samerun.check.evidence.neutrality import RecordKind, common_keys, iterate_common_records
-from samerun.check.evidence.run_numbers import OperatorSummary, RunNumbers
-from samerun.check.evidence.value_correspondence import Culprit, call_key, is_trivial
+from samerun.check.neutral.rounding_verdict import RecordKind, common_keys, iterate_common_records
+from samerun.check.neutral.run_numbers import OperatorSummary, RunNumbers
+from samerun.check.neutral.value_correspondence import Culprit, call_key, is_trivial
 from samerun.record.comparison.rounding import LOSES_HALF, UNIT, norm
 
 TINY = 2.0**-40

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from samerun.check.evidence.run_numbers import OperatorSummary
+from samerun.check.neutral.run_numbers import OperatorSummary
 from samerun.record.config import INPUT_OF, RESULT_OF
 from samerun.record.trace import format as f
 

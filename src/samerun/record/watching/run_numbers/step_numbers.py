@@ -22,16 +22,14 @@ from samerun.record.digests.state_digests import named_parameters
 from samerun.record.digests.torch_guards import HiddenFromProgram, no_torch_function
 from samerun.record.trace import format as f
 from samerun.record.watching import stack_frames
-from samerun.record.watching.disturbance import disturb_parameters
-from samerun.record.watching.flat_shards import FlatRanges, find_flat_ranges, take_numbers_of_shard_or_whole
-from samerun.record.watching.float64_mode import Draw, Float64Mode
-from samerun.record.watching.hand_written_steps import HandWrittenSteps
-from samerun.record.watching.memory_format import MemoryFormatSwitch
-from samerun.record.watching.model_values import ModelValues
 from samerun.record.watching.recorder import Recorder
-from samerun.record.watching.shard_numbers import TakenNumbers
-from samerun.record.watching.stack_frames import OperatorSite
-from samerun.record.watching.tensor_numbers import (
+from samerun.record.watching.run_numbers.flat_shards import FlatRanges, find_flat_ranges, take_numbers_of_shard_or_whole
+from samerun.record.watching.run_numbers.float64_mode import Draw, Float64Mode
+from samerun.record.watching.run_numbers.hand_written_steps import HandWrittenSteps
+from samerun.record.watching.run_numbers.model_changes import MemoryFormatSwitch, disturb_parameters
+from samerun.record.watching.run_numbers.model_values import ModelValues
+from samerun.record.watching.run_numbers.shard_numbers import TakenNumbers
+from samerun.record.watching.run_numbers.tensor_numbers import (
     digest_generator_states,
     is_floating_or_complex,
     name_class_without_wrappers,
@@ -41,6 +39,8 @@ from samerun.record.watching.tensor_numbers import (
     summarise_as_count_and_four_sums,
     take_all_or_sampled_numbers,
 )
+from samerun.record.watching.run_numbers.value_producers import OVERWRITING, ValueProducers, fills_its_memory
+from samerun.record.watching.stack_frames import OperatorSite
 from samerun.record.watching.torch_internals import (
     RECOMPUTING_MODULES,
     exclude_from_compilation,
@@ -48,7 +48,6 @@ from samerun.record.watching.torch_internals import (
     location_of_running_autograd_node,
     record_new_autograd_node_locations,
 )
-from samerun.record.watching.value_producers import OVERWRITING, ValueProducers, fills_its_memory
 from samerun.record.watching.watched_operator import WatchedOperator, flatten_to_tensors_and_stable_values
 
 STEPS_KEPT = 400

@@ -1,4 +1,7 @@
-"""The switch `memory-format` of `check --neutral`: images and weights in the other order of memory. Imports torch."""
+"""What a run of `check --neutral` changes in models: parameters by one ulp, images and weights by their memory format.
+
+Imports torch.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,31 @@ import torch
 
 from samerun.record.digests.state_digests import named_parameters
 from samerun.record.digests.torch_guards import HiddenFromProgram
+from samerun.record.watching.run_numbers.shard_numbers import find_local_tensor
+
+COARSEST_ULP = 2.0**-7
+"""An ulp of bfloat16: no disturbance is larger."""
+
+
+def disturb_parameters(parameters: list[Any], ulps: float, step: int) -> None:
+    """Move every element of every parameter by `ulps` ulp, up or down by a pattern fixed by step and position.
+
+    This is what rounding alone makes of a run.
+    """
+    with HiddenFromProgram():
+        for at, parameter in enumerate(parameters):
+            local = find_local_tensor(parameter)
+            if local is not None and local.is_floating_point():
+                value = local.data
+                pattern = torch.arange(value.numel(), dtype=torch.float64, device=value.device)
+                pattern = (pattern * 0.6180339887 + 0.31 * step + 0.17 * at) % 1 < 0.5
+                sign = pattern.reshape(value.shape).to(value.dtype) * 2 - 1
+                ulp = torch.finfo(value.dtype).eps
+                value.mul_(1 + sign * max(ulp, min(ulps * ulp, COARSEST_ULP)))
 
 
 class MemoryFormatSwitch:
-    """Turns weights and images of four dimensions, and counts how often there were any."""
+    """The switch `memory-format`: turns weights and images of four dimensions, and counts how often there were any."""
 
     def __init__(self, use_counts: dict[str, int]) -> None:
         self.use_counts = use_counts

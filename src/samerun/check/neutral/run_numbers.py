@@ -1,4 +1,4 @@
-"""The numbers that a run wrote down (samerun.record.watching.step_numbers), read without trusting the file."""
+"""The numbers that a run wrote down (samerun.record.watching.run_numbers), read without trusting the file."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import torch
 
 from samerun.record.digests.state_digests import named_parameters
-from samerun.record.watching.model_values import ModelValues, can_be_sampled, digest_sample
 from samerun.record.watching.recorder import Recorder
+from samerun.record.watching.run_numbers.model_values import ModelValues, can_be_sampled, digest_sample
 from samerun.record.watching.step_digests import StepDigester, flag_parameters_on_device
 
 

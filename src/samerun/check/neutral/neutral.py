@@ -25,28 +25,26 @@ from samerun.base.records import (
     VariationOutcome,
     Verdict,
 )
-from samerun.check.evidence import neutrality
-from samerun.check.evidence.call_alignment import CallAlignment, align_calls
-from samerun.check.evidence.difference_explanation import explain_difference
-from samerun.check.evidence.lost_bits import (
+from samerun.check.execution.runner import RunFailed
+from samerun.check.neutral import rounding_verdict
+from samerun.check.neutral.call_alignment import CallAlignment, align_calls
+from samerun.check.neutral.compilation_stages import explain_compiled_difference
+from samerun.check.neutral.difference_explanation import explain_difference
+from samerun.check.neutral.lost_bits import (
     LossySide,
     find_losing_operator,
     find_lossy_side,
     find_lost_whole_numbers,
 )
-from samerun.check.evidence.neutrality import DistancePoint, RunJudgement
-from samerun.check.evidence.run_numbers import OperatorSummary, RunNumbers, read_run_numbers
-from samerun.check.evidence.value_correspondence import Culprit
-from samerun.check.execution.runner import RunFailed
-from samerun.check.plan import RunPlan
-from samerun.check.search.neutral_compilation import explain_compiled_difference
-from samerun.check.search.neutral_results import (
+from samerun.check.neutral.rounded_results import (
     accept_in_envelope_or_raise,
     describe_rounding,
     judge_uses_of_results_if_known,
     raise_other_result_sizes,
 )
-from samerun.check.search.neutral_runs import (
+from samerun.check.neutral.rounding_verdict import DistancePoint, RunJudgement
+from samerun.check.neutral.run_numbers import OperatorSummary, RunNumbers, read_run_numbers
+from samerun.check.neutral.runs_of_sides import (
     FirstChange,
     NotComparable,
     NumberedRun,
@@ -64,6 +62,8 @@ from samerun.check.search.neutral_runs import (
     require_same_names_and_sizes_at_first_change,
     with_culprit,
 )
+from samerun.check.neutral.value_correspondence import Culprit
+from samerun.check.plan import RunPlan
 from samerun.check.search.report_records import NO_OPERATOR
 from samerun.check.search.run_status import REGIONS, require_success, require_trace_to_compare
 from samerun.check.search.search import Search
@@ -189,12 +189,12 @@ class SwitchJudge:
         disturbed = self._rerun_side(a, disturbance=COARSE_ULP if computes_coarsely(a) else 1.0, name="disturbed")
         if switch.coarser and computes_coarsely(disturbed):  # casts of the program's own: only now they are seen
             disturbed = self._rerun_side(a, disturbance=COARSE_ULP, name="disturbed-coarsely")
-        apart = neutrality.measure_relative_distances(a.numbers, b.numbers)
-        envelope = neutrality.measure_relative_distances(a.numbers, disturbed.numbers)
-        outside = neutrality.find_first_point_outside_envelope(apart, envelope)
+        apart = rounding_verdict.measure_relative_distances(a.numbers, b.numbers)
+        envelope = rounding_verdict.measure_relative_distances(a.numbers, disturbed.numbers)
+        outside = rounding_verdict.find_first_point_outside_envelope(apart, envelope)
         base = NeutralResult(
             switch.name, "rounding", switch.detail, step=self.changed.step,
-            points=neutrality.make_evenly_spaced_points(apart, envelope),
+            points=rounding_verdict.make_evenly_spaced_points(apart, envelope),
             growth="inside" if outside is None else "outside",
         )  # fmt: skip
         if b.plan.watch.numbers is not None and b.plan.watch.numbers.float64:
@@ -207,14 +207,14 @@ class SwitchJudge:
         except NotComparable as error:
             return accept_in_envelope_or_raise(base, str(error))
         compiled = count_uses("compile", a, b) > 0
-        judgement = neutrality.judge_runs_up_to_first_fault(
+        judgement = rounding_verdict.judge_runs_up_to_first_fault(
             a.numbers, b.numbers, a64.numbers, b64.numbers, None, compiled
         )
         if judgement.verdict != "clean":
             # Before the disturbed run may clear anything: chance makes of every run another one, of that one too.
             self._require_same_on_rerun(a)
             p64 = self._rerun_side(a, float64=True, disturbance=1.0, last_step=limit, name="disturbed")
-            judgement = neutrality.judge_runs_up_to_first_fault(
+            judgement = rounding_verdict.judge_runs_up_to_first_fault(
                 a.numbers, b.numbers, a64.numbers, b64.numbers, p64.numbers, compiled
             )
         base = self._with_step_value_and_float64_errors(base, judgement, a64)
@@ -289,11 +289,11 @@ class SwitchJudge:
             return base
         a, b, exact = (record for record in records if record is not None)
         worst = judgement.worst.key if wrong and judgement.worst is not None else None
-        keys = neutrality.common_keys((a, b, exact))
+        keys = rounding_verdict.common_keys((a, b, exact))
         kinds = ("gradient", "output", "parameter") if worst is None else (worst[0],)
         kind_of = next((each for each in kinds if any(key[0] == each for key in keys)), "")
         keys = [key for key in keys if key[0] == kind_of] if worst is None else [worst]
-        ulp = math.hypot(*(neutrality.ulp_norm(exact, a, key) for key in keys))
+        ulp = math.hypot(*(rounding_verdict.ulp_norm(exact, a, key) for key in keys))
         errors = [
             math.hypot(*(norm(r.values[key] - exact.values[key]) for key in keys)) / ulp if ulp else math.inf
             for r in (a, b)

@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from samerun.check.evidence.run_numbers import NumberRecord, OperatorSummary, RunNumbers
-from samerun.check.evidence.value_correspondence import call_key, mark_corresponding
+from samerun.check.neutral.run_numbers import NumberRecord, OperatorSummary, RunNumbers
+from samerun.check.neutral.value_correspondence import call_key, mark_corresponding
 from samerun.record.comparison.rounding import ItemKey
 from samerun.record.config import CALLS_KEPT, RESULT_OF
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from samerun.base.user_code import format_source_location
-from samerun.check.evidence.run_numbers import OperatorSummary
-from samerun.check.evidence.value_correspondence import (
+from samerun.check.neutral.run_numbers import OperatorSummary
+from samerun.check.neutral.value_correspondence import (
     Culprit,
     ValueIndex,
     find_caller_of_one_side,

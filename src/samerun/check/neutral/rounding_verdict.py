@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from samerun.base.records import NeutralPoint
-from samerun.check.evidence.run_numbers import NumberRecord, RunNumbers
+from samerun.check.neutral.run_numbers import NumberRecord, RunNumbers
 from samerun.record.comparison.rounding import (
     GUARD,
     UNIT,

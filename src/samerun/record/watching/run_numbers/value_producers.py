@@ -8,7 +8,7 @@ import torch
 
 from samerun.record.digests.digest import is_readable
 from samerun.record.watching import stack_frames
-from samerun.record.watching.tensor_numbers import geometry_key, storage_key
+from samerun.record.watching.run_numbers.tensor_numbers import geometry_key, storage_key
 from samerun.record.watching.watched_operator import flatten_to_tensors_and_stable_values
 
 Producer = tuple[int, int]

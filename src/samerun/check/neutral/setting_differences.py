@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterable
 
 from samerun.check.evidence.line_search import parse_source_or_empty
-from samerun.check.evidence.run_numbers import NumberRecord, OperatorSummary, parse_source_line
-from samerun.check.evidence.value_correspondence import Culprit
+from samerun.check.neutral.run_numbers import NumberRecord, OperatorSummary, parse_source_line
+from samerun.check.neutral.value_correspondence import Culprit
 
 
 def explain_by_optimizer_settings(
