@@ -61,7 +61,7 @@ test: $(STAMP)
 		--ignore tests/numerics/aten_handlers/test_portable_operators.py
 	$(PYTHON) -m pytest tests/numerics/aten_handlers/test_portable_operators.py
 
-# What takes several seconds and runs no line that `make test` does not run: its claims are seen to by CI.
+# What takes several seconds for a claim that other tests stand near to: CI runs it with every change.
 test-slow: $(STAMP)
 	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -m "slow and not exhaustive and not threads" -n $(WORKERS) --dist worksteal \
 		$$(grep -rl --include="test_*.py" mark.slow tests | sort)

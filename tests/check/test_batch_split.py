@@ -43,6 +43,7 @@ def split(tmp_path: Path, *arguments: str, program: str = PROGRAM) -> tuple[int,
     return check(["--vary", "batch_split", "p.py", *arguments], tmp_path)
 
 
+@pytest.mark.slow
 def test_rows_that_depend_on_the_batch(tmp_path: Path) -> None:
     code, report = split(tmp_path, "left-in-train")
     cause, line = report["cause"], 1 + PROGRAM.splitlines().index("            hidden = model[1](hidden[:, :4])")

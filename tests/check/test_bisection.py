@@ -67,6 +67,7 @@ def test_a_variation_whose_run_fails_is_left_out_at_the_cost_of_one_run(tmp_path
     assert len(report["runs"]) == 3
 
 
+@pytest.mark.slow
 def test_a_difference_that_comes_once_is_called_chance(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     (tmp_path / "train.py").write_text(IN_SECOND_RUN.format(folder=tmp_path / "runs"))

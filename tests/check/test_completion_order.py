@@ -78,6 +78,7 @@ def answers(folder: Path, **how: Any) -> dict[str, list[object]]:
     return dict(ast.literal_eval(line.decode()) for line in run(WAYS, folder, **how).stdout.splitlines())
 
 
+@pytest.mark.slow
 def test_watching_leaves_what_comes_first_and_the_pin_takes_it_in_turn(tmp_path: Path) -> None:
     plain, watched = answers(tmp_path / "plain", watched=False), answers(tmp_path / "watched")
     assert watched == plain
@@ -148,6 +149,7 @@ def test_the_line_that_takes_them_is_named(name: str, tmp_path: Path) -> None:
         assert (cause["kind"], cause["line"], cause["certain"]) == ("async-order", line, True), cause
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("workers", "in_order", "clean"), [(2, False, False), (2, True, True), (1, False, True)])
 def test_a_loader_that_hands_over_what_is_ready_is_a_sign_of_a_race(
     tmp_path: Path, workers: int, in_order: bool, clean: bool

@@ -35,8 +35,10 @@ from samerun.record.watching.run_numbers.shard_numbers import Shard, find_shard,
 from samerun.record.watching.run_numbers.tensor_numbers import take_all_or_sampled_numbers
 
 PROGRAMS = ROOT / "tests/programs/neutral"
-FEW = ("recompute_rng", "accumulation_denominator", "scheduler_per_part", "mask_dropped", "clip_per_part", "gelu_tanh",
-       "average_saved", "gradient_penalty_cut", "compiled/loses_gradient")  # fmt: skip
+FEW = (
+    "transformed_gradients", "tie_lost_on_load", "recompute_rng", "accumulation_denominator", "scheduler_per_part",
+    "mask_dropped", "clip_per_part", "gelu_tanh", "average_saved", "gradient_penalty_cut", "compiled/loses_gradient",
+)  # fmt: skip
 """Programs of which each shows another kind of evidence; the others are run with the slow tests."""
 KEY = ("gradient", "weight")
 
@@ -49,6 +51,7 @@ def measure(*names: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_what_is_not_neutral_is_wrong_at_its_line_and_its_twin_is_not() -> None:
     told = measure(*FEW)
     assert "LINE" not in told

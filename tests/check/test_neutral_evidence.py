@@ -12,11 +12,16 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from samerun.check.neutral.backward_pass_differences import explain_second_write
+from samerun.check.neutral.backward_pass_differences import (
+    explain_gradients_taken_further,
+    explain_missing_gradients,
+    explain_second_write,
+)
 from samerun.check.neutral.difference_explanation import (
     explain_by_random_call_counts,
     explain_clipping_before_unscaling,
     explain_difference,
+    find_line_in_loop_of_forward_pass,
 )
 from samerun.check.neutral.run_numbers import NumberRecord, OperatorSummary, RunNumbers
 from samerun.check.neutral.runs_of_sides import align_parameter_names, find_first_step_with_differing_buffers
@@ -244,3 +249,52 @@ def test_where_each_side_has_an_operator_of_its_own_both_are_told() -> None:
     b = RunNumbers(rank_operators={1: [summary("aten.lerp", 8, NOISE[2]), summary("aten.sum", 4, NOISE[3])]})
     told = explain_difference(None, None, a, b, 1)
     assert told is not None and {3, 8} == {told.line, int(told.why.rpartition(":")[2])}
+
+
+# --- backward passes
+GRADIENT = ("gradient", "scale")
+
+
+def test_a_parameter_without_a_gradient_is_named_at_the_backward_pass_of_its_side() -> None:
+    a, b = record({GRADIENT: [1.0]}), record({})
+    of_both = replace(summary("aten.mm", 3, NOISE, phase=f.BACKWARD), differentiated_at=(("a.py", 9),))
+    of_b = replace(of_both, differentiated_at=(("a.py", 12),))
+    told = explain_missing_gradients(b, a, [of_both, of_b], [of_both])
+    assert told is not None and told.line == 12 and told.why == "on side B scale gets no gradient"
+    assert explain_missing_gradients(b, a, [of_both], [of_both]) is None, "a frozen parameter: no line of its own"
+    assert explain_missing_gradients(a, a, [of_b], [of_both]) is None
+
+
+def test_a_backward_pass_that_goes_on_through_what_the_other_side_detaches_is_named() -> None:
+    forward = [summary("aten.mm", 3, NOISE), summary("aten.relu", 5, NOISE * 2)]
+    ends, goes_on = (
+        replace(summary("aten.mm", line, NOISE, phase=f.BACKWARD), differentiated_at=(("a.py", 7),)) for line in (5, 3)
+    )
+    told = explain_gradients_taken_further([*forward, ends, goes_on], [*forward, ends])
+    assert told is not None and told.line == 7 and told.why == "on side B alone this backward pass goes through a.py:3"
+    assert explain_gradients_taken_further([*forward, ends], [*forward, ends]) is None
+    run_twice = [*forward, forward[0], ends]
+    assert explain_gradients_taken_further([*forward, ends, goes_on], run_twice) is None, "not the same forward pass"
+
+
+def test_numbers_drawn_anew_by_a_recomputation_are_named_though_as_many_are_drawn() -> None:
+    drawn = draw(4, NOISE)
+    head = {"random": "the same", "lines": {}}
+    for again, is_named in ((NOISE * 2, True), (NOISE, False)):
+        recomputed = replace(draw(4, again), phase=f.BACKWARD, is_recomputed=True, callers=(("a.py", 8),))
+        told = explain_by_random_call_counts(record({}, **head), record({}, **head), [drawn, recomputed], [drawn])
+        assert (told is not None) == is_named
+        assert told is None or (told.line == 8 and "does not restore the random states" in told.why)
+
+
+def test_a_line_that_is_reached_more_often_is_named_in_the_loop_of_the_forward_pass() -> None:
+    def called(name: str, phase: int, *lines: int) -> OperatorSummary:
+        (first, *callers), file = lines, "a.py"
+        return replace(summary(name, first, NOISE, phase=phase), callers=tuple((file, line) for line in callers))
+
+    forward = called("aten.mm", f.FORWARD, 4, 20, 30)
+    average = called("aten.lerp_", f.BETWEEN, 12, 21, 30)
+    assert find_line_in_loop_of_forward_pass(average, [forward, average]) == ("a.py", 21)
+    beside = called("aten.norm", f.BETWEEN, 21, 30)
+    assert find_line_in_loop_of_forward_pass(beside, [forward, beside]) == ("a.py", 21)
+    assert find_line_in_loop_of_forward_pass(average, []) == ("a.py", 30), "the outermost, where nothing is shared"

@@ -33,7 +33,8 @@ from samerun.check.neutral.runs_of_sides import (
     FirstChange,
     NotComparable,
     add_tied_parameters,
-    describe_lost_ties_or_empty,
+    describe_what_was_compared,
+    explain_lost_tie,
     find_first_differing_call,
     list_parameter_names,
     require_same_names_and_sizes_at_first_change,
@@ -98,6 +99,12 @@ def test_calls_whose_results_have_other_sizes_are_named() -> None:
     assert align_calls(a, RunNumbers()).apply(a).calls == {}
 
 
+def test_where_nothing_was_compared_nothing_is_the_same() -> None:
+    assert describe_what_was_compared(4, 2) == "4 optimizer steps" and "2 calls" in describe_what_was_compared(0, 2)
+    with pytest.raises(NotComparable, match="neither side makes optimizer steps"):
+        describe_what_was_compared(0, 0)
+
+
 # --- tied parameters
 def test_a_tie_that_one_side_loses_is_compared_and_named() -> None:
     tied = RunNumbers(steps={1: step({("parameter", "e"): [1.0], ("gradient", "e"): [3.0]}, tied={"head": "e"})})
@@ -106,8 +113,22 @@ def test_a_tie_that_one_side_loses_is_compared_and_named() -> None:
     whole = add_tied_parameters(tied, list_parameter_names(tied) | list_parameter_names(own)).steps[1]
     assert whole.values["parameter", "head"] == [1.0] and whole.values["gradient", "head"] == [3.0]
     assert add_tied_parameters(tied, {"e"}).steps[1].values == tied.steps[1].values
-    assert describe_lost_ties_or_empty(tied, own).startswith("head is e itself on side A")
-    assert describe_lost_ties_or_empty(tied, tied) == ""
+    found = explain_lost_tie(tied, own)
+    assert found is not None and found.why.startswith("head is e itself on side A") and not found.line
+    assert explain_lost_tie(tied, tied) is None
+
+
+@pytest.mark.parametrize(
+    ("of_tied", "of_own", "line"),
+    [(["n.py:3"], [], 3), (["n.py:3"], ["n.py:3", "n.py:4"], 4), (["n.py:2", "n.py:3"], ["n.py:2"], 3)],
+)
+def test_a_lost_tie_is_named_where_it_is_made_or_cut(of_tied: list[str], of_own: list[str], line: int) -> None:
+    values: dict[tuple[str, str], Any] = {("parameter", "e"): [1.0]}
+    tied = RunNumbers(steps={1: step(values, tied={"head": "e"}, given={"head": of_tied})})
+    own = RunNumbers(steps={1: step({**values, ("parameter", "head"): [1.0]}, tied={}, given={"head": of_own})})
+    for one, other in ((tied, own), (own, tied)):
+        found = explain_lost_tie(one, other)
+        assert found is not None and (found.file, found.line) == ("n.py", line)
 
 
 # --- what is recomputed
@@ -337,13 +358,19 @@ def test_a_model_goes_by_its_own_class_inside_of_wrappers() -> None:
 def test_only_names_within_one_model_are_ties() -> None:
     one, other = Tied(), Tied()
     roots = {0: lambda: one, 1: lambda: other}
-    values = ModelValues(SimpleNamespace(root_models=roots))  # type: ignore[arg-type]
+    values = ModelValues(SimpleNamespace(root_models=roots, thread=SimpleNamespace()))  # type: ignore[arg-type]
     names, _ = values.name_parameters_and_buffers([*one.parameters(), *other.parameters()], 1)
     prefix = "Tied#1."
-    assert values.list_tied_names(names) == {
+    values.recorder.thread.inside_samerun = 0
+    for weight in one.head.weight, one.embedding.weight:  # the first that is seen is given in place of none
+        values.note_assignment(one.head, "weight", weight)
+    tied, given = values.list_tied_names_and_assigning_lines(names)
+    assert tied == {
         "head.weight": "embedding.weight",
         f"{prefix}head.weight": f"{prefix}embedding.weight",
     }
+    (line,) = given.pop("head.weight")
+    assert not given and line.startswith(f"{__file__}:")
 
 
 def test_a_schedule_is_known_by_what_its_lambda_closes_over_and_made_by_the_call_that_gives_it() -> None:

@@ -33,6 +33,7 @@ def test_a_program_that_goes_on_exactly(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("lacks", "kind", "line", "said"),
     [

@@ -72,6 +72,7 @@ def test_writes_of_tasks_to_what_others_see_are_read_off_the_source(name: str, t
     assert select_task_writes_read_at_lines(writes, file, [19]) == [kept]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("handed", "clean"), [("server.work", False), ("abs", True)])
 def test_threads_that_write_to_one_list_are_a_sign_of_a_race(handed: str, clean: bool, tmp_path: Path) -> None:
     """Pinned runs may happen to agree on an idle machine: without this sign one rerun that agrees was enough."""
@@ -258,6 +259,7 @@ print(np.random.rand(), random.random())
     assert pinned.splitlines()[-1] == untouched.strip()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("in_thread", "in_main"), [("2 1", True), ("1 2", False)])
 def test_the_main_thread_is_compared_alone_where_others_may_differ(
     in_thread: str, in_main: bool, tmp_path: Path

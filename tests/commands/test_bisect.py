@@ -59,6 +59,7 @@ def test_programs_that_run_between_two_commands_of_git_take_nothing_of_its_time(
             time.sleep(3)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 def test_the_commit_that_moved_the_results_and_its_line(tmp_path: Path) -> None:
     """Other lines move, one commit does not run, a hook would run, and nothing of the user's changes."""
@@ -133,6 +134,7 @@ def make_wheel(folder: Path, version: str) -> None:
             wheel.writestr(name, text)
 
 
+@pytest.mark.slow
 def test_the_package_and_the_setting_that_moved_the_results(tmp_path: Path) -> None:
     """Two versions of a package that pip finds in a folder, and arguments of which one matters."""
     for version in ("1.0", "2.0"):

@@ -107,6 +107,7 @@ def test_max_steps_ends_each_run_and_save_keeps_it(tmp_path: Path) -> None:
         assert (Path(run["receipt"]) / "stdout").read_text() == "begun\n"
 
 
+@pytest.mark.slow
 def test_own_variable(tmp_path: Path) -> None:
     program = "import os, torch\nx = torch.ones(3) * float(os.environ['SCALE'])\nprint(x)\n"
     code, report = check(["--vary", "none", "--vary-env", "SCALE=1,2", write(tmp_path, program)], tmp_path)
@@ -236,6 +237,7 @@ def test_a_program_that_fails_names_what_to_try_alone_and_an_error_of_samerun(tm
         assert ("samerun's own error: AttributeError: 'NoneType'" in done.stderr) == own, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [pytest.param("", marks=pytest.mark.exhaustive), "0"])
 def test_what_a_killed_child_computed_is_compared(seed: str, tmp_path: Path) -> None:
     lines = ["import numpy as np, os, torch", f"print(torch.ones(2) * np.random.default_rng({seed}).random())"]

@@ -115,6 +115,7 @@ def test_a_terminal_that_knows_ascii_only(receipts: Path) -> None:
 # --- names and folders ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_names_that_are_not_utf_8(tmp_path: Path) -> None:
     folder = os.fsencode(tmp_path) + b"/caf\xe9"
     try:
@@ -216,6 +217,7 @@ COMMANDS = [
 ]
 
 
+@pytest.mark.slow
 def test_a_full_or_read_only_disk_is_trouble_and_nothing_is_half_written(receipts: Path, small_disk: Path) -> None:
     here = small_disk.parent
     for name in ("a.json", "b.json", "plain.py"):
@@ -268,6 +270,7 @@ def test_what_to_do_where_a_run_could_not_be_recorded(change: str, hint: str, tm
     assert "Traceback" not in said
 
 
+@pytest.mark.slow
 def test_no_file_may_grow(receipts: Path, tmp_path: Path) -> None:
     """The same where nothing can be mounted: the limit of a file's size fails in the middle of a write."""
     shutil.copy(receipts / "a.json", tmp_path), shutil.copy(receipts / "b.json", tmp_path)

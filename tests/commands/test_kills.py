@@ -185,6 +185,7 @@ def kill_saves(folder: Path, times: int) -> int:
 KILLERS = {"check": kill_checks, "run": kill_runs, "save": kill_saves}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", sorted(KILLERS))
 def test_killed_at_random_moments(what: str, tmp_path: Path) -> None:
     assert KILLERS[what](tmp_path, 3)

@@ -201,6 +201,7 @@ with samerun.receipt(sys.argv[1]):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words, generators",
     [

@@ -71,6 +71,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_two_runs_give_the_same_text_but_for_the_circumstances(place: Path) -> None:
     a, b = receipt_file.read_and_verify_digest(place / "a.json"), receipt_file.read_and_verify_digest(place / "b.json")
     assert receipt_json.encode_with_sorted_keys_and_indent(body(a)) == receipt_json.encode_with_sorted_keys_and_indent(
@@ -126,6 +127,7 @@ def test_diff_of_folders_of_traces(place: Path) -> None:
     assert diff(place, folders[0], folders[0])[0] == 0
 
 
+@pytest.mark.slow
 def test_threads_and_data_are_named_as_likely_reasons(place: Path) -> None:
     run(place, "threads.json", "train.py", "--threads", OMP_NUM_THREADS="2")
     code, record = diff(place, "a.json", "threads.json")
@@ -209,6 +211,7 @@ def test_verify_says_same_and_the_tier(place: Path) -> None:
     assert record["unmet"] == []
 
 
+@pytest.mark.slow
 def test_verify_says_different_and_what_cannot_be_met(place: Path, tmp_path: Path) -> None:
     for name in ("train.py", "data.txt", "a.json"):
         shutil.copy(place / name, tmp_path)

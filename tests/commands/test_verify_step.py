@@ -69,6 +69,7 @@ def verify(folder: Path, *options: str, **environment: str) -> tuple[int, dict[s
     return done.returncode, json.loads(done.stdout) if done.stdout else {}, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [pytest.param("1", marks=pytest.mark.exhaustive), "5"])
 def test_a_step_is_the_same_in_another_process(trained: Path, step: str) -> None:
     code, record, said = verify(trained, "--step", step, "--on", f"env -u NOTHING {sys.executable}", "train.py")
@@ -76,6 +77,7 @@ def test_a_step_is_the_same_in_another_process(trained: Path, step: str) -> None
     assert record["operators"] > 20
 
 
+@pytest.mark.slow
 def test_a_machine_that_computes_something_else_is_found(trained: Path) -> None:
     wrong = [
         "--step",
@@ -114,6 +116,7 @@ class Bomb:
         return os.mkdir, ("exploded",)
 
 
+@pytest.mark.slow
 def test_a_hostile_step_is_refused(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     content = (trained / "samerun-guard" / "step-00000005.pt").read_bytes()

@@ -313,6 +313,7 @@ def test_a_hash_seed_is_read_from_the_interpreter() -> None:
     assert done.returncode == 1 and "PYTHONHASHSEED was not set" in done.stderr
 
 
+@pytest.mark.slow
 def test_plain_python_and_notebooks_are_told_once() -> None:
     program = "import samerun; samerun.deterministic(0)\nwith samerun.deterministic(0): import torch; torch.rand(2)"
     for python in (["-c", program], ["-c", f"exec({program!r})"], ["-i"]):

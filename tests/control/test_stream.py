@@ -321,6 +321,7 @@ print(json.dumps([drawn, samerun.stream("a", rank="distinct").python.random()]))
 # Other processes.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "way",
     [pytest.param(way, marks=() if way == "name" else pytest.mark.exhaustive) for way in ("object", "name", "held")],

@@ -426,6 +426,7 @@ def test_the_batch_sampler_can_be_iterated_by_itself() -> None:
 # Iterable datasets.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shards", [4, *(pytest.param(each, marks=pytest.mark.exhaustive) for each in (1, 8))])
 def test_streams_do_not_depend_on_workers(shards: int) -> None:
     found = []

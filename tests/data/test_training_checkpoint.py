@@ -149,6 +149,7 @@ samerun.checkpoint.save(path, extra=3)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["save", "fsync", "link", "replace"])
 def test_killed_while_saving_there_is_a_whole_one(tmp_path: Path, where: str) -> None:
     path = tmp_path / "c.pt"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
 from repository_paths import ROOT
 
 
@@ -13,6 +14,7 @@ def draw(*arguments: str) -> list[str]:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_a_seed_draws_the_same_signatures_again() -> None:
     drawn = draw("7")
     assert len(drawn) == 40 and len(set(drawn)) == 40

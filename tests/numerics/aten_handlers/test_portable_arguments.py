@@ -135,6 +135,7 @@ def test_meta_tensors_stay_torchs() -> None:
         assert all(tensor.is_meta for tensor in drawn)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not library.is_available(), reason="the C library is not there")
 def test_a_sample_of_changed_calls() -> None:
     """`make fuzz-portable` runs many more, with kernels that stop at wild memory."""

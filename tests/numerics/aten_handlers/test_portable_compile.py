@@ -44,6 +44,7 @@ def assert_same(found: list[Tensor], want: list[Tensor]) -> None:
     assert len(found) == len(want) and all(torch.equal(x, y) for x, y in zip(found, want, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "backend", ["eager", "aot_eager", pytest.param("inductor", marks=pytest.mark.exhaustive)]
 )  # fmt: skip

@@ -14,7 +14,7 @@ opt = torch.optim.Adam(student.parameters(), 1e-2)
 @torch.no_grad()
 def ema(decay=0.9):
     for t, s in zip(teacher.parameters(), student.parameters()):
-        t.mul_(decay).add_(s, alpha=1 - decay)  # WRONG
+        t.mul_(decay).add_(s, alpha=1 - decay)
 
 for it in range(6):
     x, y = torch.randn(32, 6), torch.randn(32, 2)
@@ -22,7 +22,7 @@ for it in range(6):
         loss = ((student(xb) - yb) ** 2).mean() / micro
         loss.backward()
         if not per_step:
-            ema()
+            ema()  # WRONG
     opt.step()
     opt.zero_grad()
     if per_step:

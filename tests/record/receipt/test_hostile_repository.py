@@ -104,6 +104,7 @@ def test_what_is_committed_and_what_is_not(repository: Path) -> None:
     assert read_code_version(Path("/proc")) == {"commit": None, "diff": None, "untracked": None}
 
 
+@pytest.mark.slow
 def test_a_repository_costs_no_more_time_and_memory_than_granted(repository: Path) -> None:
     (repository / "big.bin").write_bytes(b"")
     os.truncate(repository / "big.bin", 1 << 30)

@@ -90,6 +90,7 @@ def test_words_without_secrets_stay_as_they_are() -> None:
     assert len(long) < 1 << 16 and long.endswith(redact.REDACTED), "a receipt can be read, and a cut word is never run"
 
 
+@pytest.mark.slow
 def test_a_run_discloses_no_secret(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(
         "import os, torch\nos.environ['DB_PASSWORD'], os.environ.get('HOME')\ntorch.manual_seed(0)\n"

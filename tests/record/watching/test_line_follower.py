@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from watched_program import run
 
 from samerun.check.evidence.line_search import find_first_differing_variable, find_origin_outside_statement
@@ -117,6 +118,7 @@ else:
 """
 
 
+@pytest.mark.slow
 def test_the_lines_of_the_rank_that_differs_are_followed_back_to_where_its_seed_is_made(tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text(RANKS)

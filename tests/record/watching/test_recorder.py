@@ -196,6 +196,7 @@ fresh.sum()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", [DTENSOR, JAGGED], ids=["DTensor", "jagged"])
 def test_operators_on_a_wrapper_are_those_on_the_tensor_in_it(program: str, tmp_path: Path) -> None:
     outcome = run(program, tmp_path, fresh_memory="zeros")
@@ -382,6 +383,7 @@ def test_reversed_listings(tmp_path: Path) -> None:
         assert outcome.stdout.decode() == f"{order} {order} {order}\n{order} {order} {first}\n"
 
 
+@pytest.mark.slow
 def test_fresh_memory(tmp_path: Path) -> None:
     program = """
         import numpy as np, torch
@@ -410,6 +412,7 @@ def test_a_shifted_clock(tmp_path: Path) -> None:
     assert all(day <= b - a < day + 3600 for a, b in zip(plain, shifted, strict=True))
 
 
+@pytest.mark.slow
 def test_pins_give_the_same_values_in_every_process(tmp_path: Path) -> None:
     program = """
         import datetime, os, random, secrets, time, uuid
@@ -480,6 +483,7 @@ def processes(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     return outcome
 
 
+@pytest.mark.slow
 def test_every_process_has_a_trace_named_by_its_role(processes: Outcome) -> None:
     # the second loader's workers are spawned: they are told which loader they belong to
     workers = {f"main/loader{loader}.worker{worker}" for loader in (1, 2) for worker in (0, 1)}
@@ -521,6 +525,7 @@ def test_threads_have_roles_and_their_own_operators(processes: Outcome) -> None:
     assert all("/pool" in role for role in of_threads[1:])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 def test_compiled_graphs_count_as_one_operator(tmp_path: Path) -> None:
     outcome = run(
@@ -720,6 +725,7 @@ COLLECTIVES = """
 """
 
 
+@pytest.mark.slow
 def test_reads_before_a_collective_was_waited_for_are_known(tmp_path: Path) -> None:
     outcome = run(COLLECTIVES, tmp_path)
     early = [event.line for event in outcome.events(f.FACT, name="read before wait")]
@@ -776,6 +782,7 @@ for _ in range(2):
 """
 
 
+@pytest.mark.slow
 def test_steps_that_only_make_an_optimizer_state_are_none(tmp_path: Path) -> None:
     """torch.distributed.checkpoint steps with zeros before it loads: a resumed training would have one step more."""
     assert [event.inputs for event in run(CHECKPOINTED, tmp_path).events(f.STEP)] == [1, 2]
@@ -803,6 +810,7 @@ torch.ones(2).exp()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the states of threads are read from /proc")
 def test_the_interpreter_ends_after_gloos_threads_have_released_their_tensors(tmp_path: Path) -> None:
     assert run(RELEASES_LATE, tmp_path / "alone", watched=False).stdout == b"", "the test would show nothing"

@@ -50,6 +50,7 @@ def without_addresses(text: str) -> str:
     return re.sub(r"0x[0-9a-f]+", "0x", text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", programs())
 def test_watching_changes_nothing(program: Path, tmp_path: Path) -> None:
     arguments = SHORT.get(program.stem, ())
@@ -66,6 +67,7 @@ def test_watching_changes_nothing(program: Path, tmp_path: Path) -> None:
         assert without_addresses(watched.stderr) == without_addresses(plain.stderr)
 
 
+@pytest.mark.slow
 def test_a_warning_in_a_backward_pass_names_the_users_line(tmp_path: Path) -> None:
     """A wrapper around `Tensor.backward` would move the place that `stacklevel` counts to."""
     script = tmp_path / "train.py"

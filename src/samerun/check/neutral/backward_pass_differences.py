@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 import numpy as np
 
+from samerun.base.user_code import format_source_location
 from samerun.check.neutral.run_numbers import NumberRecord, OperatorSummary, parse_source_line
 from samerun.check.neutral.value_correspondence import Culprit, ValueIndex, is_number_dtype, is_trivial
 from samerun.record.config import CUT_OFF, RESCALED
@@ -79,6 +81,40 @@ def explain_second_write(operators_b: list[OperatorSummary], operators_a: list[O
 
 def call_key_without_phase(operator: OperatorSummary) -> tuple[str, SourceLocation]:
     return operator.name, operator.location
+
+
+def explain_missing_gradients(
+    b: NumberRecord, a: NumberRecord, operators_b: list[OperatorSummary], operators_a: list[OperatorSummary]
+) -> Culprit | None:
+    """A parameter that gets no gradient on one side, where that side asks for gradients by a line of its own."""
+    for side, one, other, these, those in (
+        ("B", b, a, operators_b, operators_a),
+        ("A", a, b, operators_a, operators_b),
+    ):
+        lacking = [key[1] for key in other.values if key[0] == "gradient" and key not in one.values]
+        elsewhere = {line for o in those for line in o.differentiated_at}
+        own = [line for o in these for line in o.differentiated_at if line not in elsewhere]
+        if lacking and own:
+            return Culprit("backward", *own[0], f"on side {side} {lacking[0]} gets no gradient")
+    return None
+
+
+def explain_gradients_taken_further(
+    operators_b: list[OperatorSummary], operators_a: list[OperatorSummary]
+) -> Culprit | None:
+    """A backward pass that goes on, on one side, through a line that both sides run as often: nothing is detached."""
+    for side, these, those in (("B", operators_b, operators_a), ("A", operators_a, operators_b)):
+        counts, other_counts = (Counter(call_key_without_phase(o) for o in each if o.phase == f.FORWARD)
+                                for each in (these, those))  # fmt: skip
+        elsewhere = {o.location for o in those if o.phase == f.BACKWARD}
+        alike = {location for (_, location) in counts if location.line and location not in elsewhere}
+        alike -= {key[1] for key in {*counts, *other_counts} if counts[key] != other_counts[key]}
+        for o in these:
+            if o.phase == f.BACKWARD and o.location in alike and o.differentiated_at:
+                through = format_source_location(o.location.file, o.location.line)
+                text = f"on side {side} alone this backward pass goes through {through}"
+                return Culprit(o.name, *o.differentiated_at[0], text)
+    return None
 
 
 def explain_scaler_update_between_microbatches(b: NumberRecord, a: NumberRecord) -> Culprit | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections import Counter
@@ -11,6 +12,8 @@ import numpy as np
 
 from samerun.base.user_code import format_source_location
 from samerun.check.neutral.backward_pass_differences import (
+    explain_gradients_taken_further,
+    explain_missing_gradients,
     explain_recomputation,
     explain_scaler_update_between_microbatches,
     explain_uneven_steps,
@@ -20,6 +23,7 @@ from samerun.check.neutral.detached_values import explain_detached_value
 from samerun.check.neutral.run_numbers import NumberRecord, OperatorSummary, RunNumbers, parse_source_line
 from samerun.check.neutral.setting_differences import explain_by_optimizer_settings
 from samerun.check.neutral.value_correspondence import (
+    MOVES_ELEMENTS,
     UNSCALED,
     Culprit,
     LossScale,
@@ -27,6 +31,7 @@ from samerun.check.neutral.value_correspondence import (
     call_key,
     find_caller_of_one_side,
     find_first_noncorresponding_operator,
+    is_trivial,
     mark_corresponding,
 )
 from samerun.record.config import GRADIENTS_DROPPED, INPUT_OF, RECOMPUTED
@@ -47,10 +52,14 @@ def explain_difference(
             or explain_by_random_call_counts(record_b, record_a, operators_b, operators_a)
             or explain_clipping_before_unscaling(operators_b, operators_a, bool(ratio))
             or explain_detached_value(operators_b, operators_a)
+            or explain_gradients_taken_further(operators_b, operators_a)
+            # Of two optimizers in turn, the one may find what the backward pass for the other has left.
+            or explain_gradients_taken_further(b64.operators.get(step - 1, []), a64.operators.get(step - 1, []))
             or explain_dropped_gradients(record_b, record_a)
             or explain_recomputation(record_b, record_a, operators_b, operators_a)
             or explain_scaler_update_between_microbatches(record_b, record_a)
             or explain_uneven_steps(b64.steps, a64.steps)
+            or explain_missing_gradients(record_b, record_a, operators_b, operators_a)
         )
         if found is not None:
             return found
@@ -95,6 +104,11 @@ def explain_difference(
             not is_split
             and len({count_calls_at_same_line_without_recomputed(each, named) for each in (these, others)}) == 1
         )
+        times, other_times = (count_calls_at_same_line_without_recomputed(each, named) for each in (these, others))
+        if named.phase == f.BETWEEN and min(times, other_times) > 0 and times != other_times:
+            where = format_source_location(file, at)
+            what += f"; {where} is reached {times} times in this step there, and {other_times} times on the other side"
+            file, at = find_line_in_loop_of_forward_pass(named, these)
         caller = find_caller_of_one_side(named, others) if is_handed_over else None
         handed = find_operator_that_hands_over(named, these, others) if is_handed_over else None
         if caller is not None:
@@ -161,7 +175,8 @@ def explain_by_random_call_counts(
     again = b.head.get("lines", {}).get(RECOMPUTED) or a.head.get("lines", {}).get(RECOMPUTED)
     is_as_often = a.head.get("random", "a") == b.head.get("random", "b")
     redrawn = next((o for o in operators_b if o.is_random and o.is_recomputed), None)
-    if redrawn is not None and not again and not is_as_often and not any(o.is_recomputed for o in operators_a):
+    is_redrawn = redrawn is not None and (not is_as_often or not is_drawn_in_forward_pass(redrawn, operators_b))
+    if redrawn is not None and is_redrawn and not again and not any(o.is_recomputed for o in operators_a):
         file, line = find_caller_of_one_side(redrawn, operators_a) or (redrawn.location.file, redrawn.location.line)
         drawn_at = format_source_location(redrawn.location.file, redrawn.location.line)
         text = f"on side B {redrawn.name} draws again in the backward pass: the recomputation of {drawn_at} does not"
@@ -189,6 +204,24 @@ def explain_by_random_call_counts(
     return None
 
 
+def is_drawn_in_forward_pass(redrawn: OperatorSummary, operators: list[OperatorSummary]) -> bool:
+    """Whether the forward pass had drawn the numbers that its recomputation draws; also where nothing tells."""
+    index = ValueIndex([o for o in operators if o.phase == f.FORWARD and not o.is_recomputed])
+    return all(is_trivial(dtype, sums) or index.contains(sums) for dtype, _, sums in redrawn.results)
+
+
+def find_line_in_loop_of_forward_pass(operator: OperatorSummary, operators: list[OperatorSummary]) -> tuple[str, int]:
+    """Of the calls that lead to an operator, the one beside the calls of the forward pass: in the same function."""
+    stack = ((operator.location.file, operator.location.line), *operator.callers)
+    shared = 0
+    for o in operators:
+        if o.phase == f.FORWARD and o.location.line:
+            other = ((o.location.file, o.location.line), *o.callers)
+            pairs = zip(reversed(stack), reversed(other), strict=False)
+            shared = max(shared, len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))))
+    return stack[max(0, len(stack) - 1 - shared)]
+
+
 def count_calls_at_same_line_without_recomputed(operators: list[OperatorSummary], operator: OperatorSummary) -> int:
     """How often an operator is called at its line, what is recomputed left out."""
     return sum(o.name == operator.name and o.location == operator.location and not o.is_recomputed for o in operators)
@@ -211,7 +244,8 @@ def find_operator_that_hands_over(
 ) -> OperatorSummary | None:
     """What gives an operator, at a line that the other side never runs, a value that its twin is not given; or None.
 
-    A step that one side leaves out shows where both go on: the value before it is one that both compute.
+    A step that one side leaves out shows where both go on: the value before it is one that both compute. So does one
+    that only moves elements or gives them another shape: it may move them to a wrong place.
     """
     turn = [o is operator for o in operators if call_key(o) == call_key(operator)].index(True)
     twins = [o for o in others if call_key(o) == call_key(operator)]
@@ -220,7 +254,8 @@ def find_operator_that_hands_over(
     given = ValueIndex([others[at] for at, _ in twins[turn].sources if at >= 0])
     lines = {o.location for o in others}
     handing = [operators[at] for at, number in operator.sources
-               if at >= 0 and not given.contains(operators[at].results[number][2])]  # fmt: skip
+               if at >= 0 and (MOVES_ELEMENTS.match(operators[at].name)
+                               or not given.contains(operators[at].results[number][2]))]  # fmt: skip
     return next((o for o in reversed(handing) if o.location.line and o.location not in lines), None)
 
 

@@ -52,7 +52,8 @@ from samerun.check.neutral.runs_of_sides import (
     align_parameter_names,
     computes_coarsely,
     count_uses,
-    describe_lost_ties_or_empty,
+    describe_what_was_compared,
+    explain_lost_tie,
     find_first_differing_step_or_call,
     find_step_or_call_record,
     is_run_by_ranks,
@@ -139,8 +140,8 @@ class NeutralCheck:
             if judged is None:
                 raise_other_result_sizes(a, calls)
             return judged
-        what = f"{a.step_count} optimizer steps" if a.step_count else f"{len(a.numbers.calls)} calls of models"
-        return NeutralResult(switch.name, "same", f"{switch.detail}; the same bits in {what}")
+        compared = describe_what_was_compared(a.step_count, len(a.numbers.calls))
+        return NeutralResult(switch.name, "same", f"{switch.detail}; the same bits in {compared}")
 
     def _run_side(self, switch: NeutralSwitch, label: SideLabel) -> NumberedRun:
         base = self.search.plan.with_watch(numbers=NumbersRequest(), depth="steps")
@@ -178,7 +179,7 @@ class SwitchJudge:
     ) -> None:  # fmt: skip
         self.check, self.switch, self.changed, self.calls = check, switch, changed, calls
         self._parameter_names = list_parameter_names(a.numbers) | list_parameter_names(b.numbers)
-        self.lost_ties = describe_lost_ties_or_empty(a.numbers, b.numbers)
+        self.lost_tie = explain_lost_tie(a.numbers, b.numbers)
         self.a = replace(a, numbers=add_tied_parameters(a.numbers, self._parameter_names))
         self.b = self._with_names_of_side_a(b)
 
@@ -260,7 +261,7 @@ class SwitchJudge:
         step = operators_of or self.changed.step
         if last_step is not None and last_step < side.step_count:
             steps = last_step
-        asked = replace(request, float64=float64, disturbance=disturbance, operator_steps=(step, step))
+        asked = replace(request, float64=float64, disturbance=disturbance, operator_steps=(max(1, step - 1), step))
         parts = [side.run.name, "float64" if float64 else "", name, f"step{operators_of}" if operators_of else ""]
         plan = side.plan.with_watch(numbers=asked, max_steps=steps)
         made = self.check.run_once(plan, "-".join(filter(None, parts)), labels=labels)
@@ -316,8 +317,7 @@ class SwitchJudge:
                 self._rerun_side(side, float64=True, last_step=step, operators_of=step) for side in (self.a, self.b)
             )
         told: Culprit | None = explain_difference(records[0], records[1], a64.numbers, b64.numbers, step)
-        if self.lost_ties:
-            told = Culprit("", "", 0, self.lost_ties)
+        told = self.lost_tie or told
         if judgement.kind == "call" and told is not None and COPYING.match(told.operator) and step > 1:
             told = self._rerun_and_explain_step_before_call(step - 1) or told
         region: CompiledRegion | None = None

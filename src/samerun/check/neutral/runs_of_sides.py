@@ -9,7 +9,7 @@ import numpy as np
 from samerun.base.records import NeutralResult
 from samerun.check.execution.runner import Run
 from samerun.check.neutral import rounding_verdict
-from samerun.check.neutral.run_numbers import Array, NumberRecord, RunNumbers
+from samerun.check.neutral.run_numbers import Array, NumberRecord, RunNumbers, parse_source_line
 from samerun.check.neutral.value_correspondence import Culprit
 from samerun.check.plan import RunPlan
 from samerun.check.search.report_records import relative_path_if_below_working_directory
@@ -167,6 +167,13 @@ def align_parameter_names(a: RunNumbers, b: RunNumbers) -> RunNumbers:
     return replace(b, steps=steps)
 
 
+def describe_what_was_compared(step_count: int, call_count: int) -> str:
+    """Steps, or else calls of models without gradients. Raises NotComparable if there are none."""
+    if not step_count and not call_count:
+        raise NotComparable("neither side makes optimizer steps, or calls models without gradients")
+    return f"{step_count} optimizer steps" if step_count else f"{call_count} calls of models"
+
+
 def add_tied_parameters(run: RunNumbers, names: set[str]) -> RunNumbers:
     """The run with its tied parameters under all of these names: the other side may have parameters of their own."""
     tied = {alias: name for record in run.steps.values() for alias, name in record.head.get("tied", {}).items()
@@ -186,15 +193,25 @@ def list_parameter_names(run: RunNumbers) -> set[str]:
     return {key[1] for record in run.steps.values() for key in record.values if key[0] == "parameter"}
 
 
-def describe_lost_ties_or_empty(a: RunNumbers, b: RunNumbers) -> str:
-    """In words, which parameter of one side is another one of the other side; "" if there is none."""
+def explain_lost_tie(a: RunNumbers, b: RunNumbers) -> Culprit | None:
+    """Which parameter of one side is another one of the other side; None if there is none.
+
+    The line is the last that gives one of the two another parameter on the side that lost the tie alone; where there is
+    none, the line that ties them on the other side.
+    """
     for side, run, other_side, other in (("A", a, "B", b), ("B", b, "A", a)):
         own = list_parameter_names(other)
         for record in run.steps.values():
             for alias, name in record.head.get("tied", {}).items():
                 if alias in own:
-                    return f"{alias} is {name} itself on side {side}, and a parameter of its own on side {other_side}"
-    return ""
+                    lost, kept = (
+                        [line for key in (name, alias) for line in record.head.get("given", {}).get(key, ())]
+                        for record in (next(iter(other.steps.values())), record)
+                    )
+                    given = [line for line in lost if line not in kept] or kept
+                    text = f"{alias} is {name} itself on side {side}, and a parameter of its own on side {other_side}"
+                    return Culprit("", *parse_source_line(given[-1] if given else ""), text)
+    return None
 
 
 ALIKE = 0.9

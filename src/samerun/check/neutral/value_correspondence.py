@@ -142,12 +142,15 @@ def mark_corresponding(
     by_kind: dict[tuple[Any, ...], list[SizedGroups]] = defaultdict(list)
     for key, group in other_groups.items():
         by_kind[key[:2]].append(group)
+        by_kind[key[1:]].append(group)
     for at, operator in enumerate(operators):
         counts = {int(sums[0]) for _, _, sums in operator.results[:1]}
         if not marks[at] and counts:
             key = call_key(operator)
-            # What one side computes in parts may be at a line of its own there.
-            same = [other_groups[key]] if key in other_groups else by_kind.get(key[:2], [])
+            # What one side computes in parts may be at a line of its own there, or (vmap) be another operator.
+            same = (
+                [other_groups[key]] if key in other_groups else [*by_kind.get(key[:2], ()), *by_kind.get(key[1:], ())]
+            )
             count = counts.pop()
             marks[at] = marks_in_turn[at] or any(
                 sums_match_in_different_split(count, groups[key], each) for each in same

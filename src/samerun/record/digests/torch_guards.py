@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -80,6 +81,22 @@ def has_real_values(tensor: Any) -> bool:
         if _get_device(tensor).type == "meta":
             return False
     return not (torch._is_functional_tensor(tensor) or torch._C._functorch.is_functorch_wrapped_tensor(tensor))
+
+
+def outside_transforms() -> Any:
+    """A guard: transforms of torch.func (`grad`, `vmap`) that are going on do not see what is computed inside of it."""
+    if torch._C._functorch.peek_interpreter_stack() is None:
+        return nullcontext()
+    from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+
+    return temporarily_clear_interpreter_stack()
+
+
+def unwrap_transformed(tensor: Any) -> Any:
+    """The tensor that transforms of torch.func (`grad`, `vmap`) have wrapped; any other tensor itself."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = torch._C._functorch.get_unwrapped(tensor)
+    return tensor
 
 
 _get_device = torch.Tensor.device.__get__

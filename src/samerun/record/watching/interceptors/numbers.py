@@ -35,6 +35,7 @@ def start_numbers_if_requested(recorder: Recorder, torch: Any) -> None:
 
     numbers = recorder.numbers = StepValueRecorder(recorder, request)
     numbers.enter_float64_or_summary_mode()
+    torch.nn.modules.module.register_module_parameter_registration_hook(numbers.models.note_assignment)
     backend = numbers.switches.get("attention")
     if backend is not None:
         for name in SDPA_FLAGS:

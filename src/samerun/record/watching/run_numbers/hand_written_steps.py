@@ -11,9 +11,13 @@ from typing import Any, NamedTuple
 
 import torch
 
-from samerun.record.digests.state_digests import named_parameters
 from samerun.record.watching.recorder import Recorder
-from samerun.record.watching.run_numbers.model_values import ModelValues, can_be_sampled, digest_sample
+from samerun.record.watching.run_numbers.model_values import (
+    ModelValues,
+    can_be_sampled,
+    digest_sample,
+    list_named_parameters,
+)
 from samerun.record.watching.step_digests import StepDigester, flag_parameters_on_device
 
 
@@ -51,7 +55,7 @@ class HandWrittenSteps:
         parameters: dict[int, Any] = {}
         changed = False
         for model in self.models.list_called_models():
-            trained = {name: p for name, p in named_parameters(model) if is_trained(p)}
+            trained = {name: p for name, p in list_named_parameters(model) if is_trained(p)}
             known = self._samples.get(id(model))
             if not trained or (at_end and known is not None and known.has_stand_ins):
                 continue

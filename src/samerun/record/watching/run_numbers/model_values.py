@@ -10,9 +10,10 @@ import gc
 import weakref
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from torch.compiler import is_compiling
 from xxhash import xxh3_128_digest
 
 from samerun.record.digests.digest import is_readable
@@ -22,7 +23,8 @@ from samerun.record.digests.state_digests import (
     named_modules,
     named_parameters,
 )
-from samerun.record.digests.torch_guards import HiddenFromProgram
+from samerun.record.digests.torch_guards import HiddenFromProgram, unwrap_transformed
+from samerun.record.watching import stack_frames
 from samerun.record.watching.recorder import Recorder
 from samerun.record.watching.run_numbers.tensor_numbers import (
     flatten_to_float64,
@@ -33,6 +35,16 @@ from samerun.record.watching.run_numbers.tensor_numbers import (
 NOWHERE = 1 << 62
 SAMPLED = 256
 """So many elements tell whether a tensor was written into."""
+
+
+ASSIGNMENTS_KEPT = 8
+
+
+class Assignment(NamedTuple):
+    """The program's lines (`file:line`) that gave a module a parameter in place of another one, the last ones."""
+
+    module: weakref.ref[Any]
+    lines: tuple[str, ...]
 
 
 class ModelValues:
@@ -50,6 +62,8 @@ class ModelValues:
         """Of each untrained parameter, by id: a weak reference, and what a sample of it was when it was first seen."""
         self._written: dict[int, Any] = {}
         """Weak references to untrained parameters that have changed, by id."""
+        self._assignments: dict[tuple[int, str], Assignment] = {}
+        """By the id of the module and the parameter's name there."""
 
     def list_called_models(self) -> list[Any]:
         """The outermost models that were called and are still there."""
@@ -65,7 +79,7 @@ class ModelValues:
         positions = {id(p): at for at, p in enumerate(parameters)} or self._positions
         self._positions = positions
         self._trained.update(positions)
-        lists = [(root, list(named_parameters(root))) for root in self.list_called_models()]
+        lists = [(root, list_named_parameters(root)) for root in self.list_called_models()]
         # The largest first; of equal ones the optimizer's first, in its order: sides may call them in another order.
         lists.sort(
             key=lambda each: (-len(each[1]), min((positions.get(id(p), 1 << 30) for _, p in each[1]), default=0))
@@ -103,18 +117,40 @@ class ModelValues:
             names.setdefault(id(parameter), f"parameter {at}")
         return names, values
 
-    def list_tied_names(self, names: dict[int, str]) -> dict[str, str]:
-        """Further names of parameters that called models hold more than once, with the name that each goes by."""
-        tied = {}
+    def list_tied_names_and_assigning_lines(
+        self, names: dict[int, str]
+    ) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
+        """Further names of parameters that called models hold more than once, with the name that each goes by; and of
+        all that were given to their modules in place of others, by name, the lines that gave them.
+        """
+        tied: dict[str, str] = {}
+        given: dict[str, tuple[str, ...]] = {}
         for root in self.list_called_models():
             first = {id(parameter): strip_wrapper_names(name) for name, parameter in named_parameters(root)}
             for prefix, module in named_modules(root):
                 for key, parameter in dict_items_bypassing_overrides(vars(module).get("_parameters")):
                     name = strip_wrapper_names(f"{prefix}.{key}" if prefix else str(key))
                     known = names.get(id(parameter), "")
-                    if parameter is not None and known.endswith(first[id(parameter)]) and name != first[id(parameter)]:
-                        tied[known.removesuffix(first[id(parameter)]) + name] = known
-        return tied
+                    if parameter is None or not known.endswith(first[id(parameter)]):
+                        continue
+                    whole = known.removesuffix(first[id(parameter)]) + name
+                    if name != first[id(parameter)]:
+                        tied[whole] = known
+                    assignment = self._assignments.get((id(module), key))
+                    if assignment is not None and assignment.module() is module and assignment.lines:
+                        given[whole] = assignment.lines
+        return tied, given
+
+    def note_assignment(self, module: Any, name: str, parameter: Any) -> None:
+        """A module is given a parameter; torch calls this before it takes it."""
+        if parameter is None or self.recorder.thread.inside_samerun or is_compiling():
+            return
+        known = self._assignments.get((id(module), name))
+        lines: tuple[str, ...] = ()
+        if known is not None and known.module() is module:
+            line = stack_frames.find_user_line()
+            lines = (*known.lines, f"{line.file}:{line.line}")[-ASSIGNMENTS_KEPT:]
+        self._assignments[id(module), name] = Assignment(weakref.ref(module), lines)
 
     def _has_sample_changed_since_first_seen(self, tensor: Any) -> bool:
         """Whether a tensor has changed since it was first seen: frozen weights, which are many, need no numbers."""
@@ -131,6 +167,11 @@ class ModelValues:
             return False
         self._written[id(tensor)] = weakref.ref(tensor)
         return True
+
+
+def list_named_parameters(model: Any) -> list[tuple[str, Any]]:
+    """As `Module.named_parameters()` gives them; in a transform of torch.func, the tensors that it has wrapped."""
+    return [(name, unwrap_transformed(parameter)) for name, parameter in named_parameters(model)]
 
 
 def can_be_sampled(tensor: Any) -> bool:

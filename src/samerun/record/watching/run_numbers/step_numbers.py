@@ -18,8 +18,7 @@ import torch
 
 from samerun.record.config import CALLS_KEPT, INPUT_OF, RESULT_OF, NumbersRequest
 from samerun.record.digests.digest import is_readable
-from samerun.record.digests.state_digests import named_parameters
-from samerun.record.digests.torch_guards import HiddenFromProgram, no_torch_function
+from samerun.record.digests.torch_guards import HiddenFromProgram, no_torch_function, outside_transforms
 from samerun.record.trace import format as f
 from samerun.record.watching import stack_frames
 from samerun.record.watching.recorder import Recorder
@@ -27,7 +26,7 @@ from samerun.record.watching.run_numbers.flat_shards import FlatRanges, find_fla
 from samerun.record.watching.run_numbers.float64_mode import Draw, Float64Mode
 from samerun.record.watching.run_numbers.hand_written_steps import HandWrittenSteps
 from samerun.record.watching.run_numbers.model_changes import MemoryFormatSwitch, disturb_parameters
-from samerun.record.watching.run_numbers.model_values import ModelValues
+from samerun.record.watching.run_numbers.model_values import ModelValues, list_named_parameters
 from samerun.record.watching.run_numbers.shard_numbers import TakenNumbers
 from samerun.record.watching.run_numbers.tensor_numbers import (
     digest_generator_states,
@@ -225,7 +224,7 @@ class StepValueRecorder:
             return call(model, *args, **kwargs)
         if self.request.disturbance and id(model) not in self._disturbed_roots:
             self._disturbed_roots.add(id(model))
-            self._disturb([p for _, p in named_parameters(model)])
+            self._disturb([p for _, p in list_named_parameters(model)])
         with self._inside_samerun():
             self._record_hand_written_step_if_made()
             if self.switches.get("memory-format") == "other":
@@ -275,7 +274,8 @@ class StepValueRecorder:
         self._schedulers.append((weakref.ref(scheduler), f"{user_line.file}:{user_line.line}"))
 
     def _disturb(self, parameters: list[Any]) -> None:
-        disturb_parameters(parameters, self.request.disturbance, self.recorder.step)
+        with outside_transforms():
+            disturb_parameters(parameters, self.request.disturbance, self.recorder.step)
 
     def before_step(self, optimizer: Any) -> None:
         """Right before an optimizer's step, when the gradients are whole."""
@@ -310,12 +310,12 @@ class StepValueRecorder:
                 elif taken is None:
                     unread.append(names[id(p)])
             items += self._make_items_of_untrained(buffers)
-            tied = self.models.list_tied_names(names) if number == 1 else {}
+            tied, given = self.models.list_tied_names_and_assigning_lines(names) if number == 1 else ({}, {})
             self._write_record(
                 {
                     "kind": "step", "number": number, "optimizer": type(optimizer).__name__,
                     "settings": self._settings, "line": self._step_line, "backwards": len(self.losses),
-                    "lines": self.lines, "unread": unread, "tied": tied,
+                    "lines": self.lines, "unread": unread, "tied": tied, "given": given,
                     "made": self._optimizers.get(id(optimizer), {}),
                     "scheduler steps so far": self.scheduler_steps,
                     "schedulers": {where: read_scheduler_settings(scheduler) for made, where in self._schedulers
@@ -334,7 +334,7 @@ class StepValueRecorder:
         if self._optimizers or self._is_forked_child:
             return
         try:
-            with no_torch_function():
+            with no_torch_function(), outside_transforms():
                 step = self._hand_written.find_step(at_end=at_end)
                 if step is not None:
                     self.after_step(step)
