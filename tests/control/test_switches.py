@@ -124,6 +124,8 @@ def _hash_seed_at_start(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _flags_put_back() -> Iterator[None]:
+    # They start as "TF32 until their parent is set", which nothing can set again (switches/fp32_precision.py).
+    torch.backends.cudnn.conv.fp32_precision = torch.backends.cudnn.rnn.fp32_precision = "tf32"
     saved = [(switch, switch.save_setting()) for switch in HERE]
     yield
     for switch, value in reversed(saved):
