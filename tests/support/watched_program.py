@@ -17,7 +17,7 @@ from samerun.record.config import CONFIG_VARIABLE, ROLE_VARIABLE, WatchConfig
 from samerun.record.trace import format as f
 from samerun.record.trace.run import Event, RunTraces, select_events
 
-TIME_LIMIT = 120
+TIME_LIMIT = 600
 
 
 # not frozen: cached_property is, in spirit, the one thing written after the run
