@@ -310,6 +310,27 @@ def test_what_has_no_operand_to_be_widened_is_wide_in_float64_too() -> None:
     assert torch.get_default_dtype() is torch.float32
 
 
+@pytest.mark.parametrize(
+    ("write", "is_twice"),
+    [
+        (lambda x: x.__setitem__(torch.tensor([0, 2, 0]), torch.rand(3, 2)), True),
+        (lambda x: x.__setitem__(torch.tensor([0, 2, 1]), torch.rand(3, 2)), False),
+        (lambda x: x.__setitem__(torch.tensor([0, 2, 0]), 1.0), False),
+        (lambda x: x.__setitem__((torch.tensor([[0], [1]]), torch.tensor([0, 1])), torch.rand(2, 2)), False),
+        (lambda x: x.__setitem__(x > 0.5, torch.rand(int((x > 0.5).sum()))), False),
+        (lambda x: x.index_put_((torch.tensor([0, 0]),), torch.rand(2, 2), accumulate=True), False),
+    ],
+)  # fmt: skip
+def test_an_index_that_is_written_to_twice_is_noted(write: Callable[[torch.Tensor], object], is_twice: bool) -> None:
+    noted: list[int] = []
+    mode = Float64Mode(False, {}, {})
+    mode.summarise, mode.note_overwriting = lambda *_: None, lambda: noted.append(1)
+    x = torch.rand(3, 2)
+    with mode:
+        write(x)
+    assert bool(noted) == is_twice
+
+
 def test_a_step_without_an_optimizer_is_seen_by_its_parameters() -> None:
     model, frozen = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2).requires_grad_(False)
     recorder: Any = SimpleNamespace(root_models={id(m): weakref.ref(m) for m in (model, frozen)})

@@ -80,6 +80,7 @@ GRADIENTS_DROPPED = "gradients set to zero between a backward pass and the step"
 RECOMPUTED = "recomputed without random states"
 CUT_OFF = "recomputed though no input requires gradients"
 RESCALED = "the scale of losses changed between a backward pass and the step"
+OVERWRITTEN = "an index that is written to comes more than once, so that only one of its values stays"
 CALLS_KEPT = 200
 """Of calls of models without gradients all up to this number are written down, then every tenth, and so on."""
 REGIONS_INSPECTED, REGIONS_INSPECTED_CLOSELY = "inspected", "inspected closely"
@@ -238,6 +239,7 @@ __all__ = [
     "CUT_OFF",
     "GRADIENTS_DROPPED",
     "INPUT_OF",
+    "OVERWRITTEN",
     "RECOMPUTED",
     "REGIONS_INSPECTED",
     "REGIONS_INSPECTED_CLOSELY",

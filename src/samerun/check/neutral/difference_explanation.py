@@ -34,7 +34,7 @@ from samerun.check.neutral.value_correspondence import (
     is_trivial,
     mark_corresponding,
 )
-from samerun.record.config import GRADIENTS_DROPPED, INPUT_OF, RECOMPUTED
+from samerun.record.config import GRADIENTS_DROPPED, INPUT_OF, OVERWRITTEN, RECOMPUTED
 from samerun.record.trace import format as f
 
 SCALING = re.compile(r"aten\.(_foreach_)?(div|mul)_?\.")
@@ -57,6 +57,7 @@ def explain_difference(
             or explain_gradients_taken_further(b64.operators.get(step - 1, []), a64.operators.get(step - 1, []))
             or explain_dropped_gradients(record_b, record_a)
             or explain_recomputation(record_b, record_a, operators_b, operators_a)
+            or explain_overwriting(b64.steps.get(step), a64.steps.get(step))
             or explain_scaler_update_between_microbatches(record_b, record_a)
             or explain_uneven_steps(b64.steps, a64.steps)
             or explain_missing_gradients(record_b, record_a, operators_b, operators_a)
@@ -334,6 +335,14 @@ def explain_dropped_gradients(b: NumberRecord, a: NumberRecord) -> Culprit | Non
     for side, one, other in (("B", b, a), ("A", a, b)):
         if (where := one.find_line_counted_here_only(other, GRADIENTS_DROPPED)) is not None:
             return Culprit("zero_grad", *where, f"on side {side} {GRADIENTS_DROPPED}")
+    return None
+
+
+def explain_overwriting(b: NumberRecord | None, a: NumberRecord | None) -> Culprit | None:
+    """`x[i] += y` with an index that comes more than once, on one side only."""
+    for side, one, other in (("B", b, a), ("A", a, b)):
+        if one is not None and other is not None and (where := one.find_line_counted_here_only(other, OVERWRITTEN)):
+            return Culprit("aten.index_put_.default", *where, f"on side {side} {OVERWRITTEN}")
     return None
 
 

@@ -58,6 +58,9 @@ Summarise = Callable[[WatchedOperator, list[Any], list[Any], Draw], None]
 """Called after an operator with its operands and its results, both as the program holds them, and whether it drew."""
 
 
+INDEX_WRITES = ("aten::index_put", "aten::index_put_", "aten::_index_put_impl_")
+
+
 class Float64Mode(KeepsProgramsCompiledMixin, TorchDispatchMode):
     """Computes in float64 if `widens`, and calls `summarise` after every operator while it is not None.
 
@@ -74,6 +77,8 @@ class Float64Mode(KeepsProgramsCompiledMixin, TorchDispatchMode):
         self.summarise: Summarise | None = None
         self.follow_views: Callable[[str, Any, Any], bool] = lambda name, base, views: False
         """Called with the name, the operand and the results of a view; whether it is summarised all the same."""
+        self.note_overwriting: Callable[[], None] = lambda: None
+        """Called where an operator writes into one element several times."""
         self.region_depth = 0
         """Greater than 0 in code that inductor generated: it knows the dtypes in memory, so they must be those."""
 
@@ -111,6 +116,8 @@ class Float64Mode(KeepsProgramsCompiledMixin, TorchDispatchMode):
                 drew: Draw = "none"
                 if before is not None and before != take_generator_state(kwargs, tensors):
                     drew = "default generator" if kwargs.get("generator") is None else "own generator"
+                if name in INDEX_WRITES and writes_an_element_twice(args, kwargs):
+                    self.note_overwriting()
                 self.summarise(operator, tensors, [*results, *(t for t in outs if id(t) not in written)], drew)
         return out
 
@@ -241,3 +248,16 @@ def unscale_in_float64(gradients: Any, found_infinite: Any, inverse_scale: Any) 
         if not bool(torch.isfinite(gradient).all()):
             found_infinite.fill_(1.0)
         gradient.mul_(inverse_scale)
+
+
+def writes_an_element_twice(args: Any, kwargs: Any) -> bool:
+    """Whether index_put (`x[i] = y`) is given an index more than once: of several values only one stays."""
+    indices, values = args[1], args[2]
+    accumulates = args[3] if len(args) > 3 else kwargs.get("accumulate", False)
+    given = [index for index in indices if index is not None]
+    if accumulates or values.numel() < 2 or not given or any(t.dtype in (torch.bool, torch.uint8) for t in given):
+        return False
+    with HiddenFromProgram():
+        shape: Any = torch.broadcast_shapes(*(index.shape for index in given))  # type: ignore[no-untyped-call]
+        places = torch.stack([index.expand(shape).reshape(-1) for index in given])
+        return bool(torch.unique(places, dim=1).shape[1] < places.shape[1])

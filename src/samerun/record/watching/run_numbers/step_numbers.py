@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from samerun.record.config import CALLS_KEPT, INPUT_OF, RESULT_OF, NumbersRequest
+from samerun.record.config import CALLS_KEPT, INPUT_OF, OVERWRITTEN, RESULT_OF, NumbersRequest
 from samerun.record.digests.digest import is_readable
 from samerun.record.digests.torch_guards import HiddenFromProgram, no_torch_function, outside_transforms
 from samerun.record.trace import format as f
@@ -126,6 +126,7 @@ class StepValueRecorder:
             mode = Float64Mode(self.request.float64, self._operators, self.narrow_operators)
             if self.request.operator_steps[1] >= 1:
                 mode.summarise, mode.follow_views = self.summarise_operator, self._producers.note_further_views
+                mode.note_overwriting = lambda: self.count_user_line(OVERWRITTEN, stack_frames.find_user_line())
             mode.__enter__()  # type: ignore[no-untyped-call]
             self._local.mode = mode
 
