@@ -45,6 +45,7 @@ print(x.sum().exp())
 """
 
 
+@pytest.mark.slow
 def test_what_lies_beside_the_working_directory_is_there_in_its_copy_too(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "rows.txt").write_text("1 2 3 4 5 6 7 8")
@@ -56,6 +57,7 @@ def test_what_lies_beside_the_working_directory_is_there_in_its_copy_too(tmp_pat
     assert len(report["runs"]) == 2
 
 
+@pytest.mark.slow
 def test_a_variation_whose_run_fails_is_left_out_at_the_cost_of_one_run(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(AT_HOME.format(folder=str(tmp_path)))
     code, report = check(["train.py"], tmp_path)

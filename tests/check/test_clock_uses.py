@@ -131,6 +131,7 @@ print(total.tolist())
 """
 
 
+@pytest.mark.slow
 def test_what_time_may_decide_is_told_of_runs_that_are_the_same(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(IN_TIME)
     code, report = check(["--vary", "rerun", "train.py"], tmp_path, OMP_NUM_THREADS="1")

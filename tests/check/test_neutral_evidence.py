@@ -18,11 +18,11 @@ from samerun.check.neutral.backward_pass_differences import (
     explain_second_write,
 )
 from samerun.check.neutral.difference_explanation import (
-    explain_by_random_call_counts,
     explain_clipping_before_unscaling,
     explain_difference,
     find_line_in_loop_of_forward_pass,
 )
+from samerun.check.neutral.draw_differences import explain_by_random_call_counts
 from samerun.check.neutral.run_numbers import NumberRecord, OperatorSummary, RunNumbers
 from samerun.check.neutral.runs_of_sides import align_parameter_names, find_first_step_with_differing_buffers
 from samerun.record.config import INPUT_OF
@@ -86,6 +86,17 @@ def test_as_many_numbers_drawn_by_another_operator_are_no_other_draws() -> None:
     a, b = [draw(3, NOISE[0])], [replace(draw(9, NOISE[0]), name="aten.native_dropout")]
     assert explain_by_random_call_counts(record({}, random="a"), record({}, random="a"), b, a) is None
     assert explain_by_random_call_counts(record({}, random="b"), record({}, random="a"), b, a) is not None
+
+
+def test_weights_that_are_drawn_and_written_over_are_no_other_draws() -> None:
+    fill, others = replace(draw(5, NOISE[0]), name="aten.uniform_.default"), [draw(3, NOISE[1])]
+    records = record({}, random="b"), record({}, random="a")
+    assert explain_by_random_call_counts(*records, [*others, fill], others) is None
+    assert explain_by_random_call_counts(*records, [fill, draw(3, NOISE[2])], others) is not None, (
+        "moves what comes next"
+    )
+    used = [*others, fill, summary("aten.mm", 6, NOISE[2], 1)]
+    assert explain_by_random_call_counts(*records, used, others) is not None
 
 
 # --- gradients that are scaled

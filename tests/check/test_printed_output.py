@@ -99,6 +99,7 @@ def test_numbers_of_a_clock_beside_a_fixed_seed_are_no_result(tmp_path: Path) ->
     assert (code, report["verdict"]) == (0, "same"), report
 
 
+@pytest.mark.slow
 def test_names_times_and_memory_in_printed_lines_are_no_difference(tmp_path: Path) -> None:
     code, report = run_check(NAMES, tmp_path)
     assert (code, report["verdict"]) == (0, "same"), report

@@ -97,6 +97,7 @@ def check_with_order(order: str, folder: Path) -> tuple[int, dict]:
     return check(["--vary", "rerun", "program.py"], folder)
 
 
+@pytest.mark.slow
 def test_what_a_selector_gives_first_is_named_if_results_depend_on_it(tmp_path: Path) -> None:
     code, report = check_with_order("came", tmp_path)
     cause = report["cause"]

@@ -63,6 +63,7 @@ print(float(filled)) if "printed" in sys.argv else None
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("use", "verdict"),
     [
@@ -105,6 +106,7 @@ def test_memory_that_numpy_takes_for_a_result_is_named_at_its_line(tmp_path: Pat
     assert (code, cause["kind"], cause["line"]) == (1, "uninitialised-memory", 10), cause
 
 
+@pytest.mark.slow
 def test_with_an_array_for_the_result_nothing_differs(tmp_path: Path) -> None:
     clean = WHERE.replace("where=scale > 0.1", "out=np.zeros_like(table), where=scale > 0.1")
     (tmp_path / "train.py").write_text(clean)

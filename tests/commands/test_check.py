@@ -199,6 +199,7 @@ def test_a_program_that_computes_nothing_is_told_so(text: str, tmp_path: Path) -
     assert "left nothing to compare: train.py ended without computing" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "kind"),
     [

@@ -80,6 +80,7 @@ def test_an_error_that_nobody_expected_is_trouble_and_says_how_to_see_more(shown
 # --- streams -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 @pytest.mark.parametrize(
     "line", ["diff a.json b.json", "diff --json - a.json b.json", "log .", "log --json - .", "log --last .", "--help",
@@ -251,6 +252,7 @@ def test_a_full_or_read_only_disk_is_trouble_and_nothing_is_half_written(receipt
 CURRENT = "from samerun.record.watching.start import current_recorder as current"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "hint"),
     [

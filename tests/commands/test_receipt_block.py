@@ -70,6 +70,7 @@ def steps(folder: Path, name: str) -> int:
     return count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("watched", [pytest.param(False, marks=pytest.mark.exhaustive), True])
 def test_blocks_hold_what_happens_inside_them(watched: bool, tmp_path: Path) -> None:
     """`watched`: the process is recorded from outside too, and the blocks are parts of that record."""

@@ -80,6 +80,7 @@ def test_two_runs_give_the_same_text_but_for_the_circumstances(place: Path) -> N
     assert a["circumstances"] != b["circumstances"]
 
 
+@pytest.mark.slow
 def test_it_says_what_the_run_was_and_did(place: Path) -> None:
     receipt = receipt_file.read_and_verify_digest(place / "a.json")
     main = receipt["processes"]["main"]
@@ -231,6 +232,7 @@ def hostile(place: Path, tmp_path: Path, **changes: Any) -> str:
     return said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "form, words",
     [

@@ -90,6 +90,7 @@ print(json.dumps(said))
 """
 
 
+@pytest.mark.slow
 def test_sums_over_microbatches_and_mistakes() -> None:
     lines = fresh(MISTAKES)
     assert lines[:4] == [

@@ -136,6 +136,7 @@ def test_narrow_types_are_added_up_in_float32(name: str, dtype: torch.dtype) -> 
             assert apart <= 4 * unit * max(1.0, one[finite].abs().max().item())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("repeats", [4, pytest.param(20, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("name", BY_NAME)
 def test_repeats_have_the_same_bits(name: str, repeats: int) -> None:

@@ -189,6 +189,7 @@ print(json.dumps(said))
 """
 
 
+@pytest.mark.slow
 def test_a_whole_program_with_imports_inside(tmp_path: Path) -> None:
     program = tmp_path / "train.py"
     program.write_text(PROGRAM)

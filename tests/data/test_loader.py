@@ -59,6 +59,7 @@ WAYS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "dataset",
     [DrawingFromStream(), *(pytest.param(each, marks=pytest.mark.exhaustive) for each in (Drawing(), Batched()))],
@@ -485,6 +486,7 @@ def test_a_dataset_whose_length_changes() -> None:
         list(loader)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [

@@ -60,6 +60,7 @@ def with_text(receipt: dict[str, Any], path: tuple[Any, ...], text: str) -> dict
     return changed
 
 
+@pytest.mark.slow
 def test_every_field_of_a_receipt(tmp_path: Path) -> None:
     """All fields that may hold any text at once in one receipt; and each by itself through what reads it."""
     marks = [{"name": "m", "step": 2, "digest": "0" * 32}]
@@ -106,6 +107,7 @@ def test_every_text_of_a_trace(tmp_path: Path) -> None:
     assert "not a samerun trace" in run("diff", "a", folder, folder=tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="names of files")
 def test_names_options_and_sources(tmp_path: Path) -> None:
     name = "tr\x1b[2J\u202ein.py"

@@ -100,6 +100,7 @@ def assert_alike(got: dict[str, Tensor | None], wanted: dict[str, Tensor | None]
             assert_same_bits(ours, want, f"{where}: {name}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_the_bits_of_single_operators(

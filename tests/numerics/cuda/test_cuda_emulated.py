@@ -104,6 +104,7 @@ def test_products_underflow_to_the_same_zero(folder: Path) -> None:
     assert emulator.launched and str(float(linear_algebra.matmul(a, b)[0, 0])) == "-0.0"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "shape", [(3, 9000), pytest.param((2, 33000), marks=pytest.mark.exhaustive), (5, 1), (4, 0), (300, 40)]
 )
@@ -138,6 +139,7 @@ SHAPES: list[tuple[tuple[int, ...], list[int]]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shape", "dims"), SHAPES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_sums(shape: tuple[int, ...], dims: list[int], dtype: torch.dtype, folder: Path) -> None:
@@ -220,6 +222,7 @@ def trapped() -> Iterator[None]:
             _python_dispatch._push_mode(portable_mode)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The reduce argument of torch.scatter")
 @pytest.mark.parametrize(("name", "function", "inputs"), ALL_CASES, ids=[case[0] for case in ALL_CASES])
 def test_operators(name: str, function: Callable[..., Any], inputs: list[Any], folder: Path) -> None:

@@ -68,6 +68,7 @@ def test_special_values(name: str) -> None:
     assert torch.equal(signs, torch.copysign(torch.ones(()), theirs.float())[~got.isnan()])
 
 
+@pytest.mark.slow
 def test_powers_that_are_floats_or_lie_between_two() -> None:
     """Exact results and ties, where only the exact value tells."""
     whole = np.arange(1, 5000, dtype=np.float32)

@@ -67,6 +67,7 @@ def copy_of_samerun(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_doctor_finds_wrong_bits(tmp_path: Path) -> None:
     source = copy_of_samerun(tmp_path / "other")
     vectors = source / "samerun" / "numerics" / "verification" / "vectors.txt"

@@ -114,6 +114,7 @@ def two(pairs: Outcome, mark: str, operator: str) -> list[tuple[int, int, bytes]
     return [(e.aux, e.inputs, e.outputs) for e in found]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mark", "operator"), [("list", "roll"), ("scalar", "add")])
 def test_scalars_and_lists_tell_events_apart(pairs: Outcome, mark: str, operator: str) -> None:
     (scalars, inputs, _), (others, same, _) = two(pairs, mark, operator)

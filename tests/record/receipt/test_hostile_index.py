@@ -88,6 +88,7 @@ TRAPS: list[Callable[[Path, Path], None]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="needs links and pipes")
 @pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.__name__)
 def test_what_lies_in_the_place_of_the_index_stays_as_it_is(trap: Callable[[Path, Path], None], tmp_path: Path) -> None:

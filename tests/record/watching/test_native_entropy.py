@@ -138,6 +138,7 @@ def test_a_seed_from_native_code_is_named_with_its_line(tmp_path: Path) -> None:
     assert cause["line"] == 1 + PROGRAM.splitlines().index("    libc.getrandom(word, 4, 0)")
 
 
+@pytest.mark.slow
 def test_bytes_that_reach_nothing_are_no_difference(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(PROGRAM.replace("USED", "7"))
     code, report = check(["--vary", "rerun", "train.py"], tmp_path)

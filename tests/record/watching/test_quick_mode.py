@@ -155,6 +155,7 @@ print(x.sum().item())
 """
 
 
+@pytest.mark.slow
 def test_of_many_kinds_of_operators(tmp_path: Path) -> None:
     found = both(MIXED, tmp_path)
     assert bodies(found["slow"]) == bodies(found["quick"])

@@ -494,6 +494,7 @@ def test_every_process_has_a_trace_named_by_its_role(processes: Outcome) -> None
     assert all(trace.complete for trace in processes.traces.traces.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loader", [1, 2])
 def test_workers_record_their_own_operators(processes: Outcome, loader: int) -> None:
     line = processes.line("in worker")

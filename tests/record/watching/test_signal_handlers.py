@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from watched_program import run
 
 from samerun.record.watching import quick_mode
@@ -61,11 +62,13 @@ print(raised - seen)
 """
 
 
+@pytest.mark.slow
 def test_a_handler_waits_until_the_recorder_has_returned(tmp_path: Path) -> None:
     assert quick_mode.load_quick_mode_class() is not None
     assert run(PROGRAM + WHILE_RECORDING, tmp_path).stdout == b"not yet now\n"
 
 
+@pytest.mark.slow
 def test_exceptions_of_handlers_are_not_lost(tmp_path: Path) -> None:
     """Without waiting 3 in 100 are, and 20 with two threads: the system gives the signal to either, at any time."""
     done = run(PROGRAM + AT_ANY_TIME, tmp_path, environment={"OMP_NUM_THREADS": "2"})

@@ -85,6 +85,7 @@ torch.nn.Linear(2, 2)(torch.ones(3))
 """
 
 
+@pytest.mark.slow
 def test_a_hook_of_the_programs_own_gets_everything(tmp_path: Path) -> None:
     (tmp_path / "it.py").write_text(HOOKS)
     words = [sys.executable, "-m", "samerun", "run", "--quiet", "--receipt", "r.json", "it.py"]

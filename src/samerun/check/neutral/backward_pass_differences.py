@@ -102,13 +102,15 @@ def explain_missing_gradients(
 def explain_gradients_taken_further(
     operators_b: list[OperatorSummary], operators_a: list[OperatorSummary]
 ) -> Culprit | None:
-    """A backward pass that goes on, on one side, through a line that both sides run as often: nothing is detached."""
+    """A backward pass that goes on, on one side, through a line that computes the same on both: nothing is detached."""
     for side, these, those in (("B", operators_b, operators_a), ("A", operators_a, operators_b)):
         counts, other_counts = (Counter(call_key_without_phase(o) for o in each if o.phase == f.FORWARD)
                                 for each in (these, those))  # fmt: skip
-        elsewhere = {o.location for o in those if o.phase == f.BACKWARD}
+        elsewhere, index = {o.location for o in those if o.phase == f.BACKWARD}, ValueIndex(those)
         alike = {location for (_, location) in counts if location.line and location not in elsewhere}
         alike -= {key[1] for key in {*counts, *other_counts} if counts[key] != other_counts[key]}
+        alike -= {o.location for o in these if o.phase == f.FORWARD and not all(
+            is_trivial(dtype, sums) or index.contains(sums) for dtype, _, sums in o.results)}  # fmt: skip
         for o in these:
             if o.phase == f.BACKWARD and o.location in alike and o.differentiated_at:
                 through = format_source_location(o.location.file, o.location.line)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +19,8 @@ from samerun.check.neutral.backward_pass_differences import (
     find_varying_factor,
 )
 from samerun.check.neutral.detached_values import explain_detached_value
-from samerun.check.neutral.run_numbers import NumberRecord, OperatorSummary, RunNumbers, parse_source_line
+from samerun.check.neutral.draw_differences import explain_by_random_call_counts
+from samerun.check.neutral.run_numbers import NumberRecord, OperatorSummary, RunNumbers
 from samerun.check.neutral.setting_differences import explain_by_optimizer_settings
 from samerun.check.neutral.value_correspondence import (
     MOVES_ELEMENTS,
@@ -31,10 +31,8 @@ from samerun.check.neutral.value_correspondence import (
     call_key,
     find_caller_of_one_side,
     find_first_noncorresponding_operator,
-    is_trivial,
-    mark_corresponding,
 )
-from samerun.record.config import GRADIENTS_DROPPED, INPUT_OF, OVERWRITTEN, RECOMPUTED
+from samerun.record.config import GRADIENTS_DROPPED, OVERWRITTEN
 from samerun.record.trace import format as f
 
 SCALING = re.compile(r"aten\.(_foreach_)?(div|mul)_?\.")
@@ -165,52 +163,6 @@ def find_loss_scales(b: list[OperatorSummary], a: list[OperatorSummary]) -> tupl
     return UNSCALED, UNSCALED
 
 
-def explain_by_random_call_counts(
-    b: NumberRecord, a: NumberRecord, operators_b: list[OperatorSummary], operators_a: list[OperatorSummary]
-) -> Culprit | None:
-    """Another number of draws, with the line that draws more often; or masks drawn a second time."""
-    drawn_a, drawn_b = (
-        Counter((o.name, o.location.file, o.location.line) for o in each if o.is_random)
-        for each in (operators_a, operators_b)
-    )
-    again = b.head.get("lines", {}).get(RECOMPUTED) or a.head.get("lines", {}).get(RECOMPUTED)
-    is_as_often = a.head.get("random", "a") == b.head.get("random", "b")
-    redrawn = next((o for o in operators_b if o.is_random and o.is_recomputed), None)
-    is_redrawn = redrawn is not None and (not is_as_often or not is_drawn_in_forward_pass(redrawn, operators_b))
-    if redrawn is not None and is_redrawn and not again and not any(o.is_recomputed for o in operators_a):
-        file, line = find_caller_of_one_side(redrawn, operators_a) or (redrawn.location.file, redrawn.location.line)
-        drawn_at = format_source_location(redrawn.location.file, redrawn.location.line)
-        text = f"on side B {redrawn.name} draws again in the backward pass: the recomputation of {drawn_at} does not"
-        return Culprit(redrawn.name, file, line, f"{text} restore the random states")
-    differing = [key for key in dict.fromkeys((*drawn_b, *drawn_a)) if drawn_a[key] != drawn_b[key]]
-    # A loader that works ahead draws the next order of samples a step earlier, and workers draw what depends on the
-    # sample alone: a line that draws from torch's own generator, and on one side only, tells more.
-    own = {(o.name, o.location.file, o.location.line) for each in (operators_a, operators_b) for o in each
-           if o.draws_from == "own generator"}  # fmt: skip
-    if is_as_often:  # by other operators, as compiled code does
-        differing = [key for key in differing if key in own]
-    if not differing or (all(key in own for key in differing) and model_inputs_correspond(operators_b, operators_a)):
-        return None
-    for key in sorted(differing, key=lambda each: (each in own, min(drawn_a[each], drawn_b[each]) > 0)):
-        name, file, line = key
-        times_a, times_b = ("once" if n == 1 else f"{n} times" for n in (drawn_a[key], drawn_b[key]))
-        text = f"{name} draws {times_a} in this step on side A and {times_b} on B"
-        if again and drawn_b[key] > drawn_a[key]:
-            file, line = parse_source_line(next(iter(again)))
-            drawn_at = format_source_location(key[1], key[2])
-            text += f": the recomputation of {drawn_at} does not restore the random states (preserve_rng_state=False)"
-        elif drawn_b[key] > drawn_a[key] > 0 and any(o.phase == f.BACKWARD and o.is_random for o in operators_b):
-            text += ": numbers are drawn again in the backward pass"
-        return Culprit(name, file, line, text)
-    return None
-
-
-def is_drawn_in_forward_pass(redrawn: OperatorSummary, operators: list[OperatorSummary]) -> bool:
-    """Whether the forward pass had drawn the numbers that its recomputation draws; also where nothing tells."""
-    index = ValueIndex([o for o in operators if o.phase == f.FORWARD and not o.is_recomputed])
-    return all(is_trivial(dtype, sums) or index.contains(sums) for dtype, _, sums in redrawn.results)
-
-
 def find_line_in_loop_of_forward_pass(operator: OperatorSummary, operators: list[OperatorSummary]) -> tuple[str, int]:
     """Of the calls that lead to an operator, the one beside the calls of the forward pass: in the same function."""
     stack = ((operator.location.file, operator.location.line), *operator.callers)
@@ -258,12 +210,6 @@ def find_operator_that_hands_over(
                if at >= 0 and (MOVES_ELEMENTS.match(operators[at].name)
                                or not given.contains(operators[at].results[number][2]))]  # fmt: skip
     return next((o for o in reversed(handing) if o.location.line and o.location not in lines), None)
-
-
-def model_inputs_correspond(operators: list[OperatorSummary], others: list[OperatorSummary]) -> bool:
-    """Whether models are given what they are given in the other run."""
-    marks = mark_corresponding(operators, others)
-    return all(mark for o, mark in zip(operators, marks, strict=True) if o.name.startswith(INPUT_OF))
 
 
 def explain_clipping_before_unscaling(
