@@ -35,11 +35,8 @@ from samerun.record.watching.run_numbers.shard_numbers import Shard, find_shard,
 from samerun.record.watching.run_numbers.tensor_numbers import take_all_or_sampled_numbers
 
 PROGRAMS = ROOT / "tests/programs/neutral"
-FEW = (
-    "transformed_gradients", "tie_lost_on_load", "recompute_rng", "accumulation_denominator", "scheduler_per_part",
-    "mask_dropped", "clip_per_part", "gelu_tanh", "average_saved", "gradient_penalty_cut", "compiled/loses_gradient",
-)  # fmt: skip
-"""Programs of which each shows another kind of evidence; the others are run with the slow tests."""
+FEW = ("transformed_gradients", "tie_lost_on_load", "mask_dropped", "clip_per_part", "gradient_penalty_cut")
+"""Programs of which each shows another kind of evidence; all are run with the exhaustive tests."""
 KEY = ("gradient", "weight")
 
 

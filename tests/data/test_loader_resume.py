@@ -353,7 +353,7 @@ def train(workers: int, persistent: bool, checkpoint: Path, stop: int = 0) -> st
     return done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_training_that_is_killed_and_taken_up_ends_with_the_same_bits(tmp_path: Path) -> None:
     whole = train(0, False, tmp_path / "none")
     assert train(2, False, tmp_path / "c", stop=13) == ""

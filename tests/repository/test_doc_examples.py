@@ -75,7 +75,7 @@ def in_notebooks(page: str) -> Any:
     return () if PAGES[page] > 1 or page == "README.md" else pytest.mark.exhaustive
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("page", [pytest.param(page, marks=in_notebooks(page)) for page in PAGES])
 def test_the_examples_of_a_page_are_cells_of_a_notebook(page: str, tmp_path: Path) -> None:
     cells = tmp_path / "cells"
@@ -83,7 +83,7 @@ def test_the_examples_of_a_page_are_cells_of_a_notebook(page: str, tmp_path: Pat
     run(["-c", NOTEBOOK, str(cells)], tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("page", STORIES)
 def test_the_examples_of_a_page_run_in_order(page: str, tmp_path: Path) -> None:
     assert len(examples(page)) >= STORIES[page]

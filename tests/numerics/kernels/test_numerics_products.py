@@ -366,7 +366,7 @@ BORDERS: list[tuple[Any, ...]] = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("case", BORDERS, ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("odd", ["", "image", "weight", pytest.param("tiny", marks=pytest.mark.exhaustive)])

@@ -118,7 +118,7 @@ else:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_lines_of_the_rank_that_differs_are_followed_back_to_where_its_seed_is_made(tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text(RANKS)

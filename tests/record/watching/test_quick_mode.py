@@ -196,7 +196,7 @@ def test_of_many_kinds_of_scalars(tmp_path: Path) -> None:
     assert len(found["quick"].operators()) > 30
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_of_random_moves(tmp_path: Path) -> None:
     """That the slow way believes what is there is tested in test_storages.py."""
     found = both(PROGRAMS / "storage_play.py", tmp_path, "0", "5")
