@@ -38,7 +38,7 @@ def explain_recomputation(
 
 def explain_cut_off(side: str, record: NumberRecord, other: NumberRecord) -> Culprit | None:
     """Parameters without gradients, because the reentrant kind of checkpoint was given nothing that requires them."""
-    lacking = [key[1] for key in other.values if key[0] == "gradient" and key not in record.values]
+    lacking = record.list_gradients_of_other_only(other)
     where = record.find_line_counted_here_only(other, CUT_OFF) if lacking else None
     if where is None:
         return None
@@ -91,7 +91,7 @@ def explain_missing_gradients(
         ("B", b, a, operators_b, operators_a),
         ("A", a, b, operators_a, operators_b),
     ):
-        lacking = [key[1] for key in other.values if key[0] == "gradient" and key not in one.values]
+        lacking = one.list_gradients_of_other_only(other)
         elsewhere = {line for o in those for line in o.differentiated_at}
         own = [line for o in these for line in o.differentiated_at if line not in elsewhere]
         if lacking and own:
@@ -109,8 +109,7 @@ def explain_gradients_taken_further(
         elsewhere, index = {o.location for o in those if o.phase == f.BACKWARD}, ValueIndex(those)
         alike = {location for (_, location) in counts if location.line and location not in elsewhere}
         alike -= {key[1] for key in {*counts, *other_counts} if counts[key] != other_counts[key]}
-        alike -= {o.location for o in these if o.phase == f.FORWARD and not all(
-            is_trivial(dtype, sums) or index.contains(sums) for dtype, _, sums in o.results)}  # fmt: skip
+        alike -= {o.location for o in these if o.phase == f.FORWARD and not index.contains_telling_results_of(o)}
         for o in these:
             if o.phase == f.BACKWARD and o.location in alike and o.differentiated_at:
                 through = format_source_location(o.location.file, o.location.line)

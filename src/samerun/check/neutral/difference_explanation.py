@@ -53,9 +53,11 @@ def explain_difference(
             or explain_gradients_taken_further(operators_b, operators_a)
             # Of two optimizers in turn, the one may find what the backward pass for the other has left.
             or explain_gradients_taken_further(b64.operators.get(step - 1, []), a64.operators.get(step - 1, []))
-            or explain_dropped_gradients(record_b, record_a)
+            or explain_by_line_of_one_side(record_b, record_a, GRADIENTS_DROPPED, "zero_grad")
             or explain_recomputation(record_b, record_a, operators_b, operators_a)
-            or explain_overwriting(b64.steps.get(step), a64.steps.get(step))
+            or explain_by_line_of_one_side(
+                b64.steps.get(step), a64.steps.get(step), OVERWRITTEN, "aten.index_put_.default"
+            )
             or explain_scaler_update_between_microbatches(record_b, record_a)
             or explain_uneven_steps(b64.steps, a64.steps)
             or explain_missing_gradients(record_b, record_a, operators_b, operators_a)
@@ -99,11 +101,8 @@ def explain_difference(
             what += f"; on the other side it is {other.name} at {where}"
         file, at = named.location.file, named.location.line
         # Called as often on both sides, and given what another call computes: by the line that hands it over.
-        is_handed_over = (
-            not is_split
-            and len({count_calls_at_same_line_without_recomputed(each, named) for each in (these, others)}) == 1
-        )
         times, other_times = (count_calls_at_same_line_without_recomputed(each, named) for each in (these, others))
+        is_handed_over = not is_split and times == other_times
         if named.phase == f.BETWEEN and min(times, other_times) > 0 and times != other_times:
             where = format_source_location(file, at)
             what += f"; {where} is reached {times} times in this step there, and {other_times} times on the other side"
@@ -276,19 +275,15 @@ def find_gradient_norm_and_scale_after_backward(operators: list[OperatorSummary]
     return GradientNorm(norm, value, 1.0)
 
 
-def explain_dropped_gradients(b: NumberRecord, a: NumberRecord) -> Culprit | None:
-    """Gradients that are set to zero between the backward pass and the step, on one side only."""
+def explain_by_line_of_one_side(
+    b: NumberRecord | None, a: NumberRecord | None, counted: str, operator: str
+) -> Culprit | None:
+    """What is counted by lines under this name, and done on one side only."""
+    if b is None or a is None:
+        return None
     for side, one, other in (("B", b, a), ("A", a, b)):
-        if (where := one.find_line_counted_here_only(other, GRADIENTS_DROPPED)) is not None:
-            return Culprit("zero_grad", *where, f"on side {side} {GRADIENTS_DROPPED}")
-    return None
-
-
-def explain_overwriting(b: NumberRecord | None, a: NumberRecord | None) -> Culprit | None:
-    """`x[i] += y` with an index that comes more than once, on one side only."""
-    for side, one, other in (("B", b, a), ("A", a, b)):
-        if one is not None and other is not None and (where := one.find_line_counted_here_only(other, OVERWRITTEN)):
-            return Culprit("aten.index_put_.default", *where, f"on side {side} {OVERWRITTEN}")
+        if (where := one.find_line_counted_here_only(other, counted)) is not None:
+            return Culprit(operator, *where, f"on side {side} {counted}")
     return None
 
 

@@ -11,7 +11,6 @@ from samerun.check.neutral.value_correspondence import (
     Culprit,
     ValueIndex,
     find_caller_of_one_side,
-    is_trivial,
     mark_corresponding,
 )
 from samerun.record.config import INPUT_OF, RECOMPUTED
@@ -40,7 +39,7 @@ def explain_by_random_call_counts(
     # sample alone: a line that draws from torch's own generator, and on one side only, tells more.
     own = {(o.name, o.location.file, o.location.line) for each in (operators_a, operators_b) for o in each
            if o.draws_from == "own generator"}  # fmt: skip
-    if are_draws_without_effect(differing, operators_b, operators_a):
+    if not differing or are_draws_without_effect(differing, operators_b, operators_a):
         return None
     if is_as_often:  # by other operators, as compiled code does
         differing = [key for key in differing if key in own]
@@ -81,8 +80,8 @@ def are_draws_without_effect(
 
 def is_drawn_in_forward_pass(redrawn: OperatorSummary, operators: list[OperatorSummary]) -> bool:
     """Whether the forward pass had drawn the numbers that its recomputation draws; also where nothing tells."""
-    index = ValueIndex([o for o in operators if o.phase == f.FORWARD and not o.is_recomputed])
-    return all(is_trivial(dtype, sums) or index.contains(sums) for dtype, _, sums in redrawn.results)
+    forward = [o for o in operators if o.phase == f.FORWARD and not o.is_recomputed]
+    return ValueIndex(forward).contains_telling_results_of(redrawn)
 
 
 def model_inputs_correspond(operators: list[OperatorSummary], others: list[OperatorSummary]) -> bool:

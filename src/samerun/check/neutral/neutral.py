@@ -255,7 +255,7 @@ class SwitchJudge:
         self, side: NumberedRun, *, float64: bool = False, disturbance: float = 0.0, last_step: int | None = None,
         operators_of: int | None = None, name: str = "", labels: tuple[str, ...] = (),
     ) -> NumberedRun:  # fmt: skip
-        """Run a side again: in float64, disturbed, up to a step, with the operators of a step summarised."""
+        """Run a side again: in float64, disturbed, up to a step, with its operators and those before it summarised."""
         request, steps = side.plan.watch.numbers, side.plan.watch.max_steps
         assert request is not None
         step = operators_of or self.changed.step
@@ -316,8 +316,7 @@ class SwitchJudge:
             a64, b64 = (
                 self._rerun_side(side, float64=True, last_step=step, operators_of=step) for side in (self.a, self.b)
             )
-        told: Culprit | None = explain_difference(records[0], records[1], a64.numbers, b64.numbers, step)
-        told = self.lost_tie or told
+        told = self.lost_tie or explain_difference(records[0], records[1], a64.numbers, b64.numbers, step)
         if judgement.kind == "call" and told is not None and COPYING.match(told.operator) and step > 1:
             told = self._rerun_and_explain_step_before_call(step - 1) or told
         region: CompiledRegion | None = None

@@ -38,6 +38,10 @@ class NumberRecord:
         lines, others = (record.head.get("lines", {}).get(counted, {}) for record in (self, other))
         return next((parse_source_line(where) for where in lines if where not in others), None)
 
+    def list_gradients_of_other_only(self, other: NumberRecord) -> list[str]:
+        """The parameters that have a gradient on the other side and none here."""
+        return [key[1] for key in other.values if key[0] == "gradient" and key not in self.values]
+
 
 def parse_source_line(text: str) -> tuple[str, int]:
     """File and line of `file:line`, as records hold it; line 0 where none is known."""

@@ -79,6 +79,10 @@ class ValueIndex:
             return True
         return scale != 1.0 and self.contains(sums / (1.0, scale, abs(scale), scale * scale, scale), in_any_order)
 
+    def contains_telling_results_of(self, operator: OperatorSummary) -> bool:
+        """Whether there is every value that an operator gives and that says something."""
+        return all(is_trivial(dtype, sums) or self.contains(sums) for dtype, _, sums in operator.results)
+
 
 class LossScale(NamedTuple):
     """Each value of a side from its operator number `begin` on may be `factor` times that of the other side."""
