@@ -75,7 +75,7 @@ def in_notebooks(page: str) -> Any:
     return () if PAGES[page] > 1 or page == "README.md" else pytest.mark.exhaustive
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [pytest.param(page, marks=in_notebooks(page)) for page in PAGES])
 def test_the_examples_of_a_page_are_cells_of_a_notebook(page: str, tmp_path: Path) -> None:
     cells = tmp_path / "cells"

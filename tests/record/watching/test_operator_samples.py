@@ -23,7 +23,7 @@ def comparable_lines(output: bytes) -> list[bytes]:
     return [line for line in output.splitlines() if not line.startswith(VARIES_BY_ITSELF)]
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("samples", "first", "step"),
     [
