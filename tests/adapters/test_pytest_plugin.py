@@ -198,6 +198,7 @@ EXPECTED = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [(), pytest.param(("-n", "2"), marks=pytest.mark.exhaustive)], ids=["alone", "xdist"])
 def test_marked_tests_are_checked_with_their_fixtures(words: tuple[str, ...], tmp_path: Path) -> None:
     if words and find_spec("xdist") is None:

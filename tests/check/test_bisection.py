@@ -79,9 +79,9 @@ def test_a_difference_that_comes_once_is_called_chance(tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
-def test_a_program_that_goes_by_addresses_is_explained_in_ten_runs(tmp_path: Path) -> None:
+def test_a_program_that_goes_by_addresses_is_explained_in_thirteen_runs(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(BY_ADDRESS)
     code, report = check(["train.py"], tmp_path)
     assert (code, report["verdict"], report["cause"]["kind"]) == (1, "different", "object-id")
     assert abs(report["cause"]["line"] - 6) <= 1
-    assert len(report["runs"]) <= 10
+    assert len(report["runs"]) <= 13  # four of them only make sure that chance is no explanation

@@ -35,7 +35,7 @@ from samerun.record.watching.run_numbers.shard_numbers import Shard, find_shard,
 from samerun.record.watching.run_numbers.tensor_numbers import take_all_or_sampled_numbers
 
 PROGRAMS = ROOT / "tests/programs/neutral"
-FEW = ("transformed_gradients", "tie_lost_on_load", "mask_dropped", "clip_per_part", "gradient_penalty_cut")
+FEW = ("tie_lost_on_load", "mask_dropped", "clip_per_part")
 """Programs of which each shows another kind of evidence; all are run with the exhaustive tests."""
 KEY = ("gradient", "weight")
 

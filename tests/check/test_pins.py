@@ -156,7 +156,7 @@ print(type(usage).__name__, usage.ru_maxrss > 1000, type(times).__name__, file=s
     assert all(0 <= now - PINNED_CLOCK_START < 60 for now in beside)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_sources_that_are_held_at_one_line_are_free_at_others(tmp_path: Path) -> None:
     program = """\
 import os, random, torch, uuid

@@ -99,7 +99,7 @@ def test_numbers_of_a_clock_beside_a_fixed_seed_are_no_result(tmp_path: Path) ->
     assert (code, report["verdict"]) == (0, "same"), report
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_names_times_and_memory_in_printed_lines_are_no_difference(tmp_path: Path) -> None:
     code, report = run_check(NAMES, tmp_path)
     assert (code, report["verdict"]) == (0, "same"), report
@@ -126,6 +126,7 @@ def test_a_printed_score_is_compared_where_the_model_is_the_same(
     assert (code, report["cause"]["kind"], report["cause"]["line"], report["cause"]["certain"]) == (1, kind, line, True)
 
 
+@pytest.mark.slow
 def test_a_generator_that_a_dataclass_makes_is_named_at_its_field(tmp_path: Path) -> None:
     program = """\
 from dataclasses import dataclass, field

@@ -24,7 +24,7 @@ def of_resume(report: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_program_that_goes_on_exactly(tmp_path: Path) -> None:
     code, report = check(["--vary", "resume", PROGRAM], tmp_path)
     assert (code, report["verdict"], of_resume(report)["outcome"]) == (0, "same", "same")

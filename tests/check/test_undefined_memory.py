@@ -16,7 +16,7 @@ def line_of(text: str) -> int:
     return next(n for n, line in enumerate(PROGRAM.read_text().splitlines(), 1) if text in line)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_buffers_that_are_filled_later_or_never_read_are_no_difference(tmp_path: Path) -> None:
     shutil.copy(PROGRAM, tmp_path / "train.py")
     code, report = check(["--vary", "rerun,memory", "train.py"], tmp_path)

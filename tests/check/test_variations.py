@@ -197,7 +197,7 @@ def test_a_large_folder_is_not_copied(tmp_path: Path, monkeypatch: pytest.Monkey
 # --- resume --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_program_that_is_not_interrupted_is_trouble(tmp_path: Path) -> None:
     program = (
         "import torch\nm = torch.nn.Linear(2, 1)\no = torch.optim.SGD(m.parameters(), 0.1)\n"

@@ -55,7 +55,7 @@ def vary_batch(tmp_path: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
     return check(["--vary", "batch", "p.py", *arguments], tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_scale_of_the_whole_batch(tmp_path: Path) -> None:
     code, report = vary_batch(tmp_path, "portable", "scaled")
     cause, first = report["cause"], report["first_difference"]

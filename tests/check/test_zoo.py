@@ -59,6 +59,7 @@ def options(header: dict[str, Any]) -> list[str]:
     return ["--vary", ",".join(names), *own]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", params())
 def test_zoo(path: Path, tmp_path: Path) -> None:
     text = path.read_text()

@@ -134,7 +134,7 @@ def make_wheel(folder: Path, version: str) -> None:
             wheel.writestr(name, text)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_package_and_the_setting_that_moved_the_results(tmp_path: Path) -> None:
     """Two versions of a package that pip finds in a folder, and arguments of which one matters."""
     for version in ("1.0", "2.0"):
@@ -201,6 +201,7 @@ def test_packages_that_one_receipt_lacks() -> None:
     assert changes[1].detail == "2.13.0 -> 2.15.0" and changes[0].detail == "(absent) -> 3.9"
 
 
+@pytest.mark.exhaustive
 def test_the_file_that_moved_the_results(tmp_path: Path) -> None:
     """Of files that changed, that came and that went, one is read."""
     for side, number in (("monday", 1.0), ("friday", 2.0)):

@@ -53,10 +53,8 @@ def test_a_clean_program_is_same(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["program.py"]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=() if name == "hash_seed" else pytest.mark.exhaustive) for name in sorted(LEAKS)],
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", sorted(LEAKS))
 def test_a_variation_catches_what_leaks_only_it(name: str, tmp_path: Path) -> None:
     leak, kind = LEAKS[name]
     program = "import torch\nx = torch.ones(8, 4)\n" + leak + "print(float(torch.nn.functional.relu(x).sum()) > 0)\n"
@@ -96,6 +94,7 @@ def test_a_clean_program_is_the_same_by_steps(tmp_path: Path) -> None:
     assert check(["--vary", "rerun", "--trace", "steps", write(tmp_path, CLEAN)], tmp_path)[0] == 0
 
 
+@pytest.mark.slow
 def test_max_steps_ends_each_run_and_save_keeps_it(tmp_path: Path) -> None:
     code, report = check(
         ["--vary", "rerun", "--max-steps", "2", "--save", "kept", write(tmp_path, 'print("begun")' + CLEAN)], tmp_path
@@ -107,7 +106,7 @@ def test_max_steps_ends_each_run_and_save_keeps_it(tmp_path: Path) -> None:
         assert (Path(run["receipt"]) / "stdout").read_text() == "begun\n"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_own_variable(tmp_path: Path) -> None:
     program = "import os, torch\nx = torch.ones(3) * float(os.environ['SCALE'])\nprint(x)\n"
     code, report = check(["--vary", "none", "--vary-env", "SCALE=1,2", write(tmp_path, program)], tmp_path)

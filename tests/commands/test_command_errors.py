@@ -98,6 +98,7 @@ def test_closed_streams_are_no_trouble(receipts: Path) -> None:
         (receipts / "found.json").unlink()
 
 
+@pytest.mark.exhaustive
 def test_a_terminal_that_knows_ascii_only(receipts: Path) -> None:
     (receipts / "tränen.py").write_text(PLAIN)
     assert run("samerun run --quiet --receipt ü.json tränen.py", receipts).returncode == 0
@@ -116,7 +117,7 @@ def test_a_terminal_that_knows_ascii_only(receipts: Path) -> None:
 # --- names and folders ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_names_that_are_not_utf_8(tmp_path: Path) -> None:
     folder = os.fsencode(tmp_path) + b"/caf\xe9"
     try:
@@ -139,6 +140,7 @@ def test_names_that_are_not_utf_8(tmp_path: Path) -> None:
         assert "bug" not in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.exhaustive
 def test_a_deleted_working_directory(receipts: Path, tmp_path: Path) -> None:
     gone = "mkdir gone; cd gone; rmdir ../gone; "
     a, b = receipts / "a.json", receipts / "b.json"
@@ -272,7 +274,7 @@ def test_what_to_do_where_a_run_could_not_be_recorded(change: str, hint: str, tm
     assert "Traceback" not in said
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_no_file_may_grow(receipts: Path, tmp_path: Path) -> None:
     """The same where nothing can be mounted: the limit of a file's size fails in the middle of a write."""
     shutil.copy(receipts / "a.json", tmp_path), shutil.copy(receipts / "b.json", tmp_path)

@@ -132,6 +132,7 @@ def test_what_was_before_a_block_is_no_part_of_it_when_it_is_verified(with_first
         run(tmp_path, "-m", "samerun", "verify", "--yes", "second.json", code=1)
 
 
+@pytest.mark.slow
 def test_a_killed_process_leaves_the_earlier_receipt(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     run(tmp_path, "program.py", "end", code=-9)

@@ -47,6 +47,7 @@ def seen(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_two_runs_are_the_same_and_another_seed_is_not(script: Path) -> None:
     one, two, other = (
         seen(run(*options, "train.py", "torch", cwd=script.parent)) for options in ([], [], ["--seed", "1"])

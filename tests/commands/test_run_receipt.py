@@ -71,7 +71,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_two_runs_give_the_same_text_but_for_the_circumstances(place: Path) -> None:
     a, b = receipt_file.read_and_verify_digest(place / "a.json"), receipt_file.read_and_verify_digest(place / "b.json")
     assert receipt_json.encode_with_sorted_keys_and_indent(body(a)) == receipt_json.encode_with_sorted_keys_and_indent(
@@ -406,6 +406,7 @@ def interrupted(plain: Path, times: int) -> None:
     assert len(seen) == 2 or times < 20
 
 
+@pytest.mark.slow
 def test_interrupting_a_run_leaves_a_whole_receipt(plain: Path) -> None:
     interrupted(plain, 6)
 

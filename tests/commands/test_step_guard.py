@@ -155,6 +155,7 @@ def inject_faults(count: int, seed: int, folder: Path) -> None:
     assert not missed
 
 
+@pytest.mark.slow
 def test_flipped_bits_are_caught_and_undone(tmp_path: Path) -> None:
     inject_faults(60, 0, tmp_path)
 

@@ -69,7 +69,7 @@ def verify(folder: Path, *options: str, **environment: str) -> tuple[int, dict[s
     return done.returncode, json.loads(done.stdout) if done.stdout else {}, done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("step", [pytest.param("1", marks=pytest.mark.exhaustive), "5"])
 def test_a_step_is_the_same_in_another_process(trained: Path, step: str) -> None:
     code, record, said = verify(trained, "--step", step, "--on", f"env -u NOTHING {sys.executable}", "train.py")

@@ -244,6 +244,7 @@ print(json.dumps([early, inside, torch.are_deterministic_algorithms_enabled(), t
     assert after == ([False, False, True] if with_block else [True, True, False])
 
 
+@pytest.mark.exhaustive
 def test_inductor_may_come_later_and_is_not_imported() -> None:
     program = """
 import sys, json, samerun, torch
@@ -313,7 +314,7 @@ def test_a_hash_seed_is_read_from_the_interpreter() -> None:
     assert done.returncode == 1 and "PYTHONHASHSEED was not set" in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_plain_python_and_notebooks_are_told_once() -> None:
     program = "import samerun; samerun.deterministic(0)\nwith samerun.deterministic(0): import torch; torch.rand(2)"
     for python in (["-c", program], ["-c", f"exec({program!r})"], ["-i"]):

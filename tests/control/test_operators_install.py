@@ -185,6 +185,7 @@ def test_every_kernel_of_the_table_is_registered_for_this_build() -> None:
     assert any(key == "CUDA" for _, key in EVERY) == (torch.version.cuda is not None or torch.version.hip is not None)
 
 
+@pytest.mark.slow
 def test_they_are_loaded_only_when_they_are_put_in_force() -> None:
     program = """
 import json, sys

@@ -249,6 +249,7 @@ def test_nothing_is_imported() -> None:
     assert fresh(program) == [[], []]
 
 
+@pytest.mark.slow
 def test_a_library_imported_later_is_seeded_on_arrival() -> None:
     head = "from samerun.control.rng.seeding import seed_everything; import json, sys\n"
     tail = "\nprint(json.dumps([numpy.random.rand(), torch.rand(2).tolist()]))"

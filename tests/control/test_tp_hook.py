@@ -92,7 +92,7 @@ os._exit(0)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_results_are_those_of_torch_but_for_rounding_and_other_layouts_are_refused() -> None:
     found = fresh(IN_ONE_PROCESS)
     assert found["close"] and found["keys"]

@@ -29,7 +29,7 @@ def assert_the_same(said: str) -> None:
     assert "deterministic mode: bitwise equal" in said and "RESULT 1" in said.splitlines()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["c20_put", pytest.param("c08_max_unpool2d", marks=SLOW)])
 def test_what_torch_refuses_on_the_cpu_works_there_too(name: str) -> None:
     path = TESTS / "zoo_cuda" / f"{name}.py"

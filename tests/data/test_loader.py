@@ -259,6 +259,7 @@ def test_a_sample_that_raises_is_named_and_can_be_loaded_alone(workers: int) -> 
     assert value in said, "the same random numbers"
 
 
+@pytest.mark.slow
 def test_replay_gives_the_sample() -> None:
     loader = DataLoader(Drawing(), batch_size=8, shuffle=True)
     list(loader)
@@ -393,6 +394,7 @@ class Nested(Drawing):
         return torch.cat([inner.flatten(), torch.tensor([*drawn(), stream], dtype=torch.float64)])
 
 
+@pytest.mark.slow
 def test_loaders_may_be_nested() -> None:
     for name in ("augment", "outer"):
         samerun.stream(name).numpy.random(), samerun.stream(name).python.random(), samerun.stream(name).torch
@@ -447,7 +449,7 @@ def test_samples_of_a_stream_do_not_depend_on_the_batch_size() -> None:
     assert torch.equal(alone[alone[:, 0].argsort()], one[one[:, 0].argsort()])
 
 
-@pytest.mark.parametrize("workers", [0, 2, 3])
+@pytest.mark.parametrize("workers", [0, 2, pytest.param(3, marks=pytest.mark.exhaustive)])
 def test_a_stream_that_does_not_shard_itself_comes_once(workers: int) -> None:
     samples = torch.cat(list(DataLoader(Unsharded(), batch_size=3, num_workers=workers)))
     assert samples[:, 0].tolist() == list(range(50))

@@ -53,30 +53,23 @@ def test_no_page_is_forgotten() -> None:
     assert {page: len(examples(page)) for page in PAGES} == PAGES
 
 
-def among_others(page: str) -> Any:
-    """Several examples of a page run as cells of one process; in processes of their own with the exhaustive tests."""
-    return pytest.mark.exhaustive if PAGES[page] > 1 else ()
+IN_CI = ("README.md", "docs/deterministic.md", "docs/pytorch-reproducibility.md")
+"""Pages whose examples are cells of one process with the slow tests; the rest is run with the exhaustive ones."""
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
-    "example",
-    [
-        pytest.param(x, id=f"{page}-{n}", marks=among_others(page))
-        for page in PAGES
-        for n, x in enumerate(examples(page))
-    ],
+    "example", [pytest.param(x, id=f"{page}-{n}") for page in PAGES for n, x in enumerate(examples(page))]
 )
 def test_an_example_runs(example: str, tmp_path: Path) -> None:
     run(["-c", example], tmp_path)
 
 
-def in_notebooks(page: str) -> Any:
-    return () if PAGES[page] > 1 or page == "README.md" else pytest.mark.exhaustive
+def with_slow_tests(page: str) -> Any:
+    return pytest.mark.slow if page in IN_CI else pytest.mark.exhaustive
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("page", [pytest.param(page, marks=in_notebooks(page)) for page in PAGES])
+@pytest.mark.parametrize("page", [pytest.param(page, marks=with_slow_tests(page)) for page in PAGES])
 def test_the_examples_of_a_page_are_cells_of_a_notebook(page: str, tmp_path: Path) -> None:
     cells = tmp_path / "cells"
     cells.write_text("\0".join(examples(page)), encoding="utf-8")

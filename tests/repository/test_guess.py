@@ -14,7 +14,7 @@ def draw(*arguments: str) -> list[str]:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_seed_draws_the_same_signatures_again() -> None:
     drawn = draw("7")
     assert len(drawn) == 40 and len(set(drawn)) == 40

@@ -69,7 +69,7 @@ def test_only_the_three_files_change(tree: Path, kind: str, capsys: pytest.Captu
     assert len(lines_before - lines_after) <= 1  # an import that stands on one line
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_members_are_in_their_tables_and_their_tests_fail(tree: Path) -> None:
     for kind in KINDS:
         done = run(tree, "tools/new.py", kind, NAME)

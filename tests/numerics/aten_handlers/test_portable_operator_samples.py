@@ -23,7 +23,7 @@ def find_wrong_operators(dtype: str, start: int, step: int, samples: int) -> lis
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_some_operators_are_right_or_refused() -> None:
     for number, (dtype, step) in enumerate(SAMPLED.items()):
         assert find_wrong_operators(dtype, number, step, 4) == [], dtype

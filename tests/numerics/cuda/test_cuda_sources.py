@@ -14,7 +14,10 @@ import pytest
 from samerun.base.errors import SamerunError
 from samerun.numerics.cuda import compiler, libraries
 
-ARCHITECTURES = ["compute_80", "compute_90", "compute_100"]
+ARCHITECTURES = [
+    "compute_90",
+    *(pytest.param(other, marks=pytest.mark.exhaustive) for other in ("compute_80", "compute_100")),
+]
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from samerun.record.trace import format as f
 PLAY = PROGRAMS / "storage_play.py"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_random_moves_never_leave_a_stale_value(tmp_path: Path) -> None:
     outcome = run(PLAY, tmp_path, "0", "20", "slow", environment={"PYTHONHASHSEED": "1"})
     assert int(outcome.stdout) > 1000

@@ -37,6 +37,7 @@ assert watched.get_total_counts() == 0, watched.get_comm_counts()
 """
 
 
+@pytest.mark.slow
 def test_a_sharded_model_is_digested_without_the_other_ranks() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

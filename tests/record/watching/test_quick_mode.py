@@ -189,7 +189,7 @@ torch.full((2,), 7, dtype=torch.int8), torch.arange(3, 9, 2), torch.linspace(0, 
 """
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_of_many_kinds_of_scalars(tmp_path: Path) -> None:
     found = both(SCALARS, tmp_path)
     assert bodies(found["slow"]) == bodies(found["quick"])
@@ -203,7 +203,7 @@ def test_of_random_moves(tmp_path: Path) -> None:
     assert bodies(found["slow"]) == bodies(found["quick"])
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_of_a_training(tmp_path: Path) -> None:
     found = both(EXAMPLES / "char_gpt.py", tmp_path, "--epochs", "1", "--steps", "4")
     assert found["slow"].stdout == found["quick"].stdout

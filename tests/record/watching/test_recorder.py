@@ -196,7 +196,7 @@ fresh.sum()
 """
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("program", [DTENSOR, JAGGED], ids=["DTensor", "jagged"])
 def test_operators_on_a_wrapper_are_those_on_the_tensor_in_it(program: str, tmp_path: Path) -> None:
     outcome = run(program, tmp_path, fresh_memory="zeros")
@@ -412,7 +412,7 @@ def test_a_shifted_clock(tmp_path: Path) -> None:
     assert all(day <= b - a < day + 3600 for a, b in zip(plain, shifted, strict=True))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_pins_give_the_same_values_in_every_process(tmp_path: Path) -> None:
     program = """
         import datetime, os, random, secrets, time, uuid
@@ -526,7 +526,7 @@ def test_threads_have_roles_and_their_own_operators(processes: Outcome) -> None:
     assert all("/pool" in role for role in of_threads[1:])
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 def test_compiled_graphs_count_as_one_operator(tmp_path: Path) -> None:
     outcome = run(
@@ -783,7 +783,7 @@ for _ in range(2):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_steps_that_only_make_an_optimizer_state_are_none(tmp_path: Path) -> None:
     """torch.distributed.checkpoint steps with zeros before it loads: a resumed training would have one step more."""
     assert [event.inputs for event in run(CHECKPOINTED, tmp_path).events(f.STEP)] == [1, 2]
@@ -811,7 +811,7 @@ torch.ones(2).exp()
 """
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.skipif(sys.platform != "linux", reason="the states of threads are read from /proc")
 def test_the_interpreter_ends_after_gloos_threads_have_released_their_tensors(tmp_path: Path) -> None:
     assert run(RELEASES_LATE, tmp_path / "alone", watched=False).stdout == b"", "the test would show nothing"

@@ -24,21 +24,16 @@ SHORT = {
     "nanogpt": ("--max-iters", "4"),
     "dcgan": ("--num-epochs", "1"),
 }
-QUICK = {
-    "closed_descriptors", "exact_types", "fails_deep_inside", "released_storage", "signals", "tensor_kinds", "threads",
-}  # fmt: skip
-SLOW = {
-    "chkpt", "exits_3", "fork_workers", "jit_script", "nanogpt", "random_subclass", "subprocess_child",
-}  # fmt: skip
-"""Programs that are run with the other tests, and with the slow ones; the rest with `make test-exhaustive`."""
+IN_CI = {"fails_deep_inside", "fork_workers", "jit_script", "random_subclass", "signals", "tensor_kinds", "threads"}
+"""Programs that are run with the slow tests; the rest with `make test-exhaustive`."""
 
 
 def programs() -> list[object]:
     awkward = sorted((PROGRAMS / "awkward").glob("*.py"))
     trainers = sorted((PROGRAMS / "trainers").glob("*.py"))
     paths = [p for p in (*awkward, *sorted(EXAMPLES.glob("*.py")), *trainers) if p.stem not in NOT_RUN]
-    known = {name: [pytest.mark.slow] if name in SLOW else [] for name in QUICK | SLOW}
-    return [pytest.param(p, id=p.stem, marks=known.get(p.stem, [pytest.mark.exhaustive])) for p in paths]
+    marks = {True: pytest.mark.slow, False: pytest.mark.exhaustive}
+    return [pytest.param(p, id=p.stem, marks=marks[p.stem in IN_CI]) for p in paths]
 
 
 def said(output: bytes) -> list[bytes]:
@@ -50,7 +45,6 @@ def without_addresses(text: str) -> str:
     return re.sub(r"0x[0-9a-f]+", "0x", text)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("program", programs())
 def test_watching_changes_nothing(program: Path, tmp_path: Path) -> None:
     arguments = SHORT.get(program.stem, ())
@@ -67,7 +61,7 @@ def test_watching_changes_nothing(program: Path, tmp_path: Path) -> None:
         assert without_addresses(watched.stderr) == without_addresses(plain.stderr)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_warning_in_a_backward_pass_names_the_users_line(tmp_path: Path) -> None:
     """A wrapper around `Tensor.backward` would move the place that `stacklevel` counts to."""
     script = tmp_path / "train.py"
