@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -89,6 +90,14 @@ def test_an_error_that_nobody_expected_is_trouble_and_says_how_to_see_more(shown
 def test_a_full_disk_behind_standard_output_is_trouble(line: str, receipts: Path) -> None:
     assert_trouble(run(f"samerun {line} > /dev/full", receipts), "No space left on device")
     assert run(f"samerun {line} > /dev/full 2>&1", receipts).returncode == 2
+
+
+def test_the_next_option_is_no_file(tmp_path: Path) -> None:
+    (tmp_path / "plain.py").write_text(PLAIN)
+    for line in ("check --html --json plain.py", "check --json --neutral recompute plain.py", "diff --json --quiet a b"):
+        option, name = re.findall("--[a-z]+", line)[:2]
+        assert_trouble(run(f"samerun {line}", tmp_path), f"{option} needs the name of a file, and the next option came")
+        assert not (tmp_path / name).exists()
 
 
 def test_closed_streams_are_no_trouble(receipts: Path) -> None:

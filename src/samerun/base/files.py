@@ -249,11 +249,12 @@ _CONTENT_BY_OPTION = {"--html": (b"<!doctype html>", "a web page"), "--patch": (
 def require_output_safe_to_replace(option_name: str, path: str | None) -> None:
     """Before anything runs: a report that cannot be written in the end would be a waste.
 
-    Raises SamerunError where it cannot, and where the file is there and holds something else than such results: a
-    program, say, that was taken for the value of an option.
+    Raises SamerunError where it cannot, where the next option was taken for the file, and where the file is there and
+    holds something else than such results: a program, say, that was taken for the value of an option.
     """
     if path is None or path == "-":
         return
+    _raise_if_next_option(option_name, path)
     try:
         if os.path.isdir(path):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -271,6 +272,7 @@ def write_to_file_or_stdout(option_name: str, path: str, content: str | bytes) -
 
     Raises SamerunError where it cannot be written; then the earlier file is as it was.
     """
+    _raise_if_next_option(option_name, path)
     data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
     try:
         if path == "-":
@@ -290,6 +292,14 @@ def write_to_file_or_stdout(option_name: str, path: str, content: str | bytes) -
         raise
     except OSError as error:
         raise _make_write_error(option_name, "standard output" if path == "-" else path, error) from error
+
+
+def _raise_if_next_option(option_name: str, path: str) -> None:
+    if path.startswith("--"):
+        raise SamerunError(
+            f"{option_name} {path}: {option_name} needs the name of a file, and the next option came.",
+            hint=f"Write {option_name} FILE {path}; a file of that name is ./{path}.",
+        )
 
 
 def _raise_if_file_holds_other_content(option_name: str, path: str) -> None:
