@@ -94,7 +94,11 @@ def test_a_full_disk_behind_standard_output_is_trouble(line: str, receipts: Path
 
 def test_the_next_option_is_no_file(tmp_path: Path) -> None:
     (tmp_path / "plain.py").write_text(PLAIN)
-    for line in ("check --html --json plain.py", "check --json --neutral recompute plain.py", "diff --json --quiet a b"):
+    for line in (
+        "check --html --json plain.py",
+        "check --json --neutral recompute plain.py",
+        "diff --json --quiet a b",
+    ):
         option, name = re.findall("--[a-z]+", line)[:2]
         assert_trouble(run(f"samerun {line}", tmp_path), f"{option} needs the name of a file, and the next option came")
         assert not (tmp_path / name).exists()

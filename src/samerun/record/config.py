@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
@@ -78,11 +79,19 @@ class HeldVariables:
 # What is written down with the numbers of a step, by these names.
 GRADIENTS_DROPPED = "gradients set to zero between a backward pass and the step"
 RECOMPUTED = "recomputed without random states"
+RESTORED = "random states set in a backward pass were read"
 CUT_OFF = "recomputed though no input requires gradients"
 RESCALED = "the scale of losses changed between a backward pass and the step"
 OVERWRITTEN = "an index that is written to comes more than once, so that only one of its values stays"
 CALLS_KEPT = 200
 """Of calls of models without gradients all up to this number are written down, then every tenth, and so on."""
+
+
+def numbers_file_name(role: str) -> str:
+    """The file in the folder of a run in which a process writes down its numbers."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", ".", role)[:120] + ".numbers"
+
+
 REGIONS_INSPECTED, REGIONS_INSPECTED_CLOSELY = "inspected", "inspected closely"
 """Settings of the switch `compile` under which compiled regions are looked into; see compiled_graphs.inspector."""
 INPUT_OF = "input of "
@@ -244,6 +253,7 @@ __all__ = [
     "REGIONS_INSPECTED",
     "REGIONS_INSPECTED_CLOSELY",
     "RESCALED",
+    "RESTORED",
     "RESULT_OF",
     "ROLE_VARIABLE",
     "STARTED_FILE",
@@ -253,6 +263,7 @@ __all__ = [
     "NumbersRequest",
     "TensorCapture",
     "WatchConfig",
+    "numbers_file_name",
     "to_original_path",
     "try_load_watch_config",
 ]  # fmt: skip

@@ -16,7 +16,7 @@ class Twice(torch.autograd.Function):
         before = torch.get_rng_state()
         with torch.no_grad():
             y = part(x)
-        ctx.part, ctx.state = part, before if CLEAN else torch.get_rng_state()
+        ctx.part, ctx.state = part, before if CLEAN else torch.get_rng_state()  # WRONG
         ctx.save_for_backward(x)
         return y
 
@@ -26,7 +26,7 @@ class Twice(torch.autograd.Function):
         torch.set_rng_state(ctx.state)
         x = ctx.saved_tensors[0].detach().requires_grad_()
         with torch.enable_grad():
-            torch.autograd.backward(ctx.part(x), gradient)  # WRONG
+            torch.autograd.backward(ctx.part(x), gradient)
         torch.set_rng_state(now)
         return None, x.grad
 

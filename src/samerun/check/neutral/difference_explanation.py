@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
 
 from samerun.base.user_code import format_source_location
 from samerun.check.neutral.backward_pass_differences import (
+    IN_PLACE,
     explain_gradients_taken_further,
     explain_missing_gradients,
     explain_recomputation,
@@ -61,6 +63,7 @@ def explain_difference(
             or explain_scaler_update_between_microbatches(record_b, record_a)
             or explain_uneven_steps(b64.steps, a64.steps)
             or explain_missing_gradients(record_b, record_a, operators_b, operators_a)
+            or explain_average_moved_with_each_part(b64.steps.get(step), a64.steps.get(step), operators_b, operators_a)
         )
         if found is not None:
             return found
@@ -172,6 +175,40 @@ def find_line_in_loop_of_forward_pass(operator: OperatorSummary, operators: list
             pairs = zip(reversed(stack), reversed(other), strict=False)
             shared = max(shared, len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))))
     return stack[max(0, len(stack) - 1 - shared)]
+
+
+def explain_average_moved_with_each_part(
+    b: NumberRecord | None,
+    a: NumberRecord | None,
+    operators_b: list[OperatorSummary],
+    operators_a: list[OperatorSummary],
+) -> Culprit | None:
+    """A copy of the weights that is moved as often as there are backward passes, which one side has more of.
+
+    It shows in what the copy computes, which may be much later. One line that changes tensors of several shapes in
+    place, outside of the backward pass and the optimizer, changes weights: sums of losses and counts have one shape.
+    """
+    passes_b, passes_a = (0 if record is None else int(record.head.get("backwards", 0)) for record in (b, a))
+    if min(passes_b, passes_a) < 1 or passes_b == passes_a:
+        return None
+    moved_b, moved_a = (
+        Counter((o.location.file, o.location.line) for o in operators
+                if IN_PLACE.match(o.name) and o.phase not in (f.BACKWARD, f.OPTIMIZER) and o.location.line)
+        for operators in (operators_b, operators_a)
+    )  # fmt: skip
+    for o in operators_b:
+        key = o.location.file, o.location.line
+        times_b, times_a = moved_b[key], moved_a[key]
+        if not IN_PLACE.match(o.name) or not times_a or times_b * passes_a != times_a * passes_b:
+            continue
+        if not o.sources or o.sources[0][0] >= 0:
+            continue  # what this step has made, as gradients are
+        at_line = [each for each in operators_b if each.location == o.location and each.results]
+        if len({each.results[0][1] for each in at_line}) > 1:
+            what = f"{format_source_location(*key)} changes weights after each backward pass"
+            times = f"{times_b} times in this step on side B, and {times_a} times on side A"
+            return Culprit(o.name, *find_line_in_loop_of_forward_pass(o, operators_b), f"{what}: {times}")
+    return None
 
 
 def count_calls_at_same_line_without_recomputed(operators: list[OperatorSummary], operator: OperatorSummary) -> int:

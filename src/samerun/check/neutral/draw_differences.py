@@ -13,7 +13,7 @@ from samerun.check.neutral.value_correspondence import (
     find_caller_of_one_side,
     mark_corresponding,
 )
-from samerun.record.config import INPUT_OF, RECOMPUTED
+from samerun.record.config import INPUT_OF, RECOMPUTED, RESTORED
 from samerun.record.trace import format as f
 
 
@@ -33,6 +33,12 @@ def explain_by_random_call_counts(
         file, line = find_caller_of_one_side(redrawn, operators_a) or (redrawn.location.file, redrawn.location.line)
         drawn_at = format_source_location(redrawn.location.file, redrawn.location.line)
         text = f"on side B {redrawn.name} draws again in the backward pass: the recomputation of {drawn_at} does not"
+        if restored := b.head.get("lines", {}).get(RESTORED):
+            file, line = parse_source_line(next(iter(restored)))
+            read_at = format_source_location(file, line)
+            return Culprit(
+                redrawn.name, file, line, f"{text} begin with its random states, but with those of {read_at}"
+            )
         return Culprit(redrawn.name, file, line, f"{text} restore the random states")
     differing = [key for key in dict.fromkeys((*drawn_b, *drawn_a)) if drawn_a[key] != drawn_b[key]]
     # A loader that works ahead draws the next order of samples a step earlier, and workers draw what depends on the

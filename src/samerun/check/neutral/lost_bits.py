@@ -99,11 +99,14 @@ def coarsest_dtype(operator: OperatorSummary) -> str:
     return max((dtype for dtype, _, _ in operator.results if dtype in UNIT), key=UNIT.__getitem__, default="")
 
 
-def find_lost_whole_numbers(program: list[OperatorSummary], in_float64: list[OperatorSummary]) -> Culprit | None:
+def find_lost_whole_numbers(
+    program: list[OperatorSummary], in_float64: list[OperatorSummary], only_positions: bool = False
+) -> Culprit | None:
     """The first operator that gives whole numbers in float64, and others in a format too coarse to hold them.
 
     Positions and counts are told apart by their last digit. What autocast itself casts for a product is meant to be
-    rounded, and only told where it counts 0, 1, 2 and so on.
+    rounded, and only told where it counts 0, 1, 2 and so on; so is all else with `only_positions`: of other whole
+    numbers a half format keeps as much as of all that is computed with it.
     """
     cast_for_product = {
         source for operator in program if PRODUCT.match(operator.name)
@@ -114,7 +117,9 @@ def find_lost_whole_numbers(program: list[OperatorSummary], in_float64: list[Ope
             is_coarse = UNIT.get(dtype, 0.0) > UNIT["float32"] and bool(operator.location.line)
             if not is_coarse or not np.all(exact[:4] == np.round(exact[:4])) or is_trivial(dtype, exact):
                 continue
-            if not np.array_equal(sums[:4], exact[:4]) and (at not in cast_for_product or are_positions(exact)):
+            if not np.array_equal(sums[:4], exact[:4]) and (
+                not (only_positions or at in cast_for_product) or are_positions(exact)
+            ):
                 return make_culprit(operator, f"{operator.name} gives whole numbers that {dtype} cannot hold")
     return None
 

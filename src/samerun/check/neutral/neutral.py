@@ -78,9 +78,7 @@ STEPS_IN_FLOAT64 = 100
 COARSE_ULP = 2.0**16
 """An ulp of bfloat16 in ulp of float32: the disturbance where a side, or the program, computes in a coarser format."""
 COPYING = re.compile(r"aten\.(_foreach_)?copy_\.")
-ALREADY_DIFFERS = (
-    "the program differs on a plain rerun, so that nothing can be said: run samerun check without --neutral"
-)
+ALREADY_DIFFERS = "the program differs on a plain rerun, and nothing can be said: run samerun check without --neutral"
 OUTCOMES: dict[str, VariationOutcome] = {"wrong": DIFFERENT, "unaligned": TROUBLE, "skipped": "skipped"}
 
 
@@ -228,10 +226,16 @@ class SwitchJudge:
 
     def _judge_lost_bits_or_none(self, base: NeutralResult, a64: NumberedRun, b64: NumberedRun) -> NeutralResult | None:
         """A side that computes the same function with half of the bits, or rounds whole numbers."""
-        if self.switch.coarser:
-            operators = (self._operators(self.b, base.step, float64=float64) for float64 in (False, True))
-            told = find_lost_whole_numbers(*operators)
-            return None if told is None else with_culprit(replace(base, outcome="wrong"), told)
+        both = (self.b, self.a) if computes_coarsely(self.a) and computes_coarsely(self.b) else ()
+        lost = [
+            told for side in ((self.b,) if self.switch.coarser else both)
+            if (told := find_lost_whole_numbers(
+                self._operators(side, base.step), self._operators(side, base.step, float64=True),
+                only_positions=not self.switch.coarser,
+            ))
+        ]  # fmt: skip
+        if self.switch.coarser or len(lost) == 1:
+            return with_culprit(replace(base, outcome="wrong"), lost[0]) if lost else None
         lossy = find_lossy_side(self.a.numbers, self.b.numbers, a64.numbers, b64.numbers)
         if lossy is None:
             return None
@@ -245,9 +249,7 @@ class SwitchJudge:
         step = self.calls.first_uncompared_step
         if not step or is_run_by_ranks(self.a, self.b):
             return None
-        a64, b64 = (
-            self._rerun_side(side, float64=True, last_step=step, operators_of=step) for side in (self.a, self.b)
-        )
+        a64, b64 = self._rerun_both_in_float64(step)
         return judge_uses_of_results_if_known(self.switch, self.calls, a64, b64)
 
     # --- runs ----------------------------------------------------------------------------------------
@@ -266,6 +268,10 @@ class SwitchJudge:
         plan = side.plan.with_watch(numbers=asked, max_steps=steps)
         made = self.check.run_once(plan, "-".join(filter(None, parts)), labels=labels)
         return self._with_names_of_side_a(replace(made, numbers=self.calls.apply(made.numbers)))
+
+    def _rerun_both_in_float64(self, step: int) -> list[NumberedRun]:
+        """Up to a step, with its operators."""
+        return [self._rerun_side(side, float64=True, last_step=step, operators_of=step) for side in (self.a, self.b)]
 
     def _with_names_of_side_a(self, made: NumberedRun) -> NumberedRun:
         numbers = add_tied_parameters(made.numbers, self._parameter_names)
@@ -313,9 +319,7 @@ class SwitchJudge:
         ]
         step = judgement.number if judgement.kind == "step" else (records[0].head["step"] + 1 if records[0] else 1)
         if step not in a64.numbers.operators or step not in b64.numbers.operators:
-            a64, b64 = (
-                self._rerun_side(side, float64=True, last_step=step, operators_of=step) for side in (self.a, self.b)
-            )
+            a64, b64 = self._rerun_both_in_float64(step)
         told = self.lost_tie or explain_difference(records[0], records[1], a64.numbers, b64.numbers, step)
         if judgement.kind == "call" and told is not None and COPYING.match(told.operator) and step > 1:
             told = self._rerun_and_explain_step_before_call(step - 1) or told
@@ -333,9 +337,7 @@ class SwitchJudge:
     def _rerun_and_explain_step_before_call(self, step: int) -> Culprit | None:
         """Where a value that is copied into a model before a call was made: in the last step (averages of weights)."""
         records = [find_step_or_call_record(side.numbers, "step", step) for side in (self.a, self.b)]
-        a64, b64 = (
-            self._rerun_side(side, float64=True, last_step=step, operators_of=step) for side in (self.a, self.b)
-        )
+        a64, b64 = self._rerun_both_in_float64(step)
         told = explain_difference(records[0], records[1], a64.numbers, b64.numbers, step)
         return told if told is not None and told.line else None
 
@@ -362,11 +364,11 @@ class SwitchJudge:
 
         def run_with(backend: str, float64: bool, labels: tuple[str, ...] = ()) -> NumberedRun | None:
             side = replace(self.b, plan=make_side("compile", backend)(self.b.plan))
+            of = step if float64 else None
             name = backend.replace(" ", "-")
-            steps = step if float64 else None
             try:
                 return self._rerun_side(
-                    side, float64=float64, last_step=step, operators_of=steps, name=name, labels=labels
+                    side, float64=float64, last_step=step, operators_of=of, name=name, labels=labels
                 )
             except RunFailed:
                 return None
@@ -384,9 +386,8 @@ class SwitchJudge:
 
     def _judge_precision(self, base: NeutralResult, first_point_outside: DistancePoint | None) -> NeutralResult:
         """The program's own precision against float64: is what it loses no more than a disturbance does?"""
-        base = self._with_step_value_and_float64_errors(
-            base, RunJudgement("clean", self.changed.kind, self.changed.number, ()), self.b
-        )
+        judgement = RunJudgement("clean", self.changed.kind, self.changed.number, ())
+        base = self._with_step_value_and_float64_errors(base, judgement, self.b)
         if first_point_outside is None:
             return replace(base, detail=f"{self.switch.detail}; the error stays in the envelope of one ulp")
         point = next((p for p in base.points if p.disturbed and p.apart > LOSES_HALF * p.disturbed), None)

@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 
 from samerun.record.comparison.rounding import ItemKey
+from samerun.record.config import numbers_file_name
 from samerun.record.trace.reader import SourceLocation
 from samerun.record.trace.run import RunTraces
 
 Array = np.ndarray[Any, Any]
-ROLES = ("rank0", "main")
-"""Where there are ranks, the main process is a launcher."""
 
 
 @dataclass(frozen=True)
@@ -96,12 +95,11 @@ class RunNumbers:
 
 def read_run_numbers(folder: Path, traces: RunTraces) -> RunNumbers:
     """What the run in a folder wrote down; a file that was cut off is read as far as it goes."""
-    role = next((role for role in ROLES if (folder / f"{role}.numbers").is_file()), None)
-    if role is None:
+    roles = traces.list_rank_roles() or ["main"]
+    roles = [role for role in roles if (folder / numbers_file_name(role)).is_file()]
+    if not roles:
         return RunNumbers()
-    found = _read_numbers_of_process(folder, role, traces)
-    others = sorted(path.stem for path in folder.glob("rank*.numbers")) if role == ROLES[0] else []
-    ranks = [_read_numbers_of_process(folder, other, traces) for other in others if other != role]
+    found, *ranks = (_read_numbers_of_process(folder, role, traces) for role in roles)
     for records, others_records in ((found.steps, [r.steps for r in ranks]), (found.calls, [r.calls for r in ranks])):
         for number, record in records.items():
             if record.shares:
@@ -133,7 +131,7 @@ def _read_numbers_of_process(folder: Path, role: str, traces: RunTraces) -> RunN
     """What one process wrote down."""
     found = RunNumbers()
     trace = traces.traces.get(role)
-    for head, data in _iterate_records_until_damage(folder / f"{role}.numbers"):
+    for head, data in _iterate_records_until_damage(folder / numbers_file_name(role)):
         if head["kind"] == "operators":
             stacks = [tuple((str(file), int(line)) for file, line in stack) for stack in head["stacks"]]
             found.operators[head["number"]] = [

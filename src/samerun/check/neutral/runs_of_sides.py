@@ -63,7 +63,7 @@ def count_uses(used_feature: str, *sides: NumberedRun) -> int:
 
 def is_run_by_ranks(*sides: NumberedRun) -> bool:
     """Whether one of the runs is that of several processes, of which each makes its share of the calls."""
-    return any("rank0" in side.run.traces.traces for side in sides)
+    return any(side.run.traces.list_rank_roles() for side in sides)
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,9 @@ def find_first_differing_step_or_call(a: NumberedRun, b: NumberedRun) -> FirstCh
 
     Raises NotComparable if the runs made different numbers of steps.
     """
-    one, other = (side.run.traces.traces.get("rank0") or side.run.traces.main for side in (a, b))
+    ranks = [side.run.traces.list_rank_roles() for side in (a, b)]
+    one, other = (side.run.traces.traces[roles[0]] if roles else side.run.traces.main
+                  for side, roles in zip((a, b), ranks, strict=True))  # fmt: skip
     if one is None or other is None:
         raise NotComparable("one side computed nothing that could be compared")
     if a.step_count != b.step_count:

@@ -58,6 +58,13 @@ def _is_rank(trace: Trace) -> bool:
     return f.RANK_OF_PROCESS in trace.strings
 
 
+def _find_told_rank(trace: Trace) -> int | None:
+    """The rank that the process told; None if it told none."""
+    facts = select_events(trace, (f.FACT,)) if _is_rank(trace) else ()
+    told = next((event.text for event in facts if event.name == f.RANK_OF_PROCESS), "")
+    return int(told) if told.isdecimal() else None
+
+
 class RunTraces:
     """All traces in one folder, by the role of their process.
 
@@ -89,10 +96,10 @@ class RunTraces:
             alone = numbered == "main" and "main~1" not in traces
             if match is None or alone or not _is_rank(trace):
                 continue
-            facts = [event for event in select_events(trace, (f.FACT,)) if event.name == f.RANK_OF_PROCESS]
+            rank = _find_told_rank(trace)
             is_started_by_launcher = match[1] == STARTED_BY_MAIN and "main" in traces and not _is_rank(traces["main"])
             prefix = "" if is_started_by_launcher else match[1] or ""
-            named = f"{prefix}rank{facts[0].text}" if facts and facts[0].text.isdecimal() else numbered
+            named = numbered if rank is None else f"{prefix}rank{rank}"
             if named in self.traces:
                 continue
             for role in [role for role in self.traces if role == numbered or role.startswith(f"{numbered}/")]:
@@ -108,6 +115,20 @@ class RunTraces:
         if main is not None and first_rank is not None and count_events(main, f.OPERATOR):
             return main
         return first_rank or main or next(iter(self.traces.values()), None)
+
+    def list_rank_roles(self) -> list[str]:
+        """The processes that train together, by rank; none where one process trains.
+
+        A launcher started them, or a program that makes no optimizer steps itself (`torch.multiprocessing.spawn`).
+        """
+        launched = [role for role in self.traces if re.fullmatch(r"rank\d{1,9}", role)]
+        if launched or "main" not in self.traces or count_events(self.traces["main"], f.STEP):
+            return sorted(launched, key=lambda role: int(role.removeprefix("rank")))
+        ranks = {
+            role: _find_told_rank(trace) for role, trace in self.traces.items() if role.startswith(STARTED_BY_MAIN)
+        }
+        told = sorted((rank, role) for role, rank in ranks.items() if rank is not None)
+        return [role for _, role in told]
 
     def event_count(self) -> int:
         return sum(trace.count for trace in self.traces.values())

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import threading
 import weakref
 from contextlib import contextmanager, nullcontext
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from samerun.record.config import CALLS_KEPT, INPUT_OF, OVERWRITTEN, RESULT_OF, NumbersRequest
+from samerun.record.config import CALLS_KEPT, INPUT_OF, OVERWRITTEN, RESULT_OF, NumbersRequest, numbers_file_name
 from samerun.record.digests.digest import is_readable
 from samerun.record.digests.torch_guards import HiddenFromProgram, no_torch_function, outside_transforms
 from samerun.record.trace import format as f
@@ -52,10 +51,6 @@ from samerun.record.watching.watched_operator import WatchedOperator, flatten_to
 STEPS_KEPT = 400
 """All steps up to this number, then every tenth, every hundredth, and so on."""
 MOST_OPERATORS = 60_000
-
-
-def numbers_file_name(role: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_.-]+", ".", role)[:120] + ".numbers"
 
 
 def is_kept_with_tenfold_thinning(number: int, all_up_to: int) -> bool:
