@@ -80,6 +80,7 @@ class HeldVariables:
 GRADIENTS_DROPPED = "gradients set to zero between a backward pass and the step"
 RECOMPUTED = "recomputed without random states"
 RESTORED = "random states set in a backward pass were read"
+BACK_IN_TRAINING = "batch norms set back to training before a call in evaluation mode"
 CUT_OFF = "recomputed though no input requires gradients"
 RESCALED = "the scale of losses changed between a backward pass and the step"
 OVERWRITTEN = "an index that is written to comes more than once, so that only one of its values stays"
@@ -243,6 +244,7 @@ def try_load_watch_config(environment: dict[str, str] | None = None) -> WatchCon
 
 
 __all__ = [
+    "BACK_IN_TRAINING",
     "CALLS_KEPT",
     "CONFIG_VARIABLE",
     "CUT_OFF",

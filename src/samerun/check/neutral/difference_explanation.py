@@ -22,7 +22,7 @@ from samerun.check.neutral.backward_pass_differences import (
 )
 from samerun.check.neutral.detached_values import explain_detached_value
 from samerun.check.neutral.draw_differences import explain_by_random_call_counts
-from samerun.check.neutral.run_numbers import NumberRecord, OperatorSummary, RunNumbers
+from samerun.check.neutral.run_numbers import NumberRecord, OperatorSummary, RunNumbers, parse_source_line
 from samerun.check.neutral.setting_differences import explain_by_optimizer_settings
 from samerun.check.neutral.value_correspondence import (
     MOVES_ELEMENTS,
@@ -34,7 +34,7 @@ from samerun.check.neutral.value_correspondence import (
     find_caller_of_one_side,
     find_first_noncorresponding_operator,
 )
-from samerun.record.config import GRADIENTS_DROPPED, OVERWRITTEN
+from samerun.record.config import BACK_IN_TRAINING, GRADIENTS_DROPPED, OVERWRITTEN
 from samerun.record.trace import format as f
 
 SCALING = re.compile(r"aten\.(_foreach_)?(div|mul)_?\.")
@@ -110,6 +110,10 @@ def explain_difference(
             where = format_source_location(file, at)
             what += f"; {where} is reached {times} times in this step there, and {other_times} times on the other side"
             file, at = find_line_in_loop_of_forward_pass(named, these)
+        is_norm = any("batch_norm" in each.name for each in (named, other) if each is not None)
+        if is_norm and (undone := find_line_undoing_evaluation_mode(record_a, record_b)):
+            what += f"; batch norms were in evaluation mode, and {format_source_location(*undone)} puts them back"
+            file, at = undone
         caller = find_caller_of_one_side(named, others) if is_handed_over else None
         handed = find_operator_that_hands_over(named, these, others) if is_handed_over else None
         if caller is not None:
@@ -120,6 +124,12 @@ def explain_difference(
             file, at = handed.location.file, handed.location.line
         return Culprit(named.name, file, at, f"{ratio}; {what}" if ratio else what)
     return Culprit("", "", 0, ratio) if ratio else None
+
+
+def find_line_undoing_evaluation_mode(*records: NumberRecord | None) -> tuple[str, int] | None:
+    """Where batch norms that had been frozen were put back into training mode, unused; None if nowhere."""
+    lines = [line for r in records if r is not None for line in r.head.get("lines", {}).get(BACK_IN_TRAINING, {})]
+    return parse_source_line(lines[0]) if lines else None
 
 
 class OddOperatorOfSide(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from samerun.record.config import (
+    BACK_IN_TRAINING,
     CUT_OFF,
     GRADIENTS_DROPPED,
     RECOMPUTED,
@@ -36,6 +37,7 @@ def start_numbers_if_requested(recorder: Recorder, torch: Any) -> None:
     numbers = recorder.numbers = StepValueRecorder(recorder, request)
     numbers.enter_float64_or_summary_mode()
     torch.nn.modules.module.register_module_parameter_registration_hook(numbers.models.note_assignment)
+    note_lines_undoing_evaluation_mode(recorder, torch)
     backend = numbers.switches.get("attention")
     if backend is not None:
         for name in SDPA_FLAGS:
@@ -49,6 +51,26 @@ def start_numbers_if_requested(recorder: Recorder, torch: Any) -> None:
     compile_backend = numbers.switches.get("compile")
     if compile_backend is not None and compile_backend != "off":
         replace_compile_backend(recorder, torch, compile_backend)
+
+
+def note_lines_undoing_evaluation_mode(recorder: Recorder, torch: Any) -> None:
+    """Of batch norms that are put into evaluation mode (frozen) and back into training mode, as `model.train()` does,
+    with neither a step nor a call without gradients in between."""
+    frozen: dict[int, tuple[int, int]] = {}
+
+    def wrap_train(original: Any) -> Any:
+        def train(self: Any, mode: bool = True) -> Any:
+            if recorder.numbers is not None and isinstance(self, torch.nn.modules.batchnorm._BatchNorm):
+                moment = recorder.step, recorder.numbers.calls
+                if not mode:
+                    frozen[id(self)] = moment
+                elif frozen.pop(id(self), None) == moment:
+                    recorder.numbers.count_user_line(BACK_IN_TRAINING, stack_frames.find_user_line())
+            return original(self, mode)
+
+        return train
+
+    wrap_attribute(torch.nn.Module, "train", wrap_train)
 
 
 def replace_compile_backend(recorder: Recorder, torch: Any, setting: str) -> None:

@@ -15,7 +15,15 @@ from typing import Any, NamedTuple
 
 import torch
 
-from samerun.record.config import CALLS_KEPT, INPUT_OF, OVERWRITTEN, RESULT_OF, NumbersRequest, numbers_file_name
+from samerun.record.config import (
+    BACK_IN_TRAINING,
+    CALLS_KEPT,
+    INPUT_OF,
+    OVERWRITTEN,
+    RESULT_OF,
+    NumbersRequest,
+    numbers_file_name,
+)
 from samerun.record.digests.digest import is_readable
 from samerun.record.digests.torch_guards import HiddenFromProgram, no_torch_function, outside_transforms
 from samerun.record.trace import format as f
@@ -239,12 +247,11 @@ class StepValueRecorder:
 
     @contextmanager
     def _inside_samerun(self) -> Any:
-        state = self.recorder.thread
-        state.inside_samerun += 1
+        self.recorder.thread.inside_samerun += 1
         try:
             yield
         finally:
-            state.inside_samerun -= 1
+            self.recorder.thread.inside_samerun -= 1
 
     def _switched_context(self, args: Any, kwargs: Any) -> Any:
         if self.switches.get("autocast") == "on":
@@ -322,7 +329,7 @@ class StepValueRecorder:
             )  # fmt: skip
         self._write_operators(number)
         self.losses.clear()
-        self.lines.clear()
+        self.lines = {kind: lines for kind, lines in self.lines.items() if kind == BACK_IN_TRAINING}
         if self.request.disturbance:
             self._disturb(held)
 
