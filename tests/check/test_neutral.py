@@ -392,3 +392,15 @@ def test_the_operator_that_loses_bits() -> None:
     narrow = replace(rounded[2], name="cast", results=(("bfloat16", *rounded[2].results[0][1:]),))
     told = find_losing_operator([*rounded[:2], narrow], exact, exact)
     assert told is not None and "bfloat16" in told.why and told.line == 3
+
+
+@pytest.mark.slow
+def test_a_variable_that_the_program_does_not_name_is_told(tmp_path: Path) -> None:
+    text = "import os, torch\ntorch.manual_seed(0)\nmodel = torch.nn.Linear(4, 1)\nside = os.environ.get('SIDE')\n"
+    text += "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\nmodel(torch.ones(2, 4)).sum().backward()\n"
+    (tmp_path / "train.py").write_text(text + "optimizer.step()\n", encoding="utf-8")
+    for variable, told in (("SIDES", "SIDES stands in no file of the program"), ("SIDE", "")):
+        done = samerun(["check", "--neutral-env", f"{variable}=a,b", "--json", "-", "train.py"], tmp_path)
+        detail = json.loads(done.stdout)["neutral"][0]["detail"]
+        assert done.returncode == 0 and "the same bits in 1 optimizer step" in detail
+        assert detail.endswith(told or "optimizer step")

@@ -40,6 +40,7 @@ from samerun.check.neutral.rounded_results import (
     accept_in_envelope_or_raise,
     describe_rounding,
     judge_uses_of_results_if_known,
+    make_same_result,
     raise_other_result_sizes,
 )
 from samerun.check.neutral.rounding_verdict import DistancePoint, RunJudgement
@@ -52,7 +53,6 @@ from samerun.check.neutral.runs_of_sides import (
     align_parameter_names,
     computes_coarsely,
     count_uses,
-    describe_what_was_compared,
     explain_lost_tie,
     find_first_differing_step_or_call,
     find_step_or_call_record,
@@ -138,8 +138,7 @@ class NeutralCheck:
             if judged is None:
                 raise_other_result_sizes(a, calls)
             return judged
-        compared = describe_what_was_compared(a.step_count, len(a.numbers.calls))
-        return NeutralResult(switch.name, "same", f"{switch.detail}; the same bits in {compared}")
+        return make_same_result(switch, a, b)
 
     def _run_side(self, switch: NeutralSwitch, label: SideLabel) -> NumberedRun:
         base = self.search.plan.with_watch(numbers=NumbersRequest(), depth="steps")

@@ -2,21 +2,51 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import NoReturn
 
 from samerun.base.records import NeutralResult
+from samerun.base.user_code import is_library_or_generated_file
 from samerun.check.neutral.call_alignment import CallAlignment, compare_uses_of_results
 from samerun.check.neutral.difference_explanation import explain_difference
 from samerun.check.neutral.runs_of_sides import (
     NotComparable,
     NumberedRun,
     describe_unreadable_parameters_or_empty,
+    describe_what_was_compared,
     with_culprit,
 )
 from samerun.check.neutral.value_correspondence import find_operator_with_new_value
 from samerun.check.search.report_records import relative_path_if_below_working_directory
 from samerun.check.variations.neutral_switches import NeutralSwitch
+
+
+def make_same_result(switch: NeutralSwitch, a: NumberedRun, b: NumberedRun) -> NeutralResult:
+    """No bit differs; variables that nothing reads are named. Raises NotComparable where nothing was compared."""
+    text = f"{switch.detail}; the same bits in {describe_what_was_compared(a.step_count, len(a.numbers.calls))}"
+    unread = list_variables_named_nowhere(a, b)
+    text += f"; {' and '.join(unread)} stands in no file of the program" if unread else ""
+    return NeutralResult(switch.name, "same", text)
+
+
+def list_variables_named_nowhere(a: NumberedRun, b: NumberedRun) -> list[str]:
+    """Variables of the environment that tell the sides apart, and that no file of the program has a word for."""
+    one, other = (side.plan.environment for side in (a, b))
+    names = sorted(name for name in {*one, *other} if one.get(name) != other.get(name))
+    traces = [trace for side in (a, b) for trace in side.run.traces.traces.values()] if names else []
+    located = {location.file for trace in traces for location in trace.locations}
+    files = {file for file in located if not is_library_or_generated_file(file)}
+    text = "\n".join(read_or_empty(file) for file in sorted(files.union(a.plan.command)) if file.endswith(".py"))
+    return [name for name in names if not re.search(rf"\b{re.escape(name)}\b", text)]
+
+
+def read_or_empty(file: str) -> str:
+    try:
+        return Path(file).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 def judge_uses_of_results_if_known(

@@ -173,7 +173,8 @@ def describe_what_was_compared(step_count: int, call_count: int) -> str:
     """Steps, or else calls of models without gradients. Raises NotComparable if there are none."""
     if not step_count and not call_count:
         raise NotComparable("neither side makes optimizer steps, or calls models without gradients")
-    return f"{step_count} optimizer steps" if step_count else f"{call_count} calls of models"
+    count, what = (step_count, "optimizer step") if step_count else (call_count, "call")
+    return f"{count} {what}{'s' if count != 1 else ''}{'' if step_count else ' of models'}"
 
 
 def add_tied_parameters(run: RunNumbers, names: set[str]) -> RunNumbers:
