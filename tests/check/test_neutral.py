@@ -21,6 +21,7 @@ from repository_paths import ROOT
 from torch.utils.checkpoint import checkpoint
 
 from samerun.base.errors import SamerunError
+from samerun.check.evidence.results import agree_as_printed
 from samerun.check.neutral.lost_bits import find_losing_operator
 from samerun.check.neutral.run_numbers import OperatorSummary, read_run_numbers
 from samerun.check.neutral.value_correspondence import find_first_noncorresponding_operator
@@ -404,3 +405,40 @@ def test_a_variable_that_the_program_does_not_name_is_told(tmp_path: Path) -> No
         detail = json.loads(done.stdout)["neutral"][0]["detail"]
         assert done.returncode == 0 and "the same bits in 1 optimizer step" in detail
         assert detail.endswith(told or "optimizer step")
+
+
+MEAN_OVER_BATCHES = """
+import sys, torch
+torch.manual_seed(0)
+weight = torch.zeros(4, requires_grad=True)
+optimizer = torch.optim.SGD([weight], lr=0.1)
+x, y = torch.randn(50, 4), torch.randn(50)
+for step in range(2):
+    optimizer.zero_grad()
+    ((x @ weight - y) ** 2).mean().backward()
+    optimizer.step()
+total = batches = 0
+for part, wanted in zip(x.split(int(sys.argv[1])), y.split(int(sys.argv[1]))):
+    loss = ((part @ weight.detach() - wanted) ** 2).mean().item()
+    total, batches = total + loss * LENGTH, batches + LENGTH
+print(f"batches of {sys.argv[1]}")
+print(f"loss {total / batches:.4f}")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("length", "outcome"), [("1", "unaligned"), ("len(part)", "same")])
+def test_what_is_printed_of_values_that_were_not_compared_is_told(length: str, outcome: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(MEAN_OVER_BATCHES.replace("LENGTH", length), encoding="utf-8")
+    done = samerun(["check", "--neutral", "25", "--against", "48", "--json", "-", "train.py"], tmp_path)
+    found = json.loads(done.stdout)["neutral"][0]
+    assert (found["outcome"], done.returncode) == (outcome, 2 if outcome == "unaligned" else 0)
+    assert ("side A prints 'loss " in found["detail"]) == (outcome == "unaligned")
+
+
+def test_printed_fractions_agree_up_to_rounding() -> None:
+    for one, other, agree in (
+        (b"0.523", b"0.524", True), (b"0.523", b"0.526", False), (b"1.9902921", b"1.9902931", True),
+        (b"1e-3", b"2e-3", False), (b"nan", b"nan", True), (b"nan", b"1.0", False), (b"inf", b"inf", True),
+    ):  # fmt: skip
+        assert agree_as_printed(one, other) is agree, (one, other)

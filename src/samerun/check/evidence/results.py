@@ -74,6 +74,36 @@ def find_first_unmatched_printed_lines(a: Run, b: Run, with_numbers: bool = Fals
     return first, first_other
 
 
+def find_differing_printed_fractions(a: Run, b: Run) -> tuple[str, str] | None:
+    """The first line of two runs' standard output in which fractions differ by more than rounding; None for none.
+
+    Lines in the same words are paired in their order, where both runs printed as many of them. Nothing is told of runs
+    that read a clock, and of fractions that stand in the commands or variables themselves.
+    """
+    if reads_clock(a, b):
+        return None
+    words = [*a.plan.command, *b.plan.command, *a.plan.environment.values(), *b.plan.environment.values()]
+    given = {fraction for word in words for fraction in FRACTION.findall(word.encode())}
+    by_words: list[dict[bytes, list[bytes]]] = [{}, {}]
+    for run, lines in zip((a, b), by_words, strict=True):
+        for line in _read_normalized_text(run, "stdout").splitlines():
+            lines.setdefault(NUMBER.sub(b"0", line), []).append(line)
+    for words_of_line, own in by_words[0].items():
+        other = by_words[1].get(words_of_line, [])
+        for one, like in zip(own, other, strict=True) if len(own) == len(other) else ():
+            pairs = zip(FRACTION.findall(one), FRACTION.findall(like), strict=False)
+            if any(x not in given and y not in given and not agree_as_printed(x, y) for x, y in pairs):
+                return one.decode(errors="replace"), like.decode(errors="replace")
+    return None
+
+
+def agree_as_printed(one: bytes, other: bytes) -> bool:
+    """Whether two fractions differ by no more than rounding, of float32 or of the last digit, may make them."""
+    x, y = float(one), float(other)
+    digits = min(len(text.partition(b".")[2]) if b"e" not in text else 30 for text in (one, other))
+    return x == y or (x != x and y != y) or abs(x - y) <= max(1e-4 * max(abs(x), abs(y)), 1.5 * 10.0**-digits)
+
+
 def find_lines_that_differ(runs: Sequence[Run]) -> frozenset[bytes]:
     """The printed lines of runs that another of them did not print, "0" in the place of each number."""
     return frozenset(
@@ -112,10 +142,14 @@ def _read_sorted_normalized_lines(
     run: Run, stream: Literal["stdout", "stderr"], without_numbers: bool
 ) -> list[bytes] | None:
     """The lines of what a run printed, sorted, without names; None if that is too much."""
-    path = run.folder / stream
-    if path.stat().st_size > MOST_TEXT_BYTES:
+    if (run.folder / stream).stat().st_size > MOST_TEXT_BYTES:
         return None
-    processes = "|".join(map(str, run.process_ids))
-    text = NAME.sub(b"0", path.read_bytes())
-    text = re.sub(rf"\b(?:{processes})\b".encode(), b"0", text) if processes else text
+    text = _read_normalized_text(run, stream)
     return sorted((NUMBER.sub(b"0", text) if without_numbers else text).splitlines())
+
+
+def _read_normalized_text(run: Run, stream: Literal["stdout", "stderr"]) -> bytes:
+    with open(run.folder / stream, "rb") as file:
+        text = NAME.sub(b"0", file.read(MOST_TEXT_BYTES))
+    processes = "|".join(map(str, run.process_ids))
+    return re.sub(rf"\b(?:{processes})\b".encode(), b"0", text) if processes else text

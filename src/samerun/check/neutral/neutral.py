@@ -42,6 +42,7 @@ from samerun.check.neutral.rounded_results import (
     judge_uses_of_results_if_known,
     make_same_result,
     raise_other_result_sizes,
+    require_same_printed_numbers,
 )
 from samerun.check.neutral.rounding_verdict import DistancePoint, RunJudgement
 from samerun.check.neutral.run_numbers import OperatorSummary, RunNumbers, read_run_numbers
@@ -135,9 +136,8 @@ class NeutralCheck:
         if calls.uncompared and not is_run_by_ranks(a, b):
             changed = FirstChange("call", 0, calls.first_uncompared_step)
             judged = SwitchJudge(self, switch, a, b, changed, calls).rerun_and_judge_by_uses_of_results_if_known()
-            if judged is None:
-                raise_other_result_sizes(a, calls)
-            return judged
+            return judged if judged is not None else raise_other_result_sizes(a, calls)
+        require_same_printed_numbers(a, b, lambda side: self.run_once(side.plan, f"{side.run.name}-again", again=True))
         return make_same_result(switch, a, b)
 
     def _run_side(self, switch: NeutralSwitch, label: SideLabel) -> NumberedRun:

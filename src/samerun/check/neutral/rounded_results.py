@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
 from samerun.base.records import NeutralResult
 from samerun.base.user_code import is_library_or_generated_file
+from samerun.check.evidence.results import find_differing_printed_fractions
 from samerun.check.neutral.call_alignment import CallAlignment, compare_uses_of_results
 from samerun.check.neutral.difference_explanation import explain_difference
 from samerun.check.neutral.runs_of_sides import (
@@ -21,6 +23,20 @@ from samerun.check.neutral.runs_of_sides import (
 from samerun.check.neutral.value_correspondence import find_operator_with_new_value
 from samerun.check.search.report_records import relative_path_if_below_working_directory
 from samerun.check.variations.neutral_switches import NeutralSwitch
+
+
+def require_same_printed_numbers(a: NumberedRun, b: NumberedRun, rerun: Callable[[NumberedRun], NumberedRun]) -> None:
+    """Raises NotComparable where all that was compared is the same, and each side prints numbers of its own every time.
+
+    A mean over batches may be taken by plain Python, of models that are plain functions.
+    """
+    printed = find_differing_printed_fractions(a.run, b.run)
+    if printed is not None and all(rerun(side).run.wrote_the_same_stdout(side.run) for side in (a, b)):
+        compared = describe_what_was_compared(a.step_count, len(a.numbers.calls))
+        raise NotComparable(
+            f"the same bits in {compared}, but side A prints {printed[0]!r}, and side B {printed[1]!r}: what they are"
+            " computed of was not compared"
+        )
 
 
 def make_same_result(switch: NeutralSwitch, a: NumberedRun, b: NumberedRun) -> NeutralResult:

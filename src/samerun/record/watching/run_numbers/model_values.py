@@ -41,7 +41,7 @@ ASSIGNMENTS_KEPT = 8
 
 
 class Assignment(NamedTuple):
-    """The program's lines (`file:line`) that gave a module a parameter in place of another one, the last ones."""
+    """The program's lines (`file:line`) that gave a module a parameter, or another one in its place, the last ones."""
 
     module: weakref.ref[Any]
     lines: tuple[str, ...]
@@ -121,7 +121,7 @@ class ModelValues:
         self, names: dict[int, str]
     ) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
         """Further names of parameters that called models hold more than once, with the name that each goes by; and of
-        all that were given to their modules in place of others, by name, the lines that gave them.
+        all, by name, the lines that gave them to their modules.
         """
         tied: dict[str, str] = {}
         given: dict[str, tuple[str, ...]] = {}
@@ -137,7 +137,7 @@ class ModelValues:
                     if name != first[id(parameter)]:
                         tied[whole] = known
                     assignment = self._assignments.get((id(module), key))
-                    if assignment is not None and assignment.module() is module and assignment.lines:
+                    if assignment is not None and assignment.module() is module:
                         given[whole] = assignment.lines
         return tied, given
 
@@ -146,10 +146,9 @@ class ModelValues:
         if parameter is None or self.recorder.thread.inside_samerun or is_compiling():
             return
         known = self._assignments.get((id(module), name))
-        lines: tuple[str, ...] = ()
-        if known is not None and known.module() is module:
-            line = stack_frames.find_user_line()
-            lines = (*known.lines, f"{line.file}:{line.line}")[-ASSIGNMENTS_KEPT:]
+        before = known.lines if known is not None and known.module() is module else ()
+        line = stack_frames.find_user_line()
+        lines = (*before, f"{line.file}:{line.line}")[-ASSIGNMENTS_KEPT:]
         self._assignments[id(module), name] = Assignment(weakref.ref(module), lines)
 
     def _has_sample_changed_since_first_seen(self, tensor: Any) -> bool:
