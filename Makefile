@@ -65,7 +65,6 @@ test: $(STAMP)
 test-slow: $(STAMP)
 	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -m "slow and not exhaustive and not threads" -n $(WORKERS) --dist worksteal \
 		$$(grep -rl --include="test_*.py" mark.slow tests | sort)
-	$(PYTHON) -m pytest -m "slow and threads and not exhaustive" $$(grep -rl --include="test_*.py" mark.threads tests | sort)
 
 test-exhaustive: $(STAMP) $(ADAPTERS)/.samerun-installed
 	$(PYTHON) -m pytest -m exhaustive

@@ -81,7 +81,7 @@ def test_what_is_ignored_does_not_count(tmp_path: Path) -> None:
     assert "--ignore time: nothing of the kind was found." in report["notes"]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_nothing_changes(tmp_path: Path) -> None:
     nothing_changes(tmp_path)
 

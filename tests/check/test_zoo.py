@@ -14,7 +14,8 @@ import pytest
 from check_command import LINE_TOLERANCE, check
 from repository_paths import ZOO
 
-QUICK, SLOW = {"71", "c5"}, {"23"}
+IN_CI = {"71", "c5"}
+"""Clean programs, which must not be flagged; all others are run with the exhaustive tests."""
 NAMES = {"PYTHONHASHSEED": "hash_seed", "listing-order": "listing_order", "cpu-capability": "cpu_capability"}
 """Conditions of the headers that are called otherwise on the command line."""
 MEASURED = {"45_cpu_capability_train": 16}
@@ -27,10 +28,8 @@ THREADS = {"23"}
 
 
 def params() -> list[object]:
-    marks = {path: [] if path.name[:2] in QUICK else [pytest.mark.exhaustive] for path in ZOO}
+    marks = {path: [pytest.mark.slow if path.name[:2] in IN_CI else pytest.mark.exhaustive] for path in ZOO}
     for path in ZOO:
-        if path.name[:2] in SLOW:
-            marks[path] = [pytest.mark.slow]
         if path.name[:2] in THREADS:
             marks[path].append(pytest.mark.threads)
     return [pytest.param(path, id=path.stem, marks=marks[path]) for path in ZOO]
@@ -59,7 +58,6 @@ def options(header: dict[str, Any]) -> list[str]:
     return ["--vary", ",".join(names), *own]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("path", params())
 def test_zoo(path: Path, tmp_path: Path) -> None:
     text = path.read_text()

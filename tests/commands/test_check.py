@@ -237,8 +237,8 @@ def test_a_program_that_fails_names_what_to_try_alone_and_an_error_of_samerun(tm
         assert ("samerun's own error: AttributeError: 'NoneType'" in done.stderr) == own, done.stderr
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [pytest.param("", marks=pytest.mark.exhaustive), "0"])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("seed", ["", "0"])
 def test_what_a_killed_child_computed_is_compared(seed: str, tmp_path: Path) -> None:
     lines = ["import numpy as np, os, torch", f"print(torch.ones(2) * np.random.default_rng({seed}).random())"]
     (tmp_path / "child.py").write_text("\n".join([*lines, "os.kill(os.getpid(), 9)"]))

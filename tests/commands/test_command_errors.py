@@ -233,7 +233,7 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_full_or_read_only_disk_is_trouble_and_nothing_is_half_written(receipts: Path, small_disk: Path) -> None:
     here = small_disk.parent
     for name in ("a.json", "b.json", "plain.py"):

@@ -105,7 +105,7 @@ def test_bad_input_is_trouble(arguments: list[str], words: str, tmp_path: Path) 
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_training_in_numbers(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAIN)
     options = ["--repeat", "1", "--max-steps", "4", "--json", "cost.json", "--html", "cost.html"]

@@ -203,13 +203,13 @@ with samerun.receipt(sys.argv[1]):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "words, generators",
     [
-        pytest.param(["later"], set(), marks=pytest.mark.exhaustive),
+        (["later"], set()),
         ([], {"rng"}),
-        pytest.param(["seeded"], None, marks=pytest.mark.exhaustive),
+        (["seeded"], None),
     ],
 )
 def test_what_was_built_before_the_block_is_the_reason(

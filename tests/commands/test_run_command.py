@@ -169,7 +169,7 @@ def test_a_broken_request_ends_the_program(tmp_path: Path) -> None:
     assert done.returncode == 2 and done.stdout == "" and "SAMERUN_HOLD" in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_torchrun_ranks_are_held(tmp_path: Path) -> None:
     (tmp_path / "rank.py").write_text(
         "import sys, torch\n"  # one write, lest the ranks' writes be mixed

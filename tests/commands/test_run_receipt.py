@@ -128,7 +128,7 @@ def test_diff_of_folders_of_traces(place: Path) -> None:
     assert diff(place, folders[0], folders[0])[0] == 0
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_threads_and_data_are_named_as_likely_reasons(place: Path) -> None:
     run(place, "threads.json", "train.py", "--threads", OMP_NUM_THREADS="2")
     code, record = diff(place, "a.json", "threads.json")

@@ -77,7 +77,7 @@ def test_a_step_is_the_same_in_another_process(trained: Path, step: str) -> None
     assert record["operators"] > 20
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_machine_that_computes_something_else_is_found(trained: Path) -> None:
     wrong = [
         "--step",

@@ -321,10 +321,10 @@ print(json.dumps([drawn, samerun.stream("a", rank="distinct").python.random()]))
 # Other processes.
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "way",
-    [pytest.param(way, marks=() if way == "name" else pytest.mark.exhaustive) for way in ("object", "name", "held")],
+    ["object", "name", "held"],
 )
 def test_no_two_workers_or_epochs_draw_the_same(way: str) -> None:
     seen = {}

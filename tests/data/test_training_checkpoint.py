@@ -149,8 +149,14 @@ samerun.checkpoint.save(path, extra=3)
 """
 
 
+OTHER_CALLS = ("save", "fsync", "link")
+"""Calls in which a process that saves is killed with the exhaustive tests."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("where", ["save", "fsync", "link", "replace"])
+@pytest.mark.parametrize(
+    "where", ["replace", *(pytest.param(call, marks=pytest.mark.exhaustive) for call in OTHER_CALLS)]
+)
 def test_killed_while_saving_there_is_a_whole_one(tmp_path: Path, where: str) -> None:
     path = tmp_path / "c.pt"
     done = subprocess.run([sys.executable, "-c", KILLED, str(path), where], capture_output=True, text=True)

@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from repository_paths import ROOT
@@ -53,10 +52,6 @@ def test_no_page_is_forgotten() -> None:
     assert {page: len(examples(page)) for page in PAGES} == PAGES
 
 
-IN_CI = ("README.md", "docs/deterministic.md", "docs/pytorch-reproducibility.md")
-"""Pages whose examples are cells of one process with the slow tests; the rest is run with the exhaustive ones."""
-
-
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "example", [pytest.param(x, id=f"{page}-{n}") for page in PAGES for n, x in enumerate(examples(page))]
@@ -65,11 +60,10 @@ def test_an_example_runs(example: str, tmp_path: Path) -> None:
     run(["-c", example], tmp_path)
 
 
-def with_slow_tests(page: str) -> Any:
-    return pytest.mark.slow if page in IN_CI else pytest.mark.exhaustive
-
-
-@pytest.mark.parametrize("page", [pytest.param(page, marks=with_slow_tests(page)) for page in PAGES])
+@pytest.mark.parametrize(
+    "page", ["README.md", *(pytest.param(page, marks=pytest.mark.exhaustive) for page in PAGES if page != "README.md")]
+)
+@pytest.mark.slow
 def test_the_examples_of_a_page_are_cells_of_a_notebook(page: str, tmp_path: Path) -> None:
     cells = tmp_path / "cells"
     cells.write_text("\0".join(examples(page)), encoding="utf-8")

@@ -19,7 +19,7 @@ print(stats.norm.rvs(size=2), np.random.rand())  # seeded
 """
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_library_that_takes_the_global_generator(tmp_path: Path) -> None:
     pytest.importorskip("scipy")
     outcomes = [run(PROGRAM, tmp_path / name) for name in ("one", "other")]

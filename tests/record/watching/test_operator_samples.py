@@ -23,14 +23,9 @@ def comparable_lines(output: bytes) -> list[bytes]:
     return [line for line in output.splitlines() if not line.startswith(VARIES_BY_ITSELF)]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
-    ("samples", "first", "step"),
-    [
-        (OPERATORS, 3, 60),
-        *(pytest.param(OPERATORS, part, 12, marks=pytest.mark.exhaustive) for part in range(12)),
-        pytest.param(MODULES, 0, 1, marks=pytest.mark.exhaustive),
-    ],
+    ("samples", "first", "step"), [*((OPERATORS, part, 12) for part in range(12)), (MODULES, 0, 1)]
 )
 def test_samples_give_the_same_watched(samples: Path, first: int, step: int, tmp_path: Path) -> None:
     plain, watched = (

@@ -483,7 +483,7 @@ def processes(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     return outcome
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_every_process_has_a_trace_named_by_its_role(processes: Outcome) -> None:
     # the second loader's workers are spawned: they are told which loader they belong to
     workers = {f"main/loader{loader}.worker{worker}" for loader in (1, 2) for worker in (0, 1)}
