@@ -68,7 +68,7 @@ test-slow: $(STAMP)
 
 test-exhaustive: $(STAMP) $(ADAPTERS)/.samerun-installed
 	$(PYTHON) -m pytest -m exhaustive
-	$(ADAPTERS)/bin/python -m pytest -m exhaustive tests/adapters/test_architectures.py tests/numerics/cuda/test_cuda_sources.py
+	$(ADAPTERS)/bin/python -m pytest -m exhaustive tests/adapters/test_adapters.py tests/adapters/test_architectures.py tests/numerics/cuda/test_cuda_sources.py
 	$(ADAPTERS)/bin/python -m pytest -m exhaustive tests/numerics/kernels/test_numerics_float64.py -k with_mpfr
 
 # Every command of README and pages as a reader runs it, and the examples in a notebook: ten minutes, beside CI's others.
@@ -83,7 +83,7 @@ test-pages: $(STAMP)
 test-adapters: $(ADAPTERS)/.samerun-installed
 	OMP_NUM_THREADS=1 $(ADAPTERS)/bin/python -m pytest -n $(WORKERS) --dist worksteal tests/adapters/test_adapters.py tests/adapters/test_launchers.py \
 		tests/adapters/test_architectures.py tests/adapters/test_notebook.py tests/record/receipt/test_remote.py \
-		tests/numerics/cuda/test_cuda_sources.py -k "architectures and not exhaustive or notebook or lightning or transformers or accelerate or hydra or s3 or gs or cuda_sources and not exhaustive"
+		tests/numerics/cuda/test_cuda_sources.py -k "(architectures or notebook or lightning or transformers or accelerate or hydra or s3 or gs or cuda_sources) and not exhaustive"
 
 $(ADAPTERS)/.samerun-installed: $(STAMP)
 	$(call make_environment,$(ADAPTERS),adapters)

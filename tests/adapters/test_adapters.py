@@ -143,6 +143,7 @@ def noisy(**options: Any) -> Any:
     return samerun_data.DataLoader(Noisy(), 8, shuffle=True, seed=3, **options)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore")  # the library's own
 def test_lightning_takes_the_loader() -> None:
     lightning = pytest.importorskip("lightning")
@@ -170,6 +171,7 @@ def test_lightning_takes_the_loader() -> None:
     assert len(seen) == 20 and all(map(torch.equal, seen, expected * 2))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore")  # the library's own
 def test_accelerate_takes_the_loader() -> None:
     accelerate = pytest.importorskip("accelerate")
@@ -201,6 +203,7 @@ def test_accelerate_takes_the_loader() -> None:
         prepare_loader(accelerator, torch.utils.data.DataLoader(Noisy()))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore")  # the library's own
 def test_transformers_takes_the_loader(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
