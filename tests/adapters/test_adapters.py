@@ -23,7 +23,7 @@ def test_the_plugin_is_light() -> None:
     assert not {"torch", "numpy", "jsonschema", "samerun.record"} & set(loaded)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_marks_of_ranks_that_drift_are_told(tmp_path: Path) -> None:
     (tmp_path / "ranks.py").write_text(
         "import torch, torch.distributed as dist\n"

@@ -36,7 +36,7 @@ def test_a_program_taken_for_an_options_value_is_left_as_it_is(
     assert (tmp_path / "train.py").read_text() == PROGRAM
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_an_earlier_result_and_an_empty_file_are_written_again(tmp_path: Path) -> None:
     for before in ('{"verdict": "old"}', "", None):
         to = tmp_path / "found.json"

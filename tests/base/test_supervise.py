@@ -172,7 +172,7 @@ print(torch.ones(3).sum())
 """
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.skipif(sys.platform != "linux", reason="needs prctl")
 def test_a_program_that_asks_for_its_parents_death_signal_ends_as_alone(tmp_path: Path) -> None:
     (tmp_path / "death.py").write_text(DEATH)

@@ -133,7 +133,7 @@ def test_shards_are_compared_with_whole_parameters(wrong: str, outcome: str, sha
     assert [point["apart"] > 0 for point in result["points"]] == [True] * 3, "the shards were not read"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_program_that_differs_by_itself_is_not_called_wrong(tmp_path: Path) -> None:
     text = "import os, torch\nmodel = torch.nn.Linear(40, 1)\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
     text += "for step in range(2):\n    model(torch.randn(8, 40)).square().mean().backward()\n    optimizer.step()\n"
@@ -395,7 +395,7 @@ def test_the_operator_that_loses_bits() -> None:
     assert told is not None and "bfloat16" in told.why and told.line == 3
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_variable_that_the_program_does_not_name_is_told(tmp_path: Path) -> None:
     text = "import os, torch\ntorch.manual_seed(0)\nmodel = torch.nn.Linear(4, 1)\nside = os.environ.get('SIDE')\n"
     text += "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\nmodel(torch.ones(2, 4)).sum().backward()\n"

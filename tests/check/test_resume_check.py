@@ -57,13 +57,13 @@ def test_what_a_checkpoint_lacks_is_named(tmp_path: Path, lacks: str, kind: str,
     assert (Path(cause["file"]).name, cause["line"]) == ("resuming.py", line)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_program_that_saves_on_sigterm(tmp_path: Path) -> None:
     code, report = check(["--vary", "none", "--kill", "5:TERM", PROGRAM], tmp_path, ON_TERM="1")
     assert code == 0 and "SIGTERM at step 5; taken up again behind step 5" in of_resume(report)["detail"]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_settings_of_ones_own(tmp_path: Path) -> None:
     options = ["--interrupt", "STOP=4", "--resume", "STOP=0", "--vary", "none"]
     code, report = check([*options, PROGRAM], tmp_path)

@@ -46,7 +46,7 @@ def runner(folder: Path, time_limit: float | None = 300) -> Iterator[Runner]:
         made.close()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.skipif(bool(why_aslr_cannot_be_disabled()), reason=why_aslr_cannot_be_disabled())
 def test_the_name_of_a_run_moves_nothing(tmp_path: Path) -> None:
     script = tmp_path / "it.py"

@@ -191,7 +191,7 @@ def test_one_that_is_at_work_is_waited_for_longer_than_one_that_waits(monkeypatc
         assert least <= time.monotonic() - begin < most, cpu_share
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_timer_that_ends_a_loop_is_named(tmp_path: Path) -> None:
     program = """\
 import threading

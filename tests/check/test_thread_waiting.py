@@ -36,7 +36,7 @@ def test_a_choice_of_the_users_stays(name: str) -> None:
     assert choose_openmp_passive_wait_variables({}) == {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0"}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_threads_sleep_while_they_wait_and_compute_the_same_bits(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(PROGRAM)
     said = []

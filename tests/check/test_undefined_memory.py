@@ -97,7 +97,7 @@ print(float(torch.from_numpy(scaled).nan_to_num().clamp(-5, 5).sum()), float(tar
 """
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_memory_that_numpy_takes_for_a_result_is_named_at_its_line(tmp_path: Path) -> None:
     """Not at the line of another array that is made with numpy.empty, and wholly written, by NumPy's generator."""
     (tmp_path / "train.py").write_text(WHERE)

@@ -80,7 +80,7 @@ def test_elements_are_compared(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_steps_only(tmp_path: Path) -> None:
     unseeded = CLEAN.replace("torch.manual_seed(0)", "")
     code, report = check(["--vary", "rerun", "--trace", "steps", write(tmp_path, unseeded)], tmp_path)
@@ -115,7 +115,7 @@ def test_own_variable(tmp_path: Path) -> None:
     assert report["cause"]["line"] == 2
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_varied_run_that_fails_is_a_difference(tmp_path: Path) -> None:
     program = "import torch\nx = torch.ones(2)\nassert hash('a') != 0 and hash('name') % 2 == hash('name') % 2\n"
     program += "import sys, os\nsys.exit(0 if os.environ['PYTHONHASHSEED'] == '1' else 4)\n"

@@ -631,7 +631,7 @@ def test_a_decorated_generator_warns_once(monkeypatch: pytest.MonkeyPatch, caplo
     assert len(caplog.records) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_plain_call_in_a_loop_does_not_pile_up() -> None:
     program = """
 import sys, samerun, torch; from samerun.control.deterministic_kernels import install

@@ -46,7 +46,7 @@ def everything() -> str:
     return json.dumps([samerun.state_dict(), seeding.seed_in_force()], default=lambda tensor: tensor.tolist())
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path) -> None:
     path = str(tmp_path / "checkpoint.pt")
     whole = fresh_file(PROGRAM, "whole", path)

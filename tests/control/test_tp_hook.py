@@ -28,7 +28,7 @@ def test_one_two_and_four_ranks_compute_the_same() -> None:
     assert run(1, "plain") != run(2, "plain"), "the test would show nothing"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_two_ranks_compute_the_same_as_one() -> None:
     assert run(1) == run(2)
 

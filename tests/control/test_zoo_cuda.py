@@ -45,7 +45,7 @@ def test_torch_alone_refuses_it() -> None:
     assert "deterministic mode: RuntimeError put_ does not have a deterministic implementation" in alone.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("name", "runs"),
     [

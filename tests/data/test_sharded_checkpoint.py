@@ -70,7 +70,7 @@ def test_what_each_rank_has_for_itself_is_not_given_to_others(word: str, tmp_pat
         assert [each[1] for each in json.loads(again.removeprefix("DIGEST ").replace("'", '"'))] == drawn
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_generators_of_a_single_rank_are_not_given_to_several(tmp_path: Path) -> None:
     assert run(1, tmp_path, "save", "dropout").startswith("DIGEST")
     refused = run(2, tmp_path, "load", "dropout")

@@ -46,7 +46,7 @@ def test_threads_instructions_and_levels_change_no_bit() -> None:
     assert found.splitlines() == other.splitlines()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_slow_reference_computes_the_same_bits() -> None:
     assert printed(1).splitlines() == printed(1, SAMERUN_NUMERICS_LEVEL="reference").splitlines()
 

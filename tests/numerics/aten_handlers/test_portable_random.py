@@ -273,7 +273,7 @@ def test_rrelu_trains() -> None:
     torch.testing.assert_close(still, F.leaky_relu(x, 0.3))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_samples_of_distributions_and_how_they_move() -> None:
     a = torch.linspace(0.3, 6, 50)
     n = 20_000

@@ -17,7 +17,7 @@ PROGRAM = SUPPORT / "portable_ranks.py"
 WORLD = 3
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_sums_over_ranks_are_in_ascending_rank(tmp_path: Path) -> None:
     running = [
         subprocess.Popen(

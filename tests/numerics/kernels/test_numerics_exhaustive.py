@@ -106,7 +106,7 @@ def test_single_precision_first_for_all_inputs(singles: Path, name: str) -> None
     assert done.stdout == f"done {1 << 32} wrong 0\n"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_single_precision_first_for_a_stretch_of_inputs(singles: Path) -> None:
     for name in SINGLES:
         done = subprocess.run([singles, name, str(0x3F000000), str(1 << 20)], capture_output=True, text=True)

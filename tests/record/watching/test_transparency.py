@@ -24,7 +24,7 @@ SHORT = {
     "nanogpt": ("--max-iters", "4"),
     "dcgan": ("--num-epochs", "1"),
 }
-IN_CI = {"fails_deep_inside", "fork_workers", "jit_script", "random_subclass", "signals"}
+IN_CI = {"fails_deep_inside", "fork_workers", "random_subclass"}
 """Programs that are run with the slow tests; the rest with `make test-exhaustive`."""
 
 
