@@ -440,5 +440,6 @@ def test_printed_fractions_agree_up_to_rounding() -> None:
     for one, other, agree in (
         (b"0.523", b"0.524", True), (b"0.523", b"0.526", False), (b"1.9902921", b"1.9902931", True),
         (b"1e-3", b"2e-3", False), (b"nan", b"nan", True), (b"nan", b"1.0", False), (b"inf", b"inf", True),
+        (b"inf", b"1.0", False),
     ):  # fmt: skip
         assert agree_as_printed(one, other) is agree, (one, other)

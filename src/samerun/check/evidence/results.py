@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -101,7 +102,7 @@ def agree_as_printed(one: bytes, other: bytes) -> bool:
     """Whether two fractions differ by no more than rounding, of float32 or of the last digit, may make them."""
     x, y = float(one), float(other)
     digits = min(len(text.partition(b".")[2]) if b"e" not in text else 30 for text in (one, other))
-    return x == y or (x != x and y != y) or abs(x - y) <= max(1e-4 * max(abs(x), abs(y)), 1.5 * 10.0**-digits)
+    return math.isclose(x, y, rel_tol=1e-4, abs_tol=1.5 * 10.0**-digits) or (math.isnan(x) and math.isnan(y))
 
 
 def find_lines_that_differ(runs: Sequence[Run]) -> frozenset[bytes]:
