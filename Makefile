@@ -57,13 +57,13 @@ WORKERS := $(shell cores=`nproc 2>/dev/null || echo 2`; echo $$((cores < 7 ? cor
 # that use all cores hinder each other. What needs threads runs by itself, and so does a file whose last test looks at
 # what all others of it did.
 test: $(STAMP)
-	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -m "not exhaustive and not slow and not threads" -n $(WORKERS) --dist worksteal \
+	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -m "not exhaustive and not slow" -n $(WORKERS) --dist worksteal \
 		--ignore tests/numerics/aten_handlers/test_portable_operators.py
 	$(PYTHON) -m pytest tests/numerics/aten_handlers/test_portable_operators.py
 
 # What takes several seconds for a claim that other tests stand near to: CI runs it with every change.
 test-slow: $(STAMP)
-	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -m "slow and not exhaustive and not threads" -n $(WORKERS) --dist worksteal \
+	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -m "slow and not exhaustive" -n $(WORKERS) --dist worksteal \
 		$$(grep -rl --include="test_*.py" mark.slow tests | sort)
 
 test-exhaustive: $(STAMP) $(ADAPTERS)/.samerun-installed

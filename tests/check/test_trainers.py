@@ -59,17 +59,8 @@ def planted(path: Path, folder: Path) -> Hazard:
     return Hazard(script, told["cause"], line, told["options"], told.get("threads", 1))
 
 
-def hazards() -> list[object]:
-    found = []
-    for path in HAZARDS:
-        marks = [pytest.mark.exhaustive]
-        if '"threads"' in path.read_text().split("\n", 1)[0]:
-            marks.append(pytest.mark.threads)
-        found.append(pytest.param(path, id=path.stem, marks=marks))
-    return found
-
-
-@pytest.mark.parametrize("path", hazards())
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("path", HAZARDS, ids=lambda path: path.stem)
 def test_a_planted_hazard_is_named(path: Path, tmp_path: Path) -> None:
     hazard = planted(path, tmp_path)
     threads = str(hazard.threads)

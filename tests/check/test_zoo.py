@@ -23,16 +23,9 @@ MEASURED = {"45_cpu_capability_train": 16}
 NO_VARIATION = ("batch-size", "resume")
 
 
-THREADS = {"23"}
-"""A kernel that is only nondeterministic with more than one thread."""
-
-
 def params() -> list[object]:
-    marks = {path: [pytest.mark.slow if path.name[:2] in IN_CI else pytest.mark.exhaustive] for path in ZOO}
-    for path in ZOO:
-        if path.name[:2] in THREADS:
-            marks[path].append(pytest.mark.threads)
-    return [pytest.param(path, id=path.stem, marks=marks[path]) for path in ZOO]
+    marks = {True: pytest.mark.slow, False: pytest.mark.exhaustive}
+    return [pytest.param(path, id=path.stem, marks=marks[path.name[:2] in IN_CI]) for path in ZOO]
 
 
 def options(header: dict[str, Any]) -> list[str]:

@@ -60,10 +60,10 @@ def test_an_example_runs(example: str, tmp_path: Path) -> None:
     run(["-c", example], tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "page", ["README.md", *(pytest.param(page, marks=pytest.mark.exhaustive) for page in PAGES if page != "README.md")]
 )
-@pytest.mark.slow
 def test_the_examples_of_a_page_are_cells_of_a_notebook(page: str, tmp_path: Path) -> None:
     cells = tmp_path / "cells"
     cells.write_text("\0".join(examples(page)), encoding="utf-8")
