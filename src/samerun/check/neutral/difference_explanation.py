@@ -67,6 +67,20 @@ def explain_difference(
         )
         if found is not None:
             return found
+    return explain_by_values(record_a, record_b, a64, b64, step, ratio) or (
+        Culprit("", "", 0, ratio) if ratio else None
+    )
+
+
+def explain_by_values(
+    record_a: NumberRecord | None, record_b: NumberRecord | None, a64: RunNumbers, b64: RunNumbers, step: int,
+    ratio: str,
+) -> Culprit | None:  # fmt: skip
+    """The first operator that gives another result though what it is given corresponds, by the line to mend.
+
+    ratio: what is said of all gradients where those of one side are the same multiple of the other's; "" else.
+    """
+    operators_a, operators_b = a64.operators.get(step, []), b64.operators.get(step, [])
     # Where there are ranks, each computes its part of the batch: only what all of them compute corresponds.
     all_a, all_b = a64.rank_operators.get(step, []), b64.rank_operators.get(step, [])
     is_split = max(len(all_a) - len(operators_a), len(all_b) - len(operators_b)) > 0 or (
@@ -83,47 +97,47 @@ def explain_difference(
         for side, these, those, scale in sides
         if (odd := find_first_noncorresponding_operator(these, those, not is_split, scale)) is not None
     ]
-    if culprits:
-        _, side, these, culprit = choose_side(culprits)
-        line = find_loss_scaling(these) if ratio else None
-        if line is None and is_split and culprit.phase == f.BACKWARD:
-            line = find_varying_factor(all_b) or find_varying_factor(all_a)
-        others = all_a if side == "B" else all_b
-        if is_split and line is None and is_padded_to_other_length(culprit, these, others):
-            # Each part is padded to its own longest row: what elements make of each other shows in the loss first.
-            line = find_last_scalar_result_before_backward(these)
-        if ratio and line is None and culprit.phase == f.BACKWARD and not culprit.name.startswith("aten."):
-            line = find_last_scalar_result_before_backward(
-                these
-            )  # a collective of data parallelism averages: what it averages is another sum
-        named = line if line is not None else culprit
-        what = f"{named.name} gives another result on side {side}, though what it is given corresponds"
-        other = next((o for _, its_side, _, o in culprits if its_side != side), None)
-        if other is not None and other.location != named.location and other.location.line:
-            where = format_source_location(other.location.file, other.location.line)
-            what += f"; on the other side it is {other.name} at {where}"
-        file, at = named.location.file, named.location.line
-        # Called as often on both sides, and given what another call computes: by the line that hands it over.
-        times, other_times = (count_calls_at_same_line_without_recomputed(each, named) for each in (these, others))
-        is_handed_over = not is_split and times == other_times
-        if named.phase == f.BETWEEN and min(times, other_times) > 0 and times != other_times:
-            where = format_source_location(file, at)
-            what += f"; {where} is reached {times} times in this step there, and {other_times} times on the other side"
-            file, at = find_line_in_loop_of_forward_pass(named, these)
-        is_norm = any("batch_norm" in each.name for each in (named, other) if each is not None)
-        if is_norm and (undone := find_line_undoing_evaluation_mode(record_a, record_b)):
-            what += f"; batch norms were in evaluation mode, and {format_source_location(*undone)} puts them back"
-            file, at = undone
-        caller = find_caller_of_one_side(named, others) if is_handed_over else None
-        handed = find_operator_that_hands_over(named, these, others) if is_handed_over else None
-        if caller is not None:
-            what += f"; side {side} alone gets to {format_source_location(file, at)} by this line"
-            file, at = caller
-        elif handed is not None:
-            what += f"; side {side} alone hands to {format_source_location(file, at)} what {handed.name} gives here"
-            file, at = handed.location.file, handed.location.line
-        return Culprit(named.name, file, at, f"{ratio}; {what}" if ratio else what)
-    return Culprit("", "", 0, ratio) if ratio else None
+    if not culprits:
+        return None
+    _, side, these, culprit = choose_side(culprits)
+    line = find_loss_scaling(these) if ratio else None
+    if line is None and is_split and culprit.phase == f.BACKWARD:
+        line = find_varying_factor(all_b) or find_varying_factor(all_a)
+    others = all_a if side == "B" else all_b
+    if is_split and line is None and is_padded_to_other_length(culprit, these, others):
+        # Each part is padded to its own longest row: what elements make of each other shows in the loss first.
+        line = find_last_scalar_result_before_backward(these)
+    if ratio and line is None and culprit.phase == f.BACKWARD and not culprit.name.startswith("aten."):
+        line = find_last_scalar_result_before_backward(
+            these
+        )  # a collective of data parallelism averages: what it averages is another sum
+    named = line if line is not None else culprit
+    what = f"{named.name} gives another result on side {side}, though what it is given corresponds"
+    other = next((o for _, its_side, _, o in culprits if its_side != side), None)
+    if other is not None and other.location != named.location and other.location.line:
+        where = format_source_location(other.location.file, other.location.line)
+        what += f"; on the other side it is {other.name} at {where}"
+    file, at = named.location.file, named.location.line
+    # Called as often on both sides, and given what another call computes: by the line that hands it over.
+    times, other_times = (count_calls_at_same_line_without_recomputed(each, named) for each in (these, others))
+    is_handed_over = not is_split and times == other_times
+    if named.phase == f.BETWEEN and min(times, other_times) > 0 and times != other_times:
+        where = format_source_location(file, at)
+        what += f"; {where} is reached {times} times in this step there, and {other_times} times on the other side"
+        file, at = find_line_in_loop_of_forward_pass(named, these)
+    is_norm = any("batch_norm" in each.name for each in (named, other) if each is not None)
+    if is_norm and (undone := find_line_undoing_evaluation_mode(record_a, record_b)):
+        what += f"; batch norms were in evaluation mode, and {format_source_location(*undone)} puts them back"
+        file, at = undone
+    caller = find_caller_of_one_side(named, others) if is_handed_over else None
+    handed = find_operator_that_hands_over(named, these, others) if is_handed_over else None
+    if caller is not None:
+        what += f"; side {side} alone gets to {format_source_location(file, at)} by this line"
+        file, at = caller
+    elif handed is not None:
+        what += f"; side {side} alone hands to {format_source_location(file, at)} what {handed.name} gives here"
+        file, at = handed.location.file, handed.location.line
+    return Culprit(named.name, file, at, f"{ratio}; {what}" if ratio else what)
 
 
 def find_line_undoing_evaluation_mode(*records: NumberRecord | None) -> tuple[str, int] | None:

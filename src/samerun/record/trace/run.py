@@ -122,13 +122,16 @@ class RunTraces:
         A launcher started them, or a program that makes no optimizer steps itself (`torch.multiprocessing.spawn`).
         """
         launched = [role for role in self.traces if re.fullmatch(r"rank\d{1,9}", role)]
-        if launched or "main" not in self.traces or count_events(self.traces["main"], f.STEP):
+        if launched:
             return sorted(launched, key=lambda role: int(role.removeprefix("rank")))
-        ranks = {
-            role: _find_told_rank(trace) for role, trace in self.traces.items() if role.startswith(STARTED_BY_MAIN)
-        }
-        told = sorted((rank, role) for role, rank in ranks.items() if rank is not None)
-        return [role for _, role in told]
+        told = [
+            (rank, role)
+            for role, trace in self.traces.items()
+            if role.startswith(STARTED_BY_MAIN) and (rank := _find_told_rank(trace)) is not None
+        ]
+        if not told or "main" not in self.traces or count_events(self.traces["main"], f.STEP):
+            return []
+        return [role for _, role in sorted(told)]
 
     def event_count(self) -> int:
         return sum(trace.count for trace in self.traces.values())

@@ -12,6 +12,7 @@ from samerun.record.config import (
     REGIONS_INSPECTED,
     REGIONS_INSPECTED_CLOSELY,
     RESCALED,
+    RESTORED,
 )
 from samerun.record.watching import stack_frames
 from samerun.record.watching.interceptor import Interceptor, MethodCallingBackOnLookup, wrap_attribute
@@ -38,6 +39,7 @@ def start_numbers_if_requested(recorder: Recorder, torch: Any) -> None:
     numbers.enter_float64_or_summary_mode()
     torch.nn.modules.module.register_module_parameter_registration_hook(numbers.models.note_assignment)
     note_lines_undoing_evaluation_mode(recorder, torch)
+    note_lines_reading_states_set_in_backward_pass(recorder, torch)
     backend = numbers.switches.get("attention")
     if backend is not None:
         for name in SDPA_FLAGS:
@@ -71,6 +73,36 @@ def note_lines_undoing_evaluation_mode(recorder: Recorder, torch: Any) -> None:
         return train
 
     wrap_attribute(torch.nn.Module, "train", wrap_train)
+
+
+def note_lines_reading_states_set_in_backward_pass(recorder: Recorder, torch: Any) -> None:
+    """Where a recomputation of the program's own begins with random states: by the line that read these, if it did."""
+    from torch.utils.weak import WeakIdKeyDictionary
+
+    lines_that_read: Any = WeakIdKeyDictionary()
+
+    def wrap_get_rng_state(original: Any) -> Any:
+        def get_rng_state() -> Any:
+            state = original()
+            if recorder.numbers is not None and not stack_frames.is_called_by_torch():
+                lines_that_read[state] = stack_frames.find_user_line()
+            return state
+
+        return get_rng_state
+
+    def wrap_set_rng_state(original: Any) -> Any:
+        def set_rng_state(new_state: Any) -> Any:
+            in_backward = torch._C._current_graph_task_id() != -1
+            if recorder.numbers is not None and in_backward and not stack_frames.is_called_by_torch():
+                line = lines_that_read.get(new_state) or stack_frames.find_user_line()
+                recorder.numbers.count_user_line(RESTORED, line)
+            return original(new_state)
+
+        return set_rng_state
+
+    for owner in (torch, torch.random):
+        wrap_attribute(owner, "get_rng_state", wrap_get_rng_state)
+        wrap_attribute(owner, "set_rng_state", wrap_set_rng_state)
 
 
 def replace_compile_backend(recorder: Recorder, torch: Any, setting: str) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 from xxhash import xxh3_64_intdigest
 
 from samerun.record import pins
-from samerun.record.config import RESTORED
 from samerun.record.digests.state_digests import digest_python_random_state
 from samerun.record.trace import format as f
 from samerun.record.watching import stack_frames
@@ -122,13 +121,10 @@ PYTHON_RANDOM = Interceptor("python-random", "random", pin_and_intercept_python_
 
 def pin_and_intercept_torch_seeding(recorder: Recorder, torch: Any) -> None:
     """Wrap `manual_seed`, `seed`, `set_rng_state`, and the methods of `torch.Generator`."""
-    from torch.utils.weak import WeakIdKeyDictionary
-
     pinned = recorder.config.pins
     kinds = {pin.split("@")[0] for pin in pinned}
     if pins.TORCH in pinned:
         torch.default_generator.manual_seed(pins.pinned_seed("torch"))
-    lines_that_read: Any = WeakIdKeyDictionary()
 
     def wrap_manual_seed(original: Any) -> Any:
         def manual_seed(seed: Any) -> Any:
@@ -160,28 +156,14 @@ def pin_and_intercept_torch_seeding(recorder: Recorder, torch: Any) -> None:
             finally:
                 recorder.thread.inside_samerun -= 1
             recorder.emit_host_event(f.SEED, "torch", inputs=bits)
-            if recorder.numbers is not None and torch._C._current_graph_task_id() != -1:
-                line = lines_that_read.get(new_state) or stack_frames.find_user_line()
-                recorder.numbers.count_user_line(RESTORED, line)
             return original(new_state)
 
         return set_rng_state
-
-    def wrap_get_rng_state(original: Any) -> Any:
-        def get_rng_state() -> Any:
-            state = original()
-            if recorder.numbers is not None and not stack_frames.is_called_by_torch():
-                lines_that_read[state] = stack_frames.find_user_line()
-            return state
-
-        return get_rng_state
 
     for owner in (torch, torch.random):
         wrap_attribute(owner, "manual_seed", wrap_manual_seed)
         wrap_attribute(owner, "seed", wrap_system_seed)
         wrap_attribute(owner, "set_rng_state", wrap_set_rng_state)
-        if recorder.config.numbers is not None:
-            wrap_attribute(owner, "get_rng_state", wrap_get_rng_state)
     _intercept_torch_generator_init_and_seeding(recorder, torch)
 
 
