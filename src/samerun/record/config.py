@@ -81,9 +81,12 @@ GRADIENTS_DROPPED = "gradients set to zero between a backward pass and the step"
 RECOMPUTED = "recomputed without random states"
 RESTORED = "random states set in a backward pass were read"
 BACK_IN_TRAINING = "batch norms set back to training before a call in evaluation mode"
+SCHEDULER_STEPPED = "a learning-rate scheduler was stepped"
 CUT_OFF = "recomputed though no input requires gradients"
 RESCALED = "the scale of losses changed between a backward pass and the step"
 OVERWRITTEN = "an index that is written to comes more than once, so that only one of its values stays"
+COUNTED_SO_FAR = (BACK_IN_TRAINING, SCHEDULER_STEPPED)
+"""Of these what was counted in earlier steps counts too: they act on every later step."""
 CALLS_KEPT = 200
 """Of calls of models without gradients all up to this number are written down, then every tenth, and so on."""
 
@@ -247,6 +250,7 @@ __all__ = [
     "BACK_IN_TRAINING",
     "CALLS_KEPT",
     "CONFIG_VARIABLE",
+    "COUNTED_SO_FAR",
     "CUT_OFF",
     "GRADIENTS_DROPPED",
     "INPUT_OF",
@@ -258,6 +262,7 @@ __all__ = [
     "RESTORED",
     "RESULT_OF",
     "ROLE_VARIABLE",
+    "SCHEDULER_STEPPED",
     "STARTED_FILE",
     "DataReplay",
     "HeldVariables",

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from samerun.check.evidence.line_search import parse_source_or_empty
 from samerun.check.neutral.run_numbers import NumberRecord, OperatorSummary, parse_source_line
 from samerun.check.neutral.value_correspondence import Culprit
+from samerun.record.config import SCHEDULER_STEPPED
 
 
 def explain_by_optimizer_settings(
@@ -24,7 +25,7 @@ def explain_by_optimizer_settings(
     text = (
         f"{name} of the optimizer is {float.fromhex(one[name]):.9g} on side A and {float.fromhex(other[name]):.9g} on B"
     )
-    steps_a, steps_b = (r.head.get("scheduler steps so far", {}) for r in (a, b))
+    steps_a, steps_b = (r.head.get("lines", {}).get(SCHEDULER_STEPPED, {}) for r in (a, b))
     for line in sorted(set(steps_a) | set(steps_b)):
         if steps_a.get(line, 0) != steps_b.get(line, 0):
             text += (

@@ -13,6 +13,7 @@ from samerun.record.config import (
     REGIONS_INSPECTED_CLOSELY,
     RESCALED,
     RESTORED,
+    SCHEDULER_STEPPED,
 )
 from samerun.record.watching import stack_frames
 from samerun.record.watching.interceptor import Interceptor, MethodCallingBackOnLookup, wrap_attribute
@@ -58,15 +59,17 @@ def start_numbers_if_requested(recorder: Recorder, torch: Any) -> None:
 def note_lines_undoing_evaluation_mode(recorder: Recorder, torch: Any) -> None:
     """Of batch norms that are put into evaluation mode (frozen) and back into training mode, as `model.train()` does,
     with neither a step nor a call without gradients in between."""
-    frozen: dict[int, tuple[int, int]] = {}
+    from torch.utils.weak import WeakIdKeyDictionary
+
+    frozen: Any = WeakIdKeyDictionary()
 
     def wrap_train(original: Any) -> Any:
         def train(self: Any, mode: bool = True) -> Any:
             if recorder.numbers is not None and isinstance(self, torch.nn.modules.batchnorm._BatchNorm):
                 moment = recorder.step, recorder.numbers.calls
                 if not mode:
-                    frozen[id(self)] = moment
-                elif frozen.pop(id(self), None) == moment:
+                    frozen[self] = moment
+                elif frozen.pop(self, None) == moment:
                     recorder.numbers.count_user_line(BACK_IN_TRAINING, stack_frames.find_user_line())
             return original(self, mode)
 
@@ -222,7 +225,7 @@ def note_lines_calling_schedulers_if_requested(recorder: Recorder, scheduler_mod
     def wrap_step(original: Any) -> Any:
         def step(self: Any, *args: Any, **kwargs: Any) -> Any:
             if recorder.numbers is not None:
-                recorder.numbers.count_user_line("scheduler step", stack_frames.find_user_line())
+                recorder.numbers.count_user_line(SCHEDULER_STEPPED, stack_frames.find_user_line())
             return original(self, *args, **kwargs)
 
         return step

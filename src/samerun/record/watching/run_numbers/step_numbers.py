@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import torch
 
 from samerun.record.config import (
-    BACK_IN_TRAINING,
     CALLS_KEPT,
+    COUNTED_SO_FAR,
     INPUT_OF,
     OVERWRITTEN,
     RESULT_OF,
@@ -86,10 +86,9 @@ class StepValueRecorder:
         self.use_counts: dict[str, int] = {}
         """How often the program used what a switch acts on."""
         self.lines: dict[str, dict[str, int]] = {}
-        """Lines (file:line) of calls that explain a difference, and how often each was run, since the last step."""
+        """Lines (file:line) of calls that explain a difference, and how often each was run: since the last step, or, of
+        the kinds in COUNTED_SO_FAR, since the program began."""
         self.narrow_operators: dict[str, int] = {}
-        self.scheduler_steps: dict[str, int] = {}
-        """How often each line has stepped a learning-rate scheduler so far."""
         self._schedulers: list[tuple[Any, str]] = []
         """Learning-rate schedulers (weakly), and the lines that made them."""
         self._optimizers: dict[int, dict[str, Any]] = {}
@@ -265,7 +264,7 @@ class StepValueRecorder:
 
     # --- steps ---------------------------------------------------------------------------------------
     def count_user_line(self, kind: str, user_line: stack_frames.UserLine) -> None:
-        where = self.scheduler_steps if kind == "scheduler step" else self.lines.setdefault(kind, {})
+        where = self.lines.setdefault(kind, {})
         key = f"{user_line.file}:{user_line.line}"
         where[key] = where.get(key, 0) + 1
 
@@ -320,7 +319,6 @@ class StepValueRecorder:
                     "settings": self._settings, "line": self._step_line, "backwards": len(self.losses),
                     "lines": self.lines, "unread": unread, "tied": tied, "given": given,
                     "made": self._optimizers.get(id(optimizer), {}),
-                    "scheduler steps so far": self.scheduler_steps,
                     "schedulers": {where: read_scheduler_settings(scheduler) for made, where in self._schedulers
                                    if (scheduler := made()) is not None},
                     "random": digest_generator_states(),
@@ -329,7 +327,7 @@ class StepValueRecorder:
             )  # fmt: skip
         self._write_operators(number)
         self.losses.clear()
-        self.lines = {kind: lines for kind, lines in self.lines.items() if kind == BACK_IN_TRAINING}
+        self.lines = {kind: lines for kind, lines in self.lines.items() if kind in COUNTED_SO_FAR}
         if self.request.disturbance:
             self._disturb(held)
 
