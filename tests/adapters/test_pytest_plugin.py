@@ -229,6 +229,7 @@ def test_seeds_and_calls(tmp_path: Path) -> None:
     assert "computed something else the second time, from the same seed 5" in said
 
 
+@pytest.mark.slow
 def test_every_test_is_checked_if_asked(tmp_path: Path) -> None:
     found, said = outcomes(tmp_path, ALL, "--samerun")
     assert found == {"test_unmarked_bad": "FAILED", "test_words": "PASSED", "test_draws": "PASSED"}, said

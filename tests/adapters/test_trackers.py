@@ -80,6 +80,7 @@ def test_a_tracker_holds_the_receipt(tracker: str, tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-2:] == [f"['{tracker}']", f"{digest} ['samerun/run.json']"]
 
 
+@pytest.mark.slow
 def test_what_cannot_be_logged_is_said(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", TRAIN], cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr

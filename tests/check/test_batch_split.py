@@ -72,6 +72,7 @@ def test_rows_of_products_in_another_batch_size(tmp_path: Path) -> None:
     assert (code, report["cause"]["kind"], report["cause"]["line"]) == (1, "batch-size", 7), report
 
 
+@pytest.mark.slow
 def test_a_program_without_such_a_pass_is_skipped(tmp_path: Path) -> None:
     program = PROGRAM.split("if ")[0].replace("from samerun.data", "from torch.utils.data")
     code, report = split(tmp_path, program=program)

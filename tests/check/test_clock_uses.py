@@ -106,6 +106,7 @@ for step in range(3):
 """
 
 
+@pytest.mark.slow
 def test_a_program_that_prints_how_long_a_step_took_takes_two_runs(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TIMED)
     code, report = check(["train.py"], tmp_path, OMP_NUM_THREADS="1")

@@ -179,6 +179,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 def test_what_a_store_answers_to_whoever_is_first_is_recorded(tmp_path: Path) -> None:
     found = run(STORES, tmp_path)
     assert found.stdout == run(STORES, tmp_path / "plain", watched=False).stdout == b"2 1 b'me'\nb'me'\n"

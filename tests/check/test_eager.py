@@ -56,6 +56,7 @@ def test_inside_a_region(tmp_path: Path) -> None:
     assert (report["cause"]["kind"], report["cause"]["line"]) == ("unseeded-torch", 15)
 
 
+@pytest.mark.slow
 def test_a_program_that_compiles_nothing(tmp_path: Path) -> None:
     code, report = eager(tmp_path, "import torch\nprint(torch.ones(3) + 1)\n")
     assert code == 0

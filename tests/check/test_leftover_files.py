@@ -31,6 +31,7 @@ def check_with_cache(folder: Path, cache: str, own: bool) -> tuple[int, dict]:
     return check(["program.py"], folder / "work", HOME=str(folder / "home"), CACHE_FOLDER=cache)
 
 
+@pytest.mark.slow
 def test_a_cache_in_the_home_directory_is_confirmed_by_runs_without_it(tmp_path: Path) -> None:
     code, report = check_with_cache(tmp_path, "~/.cache", own=False)
     cause = report["cause"]

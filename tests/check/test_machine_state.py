@@ -68,6 +68,7 @@ def test_the_state_of_the_machine_is_printed_and_no_difference(tmp_path: Path) -
     assert (code, report["verdict"]) == (0, "same"), report
 
 
+@pytest.mark.slow
 def test_a_random_device_is_named_where_it_is_opened(tmp_path: Path) -> None:
     program = "with open('/dev/urandom', 'rb') as device:\n    raw = device.read(2)\nprint('score', raw[0] / 7)\n"
     assert check_cause(program, tmp_path) == (1, "os-entropy", 1, True)

@@ -78,12 +78,13 @@ print("took", time.time() - start, "since", start)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "seeded",
     [
         "np.random.default_rng(time.time_ns())",
-        pytest.param("random.Random(time.time())", marks=pytest.mark.slow),
-        pytest.param("(random.seed(time.time_ns()), random)[1]", marks=pytest.mark.slow),
+        "random.Random(time.time())",
+        "(random.seed(time.time_ns()), random)[1]",
     ],
 )
 def test_a_seed_from_the_clock_makes_a_printed_number_a_result(seeded: str, tmp_path: Path) -> None:

@@ -62,6 +62,7 @@ def test_the_name_of_a_run_moves_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "runs" / "now").exists()
 
 
+@pytest.mark.slow
 def test_where_links_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*args: object, **kwargs: object) -> None:
         raise OSError("no links here")

@@ -131,7 +131,10 @@ def test_a_varied_run_that_fails_is_a_difference(tmp_path: Path) -> None:
         (["missing.py"], "There is no script missing.py"),
         ([str(AWKWARD / "syntax_error.py")], "cannot be run: line"),
         (["--vary", "rerun", str(AWKWARD / "exits_3.py")], "ended with exit code 3"),
-        (["--vary", "rerun", str(AWKWARD / "raises.py")], "Traceback (most recent call last)"),
+        pytest.param(
+            ["--vary", "rerun", str(AWKWARD / "raises.py")],
+            "Traceback (most recent call last)", marks=pytest.mark.slow,
+        ),
         (["--vary", "rerun", "--time-limit", "5", str(AWKWARD / "hangs.py")], "was ended"),
         (["--vary", "sunshine", str(AWKWARD / "threads.py")], "there is no variation 'sunshine'"),
         (["--vary", "hashseed", str(AWKWARD / "threads.py")], "Did you mean hash_seed?"),
@@ -227,6 +230,7 @@ def test_a_varied_run_that_takes_too_long_is_trouble_for_that_variation(tmp_path
     assert "did not end in time" in outcomes["hash_seed"]["detail"]
 
 
+@pytest.mark.slow
 def test_a_program_that_fails_names_what_to_try_alone_and_an_error_of_samerun(tmp_path: Path) -> None:
     breaks = "import samerun.record.watching.stack_frames as sites, torch\nsites._code_kinds = None\ntorch.seed()\n"
     for text, own in (("import os\nos.listdir('not there')\n", False), (breaks, True)):

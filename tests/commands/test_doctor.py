@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 TRAIN = """
 import torch
 model = torch.nn.Linear(2, 1)
@@ -60,6 +62,7 @@ def test_inside_a_program_at_its_first_step(tmp_path: Path) -> None:
     assert held["by_name"]["hash_seed"]["set_by"] == "environment"
 
 
+@pytest.mark.slow
 def test_a_program_without_steps_is_read_at_its_end(tmp_path: Path) -> None:
     (tmp_path / "plain.py").write_text("import torch; torch.use_deterministic_algorithms(True)")
     record = record_of(doctor("--json", "-", "plain.py", cwd=tmp_path))
@@ -67,6 +70,7 @@ def test_a_program_without_steps_is_read_at_its_end(tmp_path: Path) -> None:
     assert record["by_name"]["deterministic_algorithms"]["set_by"] == "program"
 
 
+@pytest.mark.slow
 def test_the_table_says_what_to_do(tmp_path: Path) -> None:
     done = doctor(cwd=tmp_path, COLUMNS="80")
     assert "FINDINGS" in done.stdout and "export PYTHONHASHSEED=0" in done.stdout
@@ -88,6 +92,7 @@ def test_trouble(tmp_path: Path) -> None:
         assert "samerun/" not in done.stderr, "no traceback of ours"
 
 
+@pytest.mark.slow
 def test_ranks_of_torchrun(tmp_path: Path) -> None:
     """One answers; the others would wait for it."""
     # samerun comes first: one switch is read when torch is imported.
@@ -98,6 +103,7 @@ def test_ranks_of_torchrun(tmp_path: Path) -> None:
     assert record_of(done)["read_at"] == "first optimizer step" and done.returncode == 0
 
 
+@pytest.mark.slow
 def test_the_snippet_runs_and_holds(tmp_path: Path) -> None:
     done = doctor("--snippet", cwd=tmp_path)
     assert done.returncode == 0

@@ -65,6 +65,7 @@ def test_arguments_and_every_form(script: Path) -> None:
     assert seen(run("--", sys.executable, "train.py", *expected, cwd=script.parent))["argv"] == expected
 
 
+@pytest.mark.slow
 def test_threads_and_own_values(script: Path) -> None:
     found = seen(run("--threads", "1", "train.py", "torch", cwd=script.parent, PYTHONHASHSEED="12"))
     assert found["threads"] == 1
@@ -128,6 +129,7 @@ def test_standard_input_and_output_are_the_programs(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr, done.returncode) == (b"\n\xff\x00", b"", 0)
 
 
+@pytest.mark.slow
 def test_children_are_held_too(tmp_path: Path) -> None:
     (tmp_path / "parent.py").write_text(
         "import subprocess, sys\n"

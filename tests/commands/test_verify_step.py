@@ -151,6 +151,7 @@ def test_what_cannot_be_kept_is_refused(tmp_path: Path) -> None:
         samerun.guard(layer, every=1, also="both")  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_a_step_of_several_ranks_is_not_kept(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(
         "import torch, torch.distributed as dist, samerun\n"

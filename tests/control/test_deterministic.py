@@ -568,6 +568,7 @@ def test_a_refused_backward_is_told_with_the_line_of_the_forward_pass(anomaly: b
         assert "set_detect_anomaly(True, check_nan=False)" in said
 
 
+@pytest.mark.slow
 def test_without_anomaly_mode_likely_lines_are_told(tmp_path: Path) -> None:
     program = """import torch, samerun, model
 net = model.Net()
@@ -602,6 +603,7 @@ class Net(nn.Module):
     assert "likely of model.py:5, model.py:9." in done.stderr
 
 
+@pytest.mark.slow
 def test_an_error_that_ends_the_program_is_explained_too() -> None:
     program = """
 import samerun, torch; from samerun.control.deterministic_kernels import install
@@ -654,7 +656,8 @@ def after(value):
 """
 
 
-@pytest.mark.parametrize("own", ["tf32", pytest.param("ieee", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("own", ["tf32", "ieee"])
 def test_a_precision_that_followed_its_parent_follows_it_afterwards(own: str) -> None:
     """What is in force tells nothing about it: a part set to "tf32" reads like one that follows a "tf32"."""
     program = f"""
@@ -671,6 +674,7 @@ print(json.dumps([inside, after("ieee"), after("tf32")]))
     assert set(tf32.values()) == {"tf32"}
 
 
+@pytest.mark.slow
 def test_keeping_the_precision_leaves_even_what_cannot_be_read() -> None:
     """cuDNN starts as "TF32 until the parent is set"."""
     program = f"""

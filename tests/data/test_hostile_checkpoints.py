@@ -167,6 +167,7 @@ def test_a_part_of_another_kind_changes_nothing(part: str, state: Any, tmp_path:
             assert {name: digest_plain_value(one.state_dict()) for name, one in parts.items()} == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [40, pytest.param(20_000, marks=pytest.mark.exhaustive)])
 def test_mutations_are_loaded_or_refused(count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -149,7 +149,9 @@ def test_batch_samplers_are_taken_up_again() -> None:
     assert batches(resumed) == epochs[1][4:]
 
 
-@pytest.mark.parametrize("step", [0, 1, 5, 9, 100])
+@pytest.mark.parametrize(
+    "step", [0, pytest.param(1, marks=pytest.mark.slow), 5, pytest.param(9, marks=pytest.mark.slow), 100]
+)
 @pytest.mark.parametrize(
     ("dataset", "workers"),
     [(Stream(), (0, 2)), (Stream(), (2, 0)), (Stream(), (3, 1)), (Keeping(), (0, 2)), (Keeping(), (2, 0)),

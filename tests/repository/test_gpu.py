@@ -123,6 +123,7 @@ def test_when_the_time_is_over_the_next_call_goes_on(tmp_path: Path) -> None:
     assert "not finished" in run(tmp_path, "--list")[1]
 
 
+@pytest.mark.slow
 def test_parts_beside_each_other_come_into_one_record(tmp_path: Path) -> None:
     code, said = run(tmp_path, "--beside", "--only", "ways:h*s,slow,lost,broken", "--skip", "ways:hangs")
     found = read(tmp_path)["parts"]

@@ -252,6 +252,7 @@ def find_wrong_odd_results(start: int, step: int) -> list[str]:
     return wrong
 
 
+@pytest.mark.slow
 def test_some_operators_with_odd_values() -> None:
     assert find_wrong_odd_results(7, 60) == []
 

@@ -312,6 +312,7 @@ def printed(threads: int, **variables: str) -> dict[str, str]:
     return dict(line.rsplit(" ", 1) for line in done.stdout.splitlines())
 
 
+@pytest.mark.slow
 def test_fresh_processes_of_other_threads_and_instructions_draw_the_same() -> None:
     want = digests()
     assert len(set(want.values())) == len(PROGRAMS)

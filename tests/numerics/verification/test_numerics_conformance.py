@@ -51,6 +51,7 @@ def doctor(*words: str, cwd: Path, source: Path | None = None, **variables: str)
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_doctor_says_that_numbers_are_right(tmp_path: Path) -> None:
     done = doctor("--numerics", "--json", "numerics.json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -94,6 +95,7 @@ def test_the_doctor_says_where_no_library_was_built(tmp_path: Path) -> None:
     assert "the reference (no C library)" in said and "install samerun where there is gcc or clang" in said
 
 
+@pytest.mark.slow
 def test_trouble(tmp_path: Path) -> None:
     for words, variables, said in (
         (["--numerics", "train.py"], {}, "--numerics looks at this machine"),

@@ -267,6 +267,7 @@ def test_partial_sums_differ(recorded: Path) -> None:
         assert find_first_difference(RunTraces(recorded / f"{name}0"), RunTraces(recorded / f"{name}2")), name
 
 
+@pytest.mark.slow
 def test_a_value_of_a_single_thread_is_a_result(tmp_path: Path) -> None:
     sides = []
     for number in (1, 2):

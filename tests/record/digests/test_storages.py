@@ -122,6 +122,7 @@ def test_scalars_and_lists_tell_events_apart(pairs: Outcome, mark: str, operator
     assert inputs == same
 
 
+@pytest.mark.slow
 def test_the_learning_rate_of_a_fused_optimizer_tells_events_apart(pairs: Outcome) -> None:
     one, other = pairs.operators("_fused_adamw_")
     assert one.aux != other.aux
