@@ -34,7 +34,7 @@ from samerun.check.neutral.value_correspondence import (
     find_caller_of_one_side,
     find_first_noncorresponding_operator,
 )
-from samerun.record.config import BACK_IN_TRAINING, GRADIENTS_DROPPED, OVERWRITTEN
+from samerun.record.config import BACK_IN_TRAINING, GRADIENTS_DROPPED, OVERWRITTEN, RESULT_OF
 from samerun.record.trace import format as f
 
 SCALING = re.compile(r"aten\.(_foreach_)?(div|mul)_?\.")
@@ -162,6 +162,9 @@ def choose_side(culprits: list[OddOperatorOfSide]) -> OddOperatorOfSide:
     """
     earliest = min(culprits, key=lambda each: each.moment)
     first, last = culprits[0], culprits[-1]
+    b, a = first.operator, last.operator
+    if b.location[:2] in a.callers and (b.name == a.name or b.name.startswith(RESULT_OF)):
+        return last  # compiled code of side B has no lines but the one that calls it
     own_ways = (
         one.operator.location not in {o.location for o in other.operators}
         for one, other in ((first, last), (last, first))
