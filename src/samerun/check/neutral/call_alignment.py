@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -22,53 +22,80 @@ CallGroup = tuple[int, str]
 """The calls of one model in one step: the step, and the class of the model."""
 
 
+class PairedCall(NamedTuple):
+    """The number that a call gets on both sides, and those of its results that have as many elements on both."""
+
+    number: int
+    keys: frozenset[ItemKey]
+
+
 @dataclass(frozen=True)
 class CallAlignment:
     """The numbers that calls get, so that those of both sides, and of their reruns, are the same ones."""
 
-    numbers: dict[tuple[CallGroup, int], int]
-    """Of each call of side A (its group, and its turn in it), the number."""
-    split: frozenset[CallGroup]
-    """Groups of other sizes on the two sides, of which both have all calls."""
+    pairs: dict[tuple[CallGroup, int], PairedCall]
+    """By the group of a call, and its turn in it: as on side A."""
+    split: dict[CallGroup, int]
+    """Groups that share the same work out in other calls on side B, of which both have all calls, and their numbers."""
     uncompared: tuple[str, ...]
     """In words, calls that both sides make and whose results have nothing in common that could be compared."""
     first_uncompared_step: int
     """The step that the first of them belongs to; 0 if there is none."""
+    ends_uncompared: bool
+    """Whether a step has such calls and no call behind them that is compared: they are no steps on the way to it."""
 
     def apply(self, run: RunNumbers) -> RunNumbers:
         """A run of either side with its calls under the numbers of side A; those that only it makes are left out."""
         calls: dict[int, NumberRecord] = {}
         for group, records in group_calls(run).items():
             if group in self.split:
-                number = self.numbers[group, 0]
-                calls[number] = sum_results_over_calls(records, number)
+                calls[self.split[group]] = sum_results_over_calls(records, self.split[group])
                 continue
             for turn, record in enumerate(records):
-                known = self.numbers.get((group, turn))
-                if known is not None:
-                    calls[known] = replace(record, head={**record.head, "number": known})
+                pair = self.pairs.get((group, turn))
+                if pair is not None:
+                    values = {key: value for key, value in record.values.items() if key in pair.keys}
+                    head = {**record.head, "number": pair.number}
+                    calls[pair.number] = replace(record, head=head, values=values)
         return replace(run, calls=calls)
 
 
 def align_calls(a: RunNumbers, b: RunNumbers) -> CallAlignment:
     """Pair the calls of two sides. Where a run has more calls than are kept, groups of other sizes are left out."""
     groups = group_calls(a), group_calls(b)
-    numbers: dict[tuple[CallGroup, int], int] = {}
-    split: set[CallGroup] = set()
+    pairs: dict[tuple[CallGroup, int], PairedCall] = {}
+    split: dict[CallGroup, int] = {}
     uncompared = []
-    first_uncompared_step = 0
+    last_calls: dict[int, tuple[int, bool]] = {}
+    """By step, the last call with results of more than one element, and whether such results are compared."""
     for group, records in groups[0].items():
         others = groups[1].get(group, [])
         are_whole = max(record.number for record in (*records, *others)) <= CALLS_KEPT
-        if len(records) != len(others):
-            if not others or not are_whole:
-                continue
-            split.add(group)
-        numbers.update({(group, turn): record.number for turn, record in enumerate(records)})
-        if not is_any_element_count_equal(records, others):
-            uncompared.append(f"{group[1]} before step {group[0] + 1}")
-            first_uncompared_step = first_uncompared_step or group[0] + 1
-    return CallAlignment(numbers, frozenset(split), tuple(uncompared), first_uncompared_step)
+        if not others or not (are_whole or len(records) == len(others)):
+            continue
+        turns = [(count_elements([r]), count_elements([o])) for r, o in zip(records, others, strict=False)]
+        keys = list_results_of_several_elements(records, others) or turns[0][0].keys()
+        is_turn_by_turn = len(records) == len(others) and any(
+            all(one.get(key) == other.get(key) for one, other in turns) for key in keys
+        )
+        is_same_work = is_turn_by_turn or is_any_element_count_equal(records, others)
+        if not is_turn_by_turn and are_whole and (is_same_work or len(records) != len(others)):
+            split[group] = records[0].number
+            last_calls[group[0]] = max(last_calls.get(group[0], (0, True)), (records[-1].number, is_same_work))
+        else:
+            for turn, (record, (one, other)) in enumerate(zip(records, turns, strict=True)):
+                same = frozenset(key for key in record.values if one.get(key) == other.get(key))
+                pairs[group, turn] = PairedCall(record.number, same)
+                if any(len(value) > 1 for value in record.values.values()):
+                    is_compared = any(len(record.values[key]) > 1 for key in same)
+                    last_calls[group[0]] = max(last_calls.get(group[0], (0, True)), (record.number, is_compared))
+        if not is_same_work:
+            uncompared.append((group[0] + 1, group[1]))
+    return CallAlignment(
+        pairs, split, tuple(f"{model} before step {step}" for step, model in uncompared),
+        uncompared[0][0] if uncompared else 0,
+        any(not last_calls[step - 1][1] for step, _ in uncompared if step - 1 in last_calls),
+    )  # fmt: skip
 
 
 def group_calls(run: RunNumbers) -> dict[CallGroup, list[NumberRecord]]:
@@ -81,8 +108,12 @@ def group_calls(run: RunNumbers) -> dict[CallGroup, list[NumberRecord]]:
 def is_any_element_count_equal(records: list[NumberRecord], others: list[NumberRecord]) -> bool:
     """Whether results of two sides have as many elements in all; those of one number, as losses are, need not."""
     one, other = count_elements(records), count_elements(others)
-    larger = {key for record in (*records, *others) for key, value in record.values.items() if len(value) > 1}
+    larger = list_results_of_several_elements(records, others)
     return not larger or any(one.get(key) == other.get(key) for key in larger)
+
+
+def list_results_of_several_elements(records: list[NumberRecord], others: list[NumberRecord]) -> set[ItemKey]:
+    return {key for record in (*records, *others) for key, value in record.values.items() if len(value) > 1}
 
 
 def count_elements(records: list[NumberRecord]) -> dict[ItemKey, int]:

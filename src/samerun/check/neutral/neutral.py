@@ -41,8 +41,8 @@ from samerun.check.neutral.rounded_results import (
     describe_rounding,
     judge_uses_of_results_if_known,
     make_same_result,
-    raise_other_result_sizes,
     require_same_printed_numbers,
+    require_same_result_sizes_at_end,
 )
 from samerun.check.neutral.rounding_verdict import DistancePoint, RunJudgement
 from samerun.check.neutral.run_numbers import OperatorSummary, RunNumbers, read_run_numbers
@@ -134,9 +134,10 @@ class NeutralCheck:
         self, switch: NeutralSwitch, a: NumberedRun, b: NumberedRun, calls: CallAlignment
     ) -> NeutralResult:
         if calls.uncompared and not is_run_by_ranks(a, b):
-            changed = FirstChange("call", 0, calls.first_uncompared_step)
-            judged = SwitchJudge(self, switch, a, b, changed, calls).rerun_and_judge_by_uses_of_results_if_known()
-            return judged if judged is not None else raise_other_result_sizes(a, calls)
+            judge = SwitchJudge(self, switch, a, b, FirstChange("call", 0, calls.first_uncompared_step), calls)
+            if (judged := judge.rerun_and_judge_by_uses_of_results_if_known()) is not None:
+                return judged
+            require_same_result_sizes_at_end(a, calls)
         require_same_printed_numbers(a, b, lambda side: self.run_once(side.plan, f"{side.run.name}-again", again=True))
         return make_same_result(switch, a, b)
 

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
 
 from samerun.base.records import NeutralResult
 from samerun.base.user_code import is_library_or_generated_file
@@ -86,11 +85,13 @@ def judge_uses_of_results_if_known(
     return result if told is None else with_culprit(result, told)
 
 
-def raise_other_result_sizes(a: NumberedRun, calls: CallAlignment) -> NoReturn:
-    raise NotComparable(
-        f"the same bits in {a.step_count} optimizer steps, but results of calls without gradients have"
-        f" other sizes on side B ({', '.join(calls.uncompared[:3])}): they were not compared"
-    )
+def require_same_result_sizes_at_end(a: NumberedRun, calls: CallAlignment) -> None:
+    """Raises NotComparable if results have other sizes on side B and none that can be compared comes of them."""
+    if calls.ends_uncompared:
+        raise NotComparable(
+            f"the same bits in {a.step_count} optimizer steps, but results of calls without gradients have"
+            f" other sizes on side B ({', '.join(calls.uncompared[:3])}): they were not compared"
+        )
 
 
 def describe_rounding(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -69,6 +69,24 @@ class ModelValues:
         """The outermost models that were called and are still there."""
         references = list(self.recorder.root_models.values())
         return [model for reference in references if (model := reference()) is not None]
+
+    def list_trained_parameters(self, optimizer: Any) -> list[Any]:
+        """The parameters that an optimizer holds; in place of one that no called model has, those of called models
+        that lie in its memory (a flat vector of all weights).
+        """
+        held = [p for group in optimizer.param_groups for p in group["params"]]
+        known = {id(p): p for root in self.list_called_models() for _, p in list_named_parameters(root)}
+        if all(id(p) in known for p in held):
+            return held
+        with HiddenFromProgram():
+            by_memory: dict[int, list[Any]] = defaultdict(list)
+            for parameter in filter(can_be_sampled, known.values()):
+                by_memory[parameter.untyped_storage().data_ptr()].append(parameter)
+            for_each = [
+                by_memory.get(p.untyped_storage().data_ptr()) if id(p) not in known and can_be_sampled(p) else None
+                for p in held
+            ]
+        return [parameter for p, members in zip(held, for_each, strict=True) for parameter in members or [p]]
 
     def name_parameters_and_buffers(self, parameters: list[Any], number: int) -> tuple[dict[int, str], dict[str, Any]]:
         """The names of an optimizer's parameters by id, and by name what else models hold that may change.

@@ -281,7 +281,7 @@ class StepValueRecorder:
 
     def before_step(self, optimizer: Any) -> None:
         """Right before an optimizer's step, when the gradients are whole."""
-        held = [p for group in optimizer.param_groups for p in group["params"]]
+        held = self.models.list_trained_parameters(optimizer)
         self._flat_ranges = find_flat_ranges(self.models.list_called_models())
         # A rank that holds nothing of a parameter has no gradient of it: its share is zero.
         gradients = [(p, p if p.grad is None and p.requires_grad and id(p) in self._flat_ranges and not p.numel()
@@ -297,7 +297,7 @@ class StepValueRecorder:
     def after_step(self, optimizer: Any) -> None:
         """Right after it."""
         number = self.recorder.step + 1
-        held = [p for group in optimizer.param_groups for p in group["params"]]
+        held = self.models.list_trained_parameters(optimizer)
         if is_kept_with_tenfold_thinning(number, STEPS_KEPT):
             names, buffers = self.models.name_parameters_and_buffers(held, number)
             items = [Item("loss", "", "float64", TakenNumbers([sum(self.losses)] if self.losses else [], False))]
