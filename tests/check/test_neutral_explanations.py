@@ -265,7 +265,10 @@ def test_the_line_that_hands_over_another_value_is_named() -> None:
     one, other = (RunNumbers(operators={1: o}, rank_operators={1: o}) for o in (a, b))
     told = explain_difference(step(), step(), one, other, 1)
     assert told is not None and told.line == 5
-    assert find_caller_of_one_side(b[1], [replace(each, location=SourceLocation("a.py", 21, "")) for each in a]) is None
+    elsewhere = [replace(each, location=SourceLocation("a.py", 21, "")) for each in a]
+    assert find_caller_of_one_side(b[1], b, elsewhere) is None
+    trained = replace(summary("aten.add_", 40, 1.0, phase=f.OPTIMIZER), callers=(("a.py", 5), ("a.py", 99)))
+    assert find_caller_of_one_side(b[1], [*b, trained], a) is None  # the whole training is called from there
 
 
 def test_the_operator_that_one_side_alone_puts_before_a_common_line_is_named() -> None:

@@ -24,6 +24,7 @@ from samerun.check.neutral.detached_values import explain_detached_value
 from samerun.check.neutral.draw_differences import explain_by_random_call_counts
 from samerun.check.neutral.run_numbers import NumberRecord, OperatorSummary, RunNumbers, parse_source_line
 from samerun.check.neutral.setting_differences import explain_by_optimizer_settings
+from samerun.check.neutral.side_choice import OddOperatorOfSide, choose_side, find_line_writing_the_rest
 from samerun.check.neutral.value_correspondence import (
     MOVES_ELEMENTS,
     UNSCALED,
@@ -34,7 +35,7 @@ from samerun.check.neutral.value_correspondence import (
     find_caller_of_one_side,
     find_first_noncorresponding_operator,
 )
-from samerun.record.config import BACK_IN_TRAINING, GRADIENTS_DROPPED, OVERWRITTEN, RESULT_OF
+from samerun.record.config import BACK_IN_TRAINING, GRADIENTS_DROPPED, OVERWRITTEN
 from samerun.record.trace import format as f
 
 SCALING = re.compile(r"aten\.(_foreach_)?(div|mul)_?\.")
@@ -125,11 +126,15 @@ def explain_by_values(
         where = format_source_location(file, at)
         what += f"; {where} is reached {times} times in this step there, and {other_times} times on the other side"
         file, at = find_line_in_loop_of_forward_pass(named, these)
+    elif (instead := find_line_writing_the_rest(named, these, others)) is not None:
+        where, rest = format_source_location(file, at), format_source_location(*instead)
+        what += f"; {where} writes this too, and {rest}, which writes the rest on the other side, does not"
+        file, at = instead
     is_norm = any("batch_norm" in each.name for each in (named, other) if each is not None)
     if is_norm and (undone := find_line_undoing_evaluation_mode(record_a, record_b)):
         what += f"; batch norms were in evaluation mode, and {format_source_location(*undone)} puts them back"
         file, at = undone
-    caller = find_caller_of_one_side(named, others) if is_handed_over else None
+    caller = find_caller_of_one_side(named, these, others) if is_handed_over else None
     handed = find_operator_that_hands_over(named, these, others) if is_handed_over else None
     if caller is not None:
         what += f"; side {side} alone gets to {format_source_location(file, at)} by this line"
@@ -144,33 +149,6 @@ def find_line_undoing_evaluation_mode(*records: NumberRecord | None) -> tuple[st
     """Where batch norms that had been frozen were put back into training mode, unused; None if nowhere."""
     lines = [line for r in records if r is not None for line in r.head.get("lines", {}).get(BACK_IN_TRAINING, {})]
     return parse_source_line(lines[0]) if lines else None
-
-
-class OddOperatorOfSide(NamedTuple):
-    """The operator of a side (all of its operators) that corresponds to nothing, and when it is called."""
-
-    moment: tuple[int, int]
-    side: str
-    operators: list[OperatorSummary]
-    operator: OperatorSummary
-
-
-def choose_side(culprits: list[OddOperatorOfSide]) -> OddOperatorOfSide:
-    """The earlier one: what one side lacks shows on the other side, and earlier there.
-
-    Where each side goes a way of its own, that of side B is what was switched on.
-    """
-    earliest = min(culprits, key=lambda each: each.moment)
-    first, last = culprits[0], culprits[-1]
-    b, a = first.operator, last.operator
-    if b.location[:2] in a.callers and (b.name == a.name or b.name.startswith(RESULT_OF)):
-        return last  # compiled code of side B has no lines but the one that calls it
-    own_ways = (
-        one.operator.location not in {o.location for o in other.operators}
-        for one, other in ((first, last), (last, first))
-    )
-    is_tie = first.moment[0] == last.moment[0] and len(culprits) == 2 and all(own_ways)
-    return first if is_tie else earliest
 
 
 def find_loss_scales(b: list[OperatorSummary], a: list[OperatorSummary]) -> tuple[LossScale, LossScale]:

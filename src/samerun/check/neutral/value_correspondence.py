@@ -144,9 +144,13 @@ def mark_corresponding(
     ]
     marks_in_turn = mark_batch_parts(operators, others)
     by_kind: dict[tuple[Any, ...], list[SizedGroups]] = defaultdict(list)
+    by_elements: dict[int, list[GroupSums]] = defaultdict(list)
+    """All that each call of a line gives, or all calls of it together, by how many elements that has."""
     for key, group in other_groups.items():
         by_kind[key[:2]].append(group)
         by_kind[key[1:]].append(group)
+        for each in group.values():
+            by_elements[int(each.total[0])].append(each)
     for at, operator in enumerate(operators):
         counts = {int(sums[0]) for _, _, sums in operator.results[:1]}
         if not marks[at] and counts:
@@ -156,8 +160,14 @@ def mark_corresponding(
                 [other_groups[key]] if key in other_groups else [*by_kind.get(key[:2], ()), *by_kind.get(key[1:], ())]
             )
             count = counts.pop()
-            marks[at] = marks_in_turn[at] or any(
-                sums_match_in_different_split(count, groups[key], each) for each in same
+            own = groups[key][count]  # sample by sample in a loop, or all at once by another operator (vmap)
+            marks[at] = (
+                marks_in_turn[at]
+                or any(sums_match_in_different_split(count, groups[key], each) for each in same)
+                or any(
+                    own.calls != each.calls and add_up(own, each, are_addends=False)
+                    for each in by_elements[int(own.total[0])]
+                )
             )
     return marks
 
@@ -199,12 +209,18 @@ def list_call_indices(operators: list[OperatorSummary]) -> dict[tuple[Any, ...],
     return calls
 
 
-def find_caller_of_one_side(operator: OperatorSummary, others: list[OperatorSummary]) -> tuple[str, int] | None:
-    """The nearest call that led to an operator at a line of both sides and that the other side never makes; or None."""
+def find_caller_of_one_side(
+    operator: OperatorSummary, these: list[OperatorSummary], others: list[OperatorSummary]
+) -> tuple[str, int] | None:
+    """The nearest call that led to an operator at a line of both sides and that the other side never makes; or None.
+
+    A call that leads to the optimizer's step as well is none: the whole training is called from another line.
+    """
     lines = {(o.location.file, o.location.line) for o in others}
     if (operator.location.file, operator.location.line) not in lines:
         return None
     lines.update(caller for o in others for caller in o.callers)
+    lines.update(caller for o in these if o.phase == f.OPTIMIZER for caller in o.callers)
     return next((caller for caller in operator.callers if caller not in lines), None)
 
 

@@ -1,0 +1,61 @@
+"""Each side has an operator that corresponds to nothing: which of them tells more, and by which line."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from samerun.check.neutral.backward_pass_differences import IN_PLACE
+from samerun.check.neutral.run_numbers import OperatorSummary
+from samerun.check.neutral.value_correspondence import ValueIndex, call_key
+from samerun.record.config import RESULT_OF
+from samerun.record.trace import format as f
+
+READS_STATE = re.compile(r"aten\.((_foreach_)?copy_\.|(native_|_native_|cudnn_)?batch_norm)")
+"""Operators that read what a model holds, and no operator of the step need have made."""
+
+
+class OddOperatorOfSide(NamedTuple):
+    """The operator of a side (all of its operators) that corresponds to nothing, and when it is called."""
+
+    moment: tuple[int, int]
+    side: str
+    operators: list[OperatorSummary]
+    operator: OperatorSummary
+
+
+def choose_side(culprits: list[OddOperatorOfSide]) -> OddOperatorOfSide:
+    """The earlier one: what one side lacks shows on the other side, and earlier there.
+
+    Where each side goes a way of its own, that of side B is what was switched on.
+    """
+    earliest = min(culprits, key=lambda each: each.moment)
+    first, last = culprits[0], culprits[-1]
+    for reader, writer in ((first, last), (last, first)):
+        if READS_STATE.match(reader.operator.name) and IN_PLACE.match(writer.operator.name):
+            return writer  # before a call, though it belongs to what follows a step (averages of weights)
+    b, a = first.operator, last.operator
+    if b.location[:2] in a.callers and (b.name == a.name or b.name.startswith(RESULT_OF)):
+        return last  # compiled code of side B has no lines but the one that calls it
+    own_ways = (
+        one.operator.location not in {o.location for o in other.operators}
+        for one, other in ((first, last), (last, first))
+    )
+    is_tie = first.moment[0] == last.moment[0] and len(culprits) == 2 and all(own_ways)
+    return first if is_tie else earliest
+
+
+def find_line_writing_the_rest(
+    operator: OperatorSummary, these: list[OperatorSummary], others: list[OperatorSummary]
+) -> tuple[str, int] | None:
+    """Where the other side writes what other calls of an operator that writes give: this one it leaves out; or None."""
+    if not IN_PLACE.match(operator.name) or operator.phase not in (f.BETWEEN, f.OPTIMIZER):
+        return None
+    siblings = [o for o in these if call_key(o) == call_key(operator)]
+    lines = {o.location[:2] for o in these}
+    for o in others:
+        if IN_PLACE.match(o.name) and o.location.line and o.location[:2] not in lines:
+            given = ValueIndex([o])
+            if any(given.contains(sums) for sibling in siblings for *_, sums in sibling.results):
+                return o.location[:2]
+    return None
