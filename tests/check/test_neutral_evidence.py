@@ -193,6 +193,20 @@ def test_names_do_not_depend_on_the_order_in_which_models_are_called() -> None:
     assert names[0] == names[1] == ["weight", "bias", "Linear#1.weight", "Linear#1.bias"]
 
 
+def test_weights_that_lie_in_what_an_optimizer_holds_are_trained() -> None:
+    model, other = nn.Linear(2, 2), nn.Linear(2, 2)
+    vector = nn.Parameter(torch.zeros(4))
+    model.weight.data = vector.data.view(2, 2)
+    values = ModelValues(SimpleNamespace(root_models={0: lambda: model}))  # type: ignore[arg-type]
+    for held, trained in (
+        ([vector, model.bias], [model.weight, model.bias]),
+        ([model.bias, model.weight], [model.bias, model.weight]),
+        ([other.bias], [other.bias]),
+    ):
+        found = values.list_trained_parameters(SimpleNamespace(param_groups=[{"params": held}]))
+        assert list(map(id, found)) == list(map(id, trained))
+
+
 def test_parameters_in_the_same_places_are_the_same_if_they_hold_about_the_same() -> None:
     x, y = NOISE[0], NOISE[1]
     a = RunNumbers(steps={1: record({("parameter", "conv.weight"): x, ("gradient", "conv.weight"): y})})

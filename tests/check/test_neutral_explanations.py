@@ -21,8 +21,6 @@ from samerun.check.neutral.backward_pass_differences import (
 )
 from samerun.check.neutral.call_alignment import align_calls, compare_uses_of_results
 from samerun.check.neutral.difference_explanation import (
-    OddOperatorOfSide,
-    choose_side,
     explain_difference,
     find_caller_of_one_side,
     find_loss_scales,
@@ -40,6 +38,7 @@ from samerun.check.neutral.runs_of_sides import (
     require_same_names_and_sizes_at_first_change,
 )
 from samerun.check.neutral.setting_differences import explain_by_optimizer_settings, list_assignments_to_string_key
+from samerun.check.neutral.side_choice import OddOperatorOfSide, choose_side
 from samerun.check.neutral.value_correspondence import find_first_noncorresponding_operator, mark_corresponding
 from samerun.record.config import CUT_OFF, RESCALED
 from samerun.record.trace import format as f
@@ -97,6 +96,20 @@ def test_calls_whose_results_have_other_sizes_are_named() -> None:
     one = run_of_calls(call(1, 0, 2.5)), run_of_calls(call(1, 0, 2.0), call(2, 0, 3.0))
     assert align_calls(*one).uncompared == ()  # a loss: the mean of each part
     assert align_calls(a, RunNumbers()).apply(a).calls == {}
+
+
+def test_of_calls_with_other_sizes_those_that_have_the_same_are_compared() -> None:
+    def run(size: int, last: Any) -> RunNumbers:
+        inner = NOISE.reshape(-1)[: 2 * size]
+        return run_of_calls(call(1, 0, inner[:size]), call(2, 0, inner[size:]), call(3, 0, last))
+
+    padded, packed = run(4, NOISE[0]), run(3, NOISE[0])
+    calls = align_calls(padded, packed)
+    assert calls.uncompared and not calls.ends_uncompared
+    assert find_first_differing_call(calls.apply(padded), calls.apply(packed)) is None
+    found = find_first_differing_call(calls.apply(padded), calls.apply(run(3, NOISE[0] + 1)))
+    assert found is not None and found.number == 3
+    assert align_calls(padded, run(3, NOISE[0][:2])).ends_uncompared
 
 
 def test_where_nothing_was_compared_nothing_is_the_same() -> None:
@@ -404,6 +417,26 @@ def test_nothing_finite_corresponds_to_scores_that_are_masked() -> None:
     assert mark_corresponding([summary("aten.where", 4, masked)], [summary("aten.masked_fill", 3, masked)]) == [True]
     turned = np.where(np.isfinite(masked), masked, np.inf)
     assert mark_corresponding([summary("aten.where", 4, turned)], [summary("aten.masked_fill", 3, masked)]) == [False]
+
+
+def test_a_batch_without_its_padding_and_samples_one_by_one_correspond() -> None:
+    padded = np.concatenate([NOISE[:3], np.zeros((2, 6)), NOISE[3:]])
+    assert mark_corresponding([summary("aten.cat", 4, NOISE)], [summary("aten.copy_", 3, padded)]) == [True]
+    assert mark_corresponding([summary("aten.cat", 4, NOISE)], [summary("aten.copy_", 3, padded + 0.1)]) == [False]
+    loop = [summary("aten.nll_loss", 3, row) for row in NOISE]
+    assert mark_corresponding([summary("aten.gather", 4, NOISE)], loop) == [True]
+    assert mark_corresponding(loop, [summary("aten.gather", 4, NOISE)]) == [True] * 8
+    assert mark_corresponding([summary("aten.gather", 4, 2 * NOISE)], loop) == [False]
+
+
+def test_what_is_not_written_is_named_where_the_rest_is() -> None:
+    weight, statistic = NOISE[0], NOISE[1]
+    a = [summary("aten.add_.Tensor", 55, each, phase=f.BETWEEN) for each in (weight, statistic)]
+    b = [summary("aten._foreach_add_.List", 50, weight, phase=f.BETWEEN),
+         summary("aten.native_batch_norm.default", 32, NOISE[2])]  # fmt: skip
+    one, other = (RunNumbers(operators={1: o}, rank_operators={1: o}) for o in (a, b))
+    told = explain_difference(step(), step(), one, other, 1)
+    assert told is not None and told.line == 50
 
 
 def test_what_one_side_could_not_read_is_left_out_and_what_it_lacks_is_not() -> None:

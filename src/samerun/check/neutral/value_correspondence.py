@@ -79,6 +79,17 @@ class ValueIndex:
             return True
         return scale != 1.0 and self.contains(sums / (1.0, scale, abs(scale), scale * scale, scale), in_any_order)
 
+    def contains_with_more_or_fewer_zeros(self, dtype: str, sums: Any) -> bool:
+        """Whether there is a value of another size whose sums are these: padded, or without its padding."""
+        if not np.isfinite(sums).all() or is_trivial(dtype, sums) or not is_number_dtype(dtype):
+            return False
+        bounds = CLOSE * np.array((sums[2], sums[2], abs(sums[3])))
+        return any(
+            bool(np.any((np.abs(rows[:, :3] - sums[1:4]) <= bounds).all(1)))
+            for count, rows in self.by_count.items()
+            if count > 1 and sums[0] > 1 and count != int(sums[0])
+        )
+
     def contains_telling_results_of(self, operator: OperatorSummary) -> bool:
         """Whether there is every value that an operator gives and that says something."""
         return all(is_trivial(dtype, sums) or self.contains(sums) for dtype, _, sums in operator.results)
@@ -160,9 +171,11 @@ def mark_corresponding(
                 [other_groups[key]] if key in other_groups else [*by_kind.get(key[:2], ()), *by_kind.get(key[1:], ())]
             )
             count = counts.pop()
+            dtype, _, sums = operator.results[0]
             own = groups[key][count]  # sample by sample in a loop, or all at once by another operator (vmap)
             marks[at] = (
                 marks_in_turn[at]
+                or index.contains_with_more_or_fewer_zeros(dtype, sums)
                 or any(sums_match_in_different_split(count, groups[key], each) for each in same)
                 or any(
                     own.calls != each.calls and add_up(own, each, are_addends=False)
