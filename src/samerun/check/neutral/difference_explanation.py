@@ -126,7 +126,7 @@ def explain_by_values(
         where = format_source_location(file, at)
         what += f"; {where} is reached {times} times in this step there, and {other_times} times on the other side"
         file, at = find_line_in_loop_of_forward_pass(named, these)
-    elif (instead := find_line_writing_the_rest(named, these, others)) is not None:
+    elif (instead := find_line_writing_the_rest(named, other, these, others)) is not None:
         where, rest = format_source_location(file, at), format_source_location(*instead)
         what += f"; {where} writes this too, and {rest}, which writes the rest on the other side, does not"
         file, at = instead

@@ -9,10 +9,11 @@ from samerun.check.neutral.backward_pass_differences import IN_PLACE
 from samerun.check.neutral.run_numbers import OperatorSummary
 from samerun.check.neutral.value_correspondence import ValueIndex, call_key
 from samerun.record.config import RESULT_OF
-from samerun.record.trace import format as f
 
-READS_STATE = re.compile(r"aten\.((_foreach_)?copy_\.|(native_|_native_|cudnn_)?batch_norm)")
-"""Operators that read what a model holds, and no operator of the step need have made."""
+READS_STATISTICS = re.compile(r"aten\.(native_|_native_|cudnn_)?batch_norm")
+"""Operators that read statistics that a model holds: no operator of the step need have written them."""
+READS_STATE = re.compile(rf"{READS_STATISTICS.pattern}|aten\.(_foreach_)?copy_\.")
+"""Those, and what copies a value that was made before."""
 
 
 class OddOperatorOfSide(NamedTuple):
@@ -32,7 +33,7 @@ def choose_side(culprits: list[OddOperatorOfSide]) -> OddOperatorOfSide:
     earliest = min(culprits, key=lambda each: each.moment)
     first, last = culprits[0], culprits[-1]
     for reader, writer in ((first, last), (last, first)):
-        if READS_STATE.match(reader.operator.name) and IN_PLACE.match(writer.operator.name):
+        if READS_STATISTICS.match(reader.operator.name) and IN_PLACE.match(writer.operator.name):
             return writer  # before a call, though it belongs to what follows a step (averages of weights)
     b, a = first.operator, last.operator
     if b.location[:2] in a.callers and (b.name == a.name or b.name.startswith(RESULT_OF)):
@@ -46,10 +47,14 @@ def choose_side(culprits: list[OddOperatorOfSide]) -> OddOperatorOfSide:
 
 
 def find_line_writing_the_rest(
-    operator: OperatorSummary, these: list[OperatorSummary], others: list[OperatorSummary]
-) -> tuple[str, int] | None:
-    """Where the other side writes what other calls of an operator that writes give: this one it leaves out; or None."""
-    if not IN_PLACE.match(operator.name) or operator.phase not in (f.BETWEEN, f.OPTIMIZER):
+    operator: OperatorSummary, reader: OperatorSummary | None, these: list[OperatorSummary],
+    others: list[OperatorSummary],
+) -> tuple[str, int] | None:  # fmt: skip
+    """Where the other side writes what other calls of an operator that writes give: this one it leaves out; or None.
+
+    reader: what gives another result on the other side, for it reads what was not written.
+    """
+    if not IN_PLACE.match(operator.name) or reader is None or not READS_STATISTICS.match(reader.name):
         return None
     siblings = [o for o in these if call_key(o) == call_key(operator)]
     lines = {o.location[:2] for o in these}
