@@ -168,6 +168,7 @@ def test_names_of_switches() -> None:
     names = [switch.name for switch in parse_neutral_option("attention,compile,attention")]
     assert names == ["attention=flash", "attention=efficient", "attention=cudnn", "compile"]
     assert [switch.name for switch in parse_neutral_env_option("A=1,2,3")] == ["env:A=2", "env:A=3"]
+    assert [switch.coarser for switch in parse_neutral_env_option("DTYPE=float32,bfloat16,float64")] == [True, False]
     with pytest.raises(SamerunError):
         parse_neutral_option("compiled")
 

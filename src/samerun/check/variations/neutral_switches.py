@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -157,6 +158,18 @@ def make_python_switch(path: str) -> NeutralSwitch:
 
 
 # --- the user's own ------------------------------------------------------------------------------------------------
+COARSE_FORMAT = re.compile(
+    r"(?<![a-z])(bf16|bfloat16|fp16|float16|half|fp8|amp|autocast|mixed[-_]precision)(?![a-z])", re.IGNORECASE
+)
+"""A word of the user's own settings that asks for a coarser format."""
+
+
+def ask_for_other_formats(a: str, b: str) -> bool:
+    """Whether one of two settings asks for a coarser format, and the other not in the same words."""
+    coarse_words = [[word for word in side.split() if COARSE_FORMAT.search(word)] for side in (a, b)]
+    return coarse_words[0] != coarse_words[1]
+
+
 def make_own_switch(a: StartSettings, b: StartSettings) -> NeutralSwitch:
     """Two settings of the user's own: variables and arguments for either side."""
 
@@ -165,7 +178,10 @@ def make_own_switch(a: StartSettings, b: StartSettings) -> NeutralSwitch:
             plan.with_environment(**dict(settings.variables)), command=(*plan.command, *settings.arguments)
         )
 
-    return NeutralSwitch("own", f"{str(a) or AS_IT_IS} -> {str(b) or AS_IT_IS}", with_settings(a), with_settings(b))
+    return NeutralSwitch(
+        "own", f"{str(a) or AS_IT_IS} -> {str(b) or AS_IT_IS}", with_settings(a), with_settings(b),
+        coarser=ask_for_other_formats(str(a), str(b)),
+    )  # fmt: skip
 
 
 def parse_neutral_env_option(text: str) -> list[NeutralSwitch]:
@@ -181,9 +197,12 @@ def parse_neutral_env_option(text: str) -> list[NeutralSwitch]:
         return lambda plan: plan.with_environment(**{name: value})
 
     return [
-        NeutralSwitch(f"env:{name}={value}", f"{name} {values[0]} -> {value}", with_value(values[0]), with_value(value))
+        NeutralSwitch(
+            f"env:{name}={value}", f"{name} {values[0]} -> {value}", with_value(values[0]), with_value(value),
+            coarser=ask_for_other_formats(f"{name}={values[0]}", f"{name}={value}"),
+        )
         for value in values[1:]
-    ]
+    ]  # fmt: skip
 
 
 # --- by name ---------------------------------------------------------------------------------------------------
