@@ -43,6 +43,7 @@ except TimeIsUp:
     print("now")
 """
 AT_ANY_TIME = """
+steps(1)  # imports what optimizers need: Python makes a RuntimeError of what is raised while a class is made
 seen = raised = 0
 
 def on_alarm(number, frame):
