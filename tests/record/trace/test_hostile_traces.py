@@ -17,7 +17,7 @@ from hostile_traces import STRINGS, block, head, operators, starting_threads, st
 from samerun.record.trace import format as f
 
 SAMERUN = str(Path(sys.executable).with_name("samerun"))
-MOST_SECONDS, MOST_KIB = 30, 1 << 20  # of CPU; a second or two where nothing else runs, minutes where time is quadratic
+MOST_SECONDS, MOST_KIB = 10, 1 << 20
 
 
 def diff(a: Path, b: Path) -> tuple[int, dict[str, object], str]:
