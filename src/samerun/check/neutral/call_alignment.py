@@ -66,35 +66,34 @@ def align_calls(a: RunNumbers, b: RunNumbers) -> CallAlignment:
     pairs: dict[tuple[CallGroup, int], PairedCall] = {}
     split: dict[CallGroup, int] = {}
     uncompared = []
-    last_calls: dict[int, tuple[int, bool]] = {}
-    """By step, the last call with results of more than one element, and whether such results are compared."""
+    # By step, the calls with results of more than one element, and whether such results are compared.
+    larger_calls: dict[int, list[tuple[int, bool]]] = defaultdict(list)
     for group, records in groups[0].items():
         others = groups[1].get(group, [])
         are_whole = max(record.number for record in (*records, *others)) <= CALLS_KEPT
         if not others or not (are_whole or len(records) == len(others)):
             continue
-        turns = [(count_elements([r]), count_elements([o])) for r, o in zip(records, others, strict=False)]
-        keys = list_results_of_several_elements(records, others) or turns[0][0].keys()
-        is_turn_by_turn = len(records) == len(others) and any(
-            all(one.get(key) == other.get(key) for one, other in turns) for key in keys
+        same = [find_results_of_equal_size(r, o) for r, o in zip(records, others, strict=False)]
+        larger = list_results_of_several_elements(records, others)
+        is_turn_by_turn = len(records) == len(others) and bool(
+            frozenset.intersection(*same) & (larger or records[0].values.keys())
         )
         is_same_work = is_turn_by_turn or is_any_element_count_equal(records, others)
         if not is_turn_by_turn and are_whole and (is_same_work or len(records) != len(others)):
             split[group] = records[0].number
-            last_calls[group[0]] = max(last_calls.get(group[0], (0, True)), (records[-1].number, is_same_work))
+            larger_calls[group[0]].append((records[-1].number, is_same_work))
         else:
-            for turn, (record, (one, other)) in enumerate(zip(records, turns, strict=True)):
-                same = frozenset(key for key in record.values if one.get(key) == other.get(key))
-                pairs[group, turn] = PairedCall(record.number, same)
+            for turn, (record, keys) in enumerate(zip(records, same, strict=True)):
+                pairs[group, turn] = PairedCall(record.number, keys)
                 if any(len(value) > 1 for value in record.values.values()):
-                    is_compared = any(len(record.values[key]) > 1 for key in same)
-                    last_calls[group[0]] = max(last_calls.get(group[0], (0, True)), (record.number, is_compared))
+                    is_compared = any(len(record.values[key]) > 1 for key in keys)
+                    larger_calls[group[0]].append((record.number, is_compared))
         if not is_same_work:
             uncompared.append((group[0] + 1, group[1]))
     return CallAlignment(
         pairs, split, tuple(f"{model} before step {step}" for step, model in uncompared),
         uncompared[0][0] if uncompared else 0,
-        any(not last_calls[step - 1][1] for step, _ in uncompared if step - 1 in last_calls),
+        any(not max(larger_calls[step - 1])[1] for step, _ in uncompared if step - 1 in larger_calls),
     )  # fmt: skip
 
 
@@ -114,6 +113,11 @@ def is_any_element_count_equal(records: list[NumberRecord], others: list[NumberR
 
 def list_results_of_several_elements(records: list[NumberRecord], others: list[NumberRecord]) -> set[ItemKey]:
     return {key for record in (*records, *others) for key, value in record.values.items() if len(value) > 1}
+
+
+def find_results_of_equal_size(record: NumberRecord, other: NumberRecord) -> frozenset[ItemKey]:
+    one, counts = count_elements([record]), count_elements([other])
+    return frozenset(key for key in record.values if one.get(key) == counts.get(key))
 
 
 def count_elements(records: list[NumberRecord]) -> dict[ItemKey, int]:

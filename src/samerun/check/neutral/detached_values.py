@@ -39,7 +39,7 @@ def explain_detached_value(b: list[OperatorSummary], a: list[OperatorSummary]) -
                     continue
                 if kept.contains(sums) or not _lead_to_one_value(operators, user_at, others, sums):
                     continue
-                called = find_caller_of_one_side(made, operators, others) or (made.location.file, made.location.line)
+                called = find_caller_of_one_side(made, operators, others) or made.location[:2]
                 file, line = (lines or made.differentiated_at or (called,))[0]
                 used = format_source_location(user.location.file, user.location.line)
                 text = f"side {side} takes no gradient through what {made.name} gives, which {used} uses"

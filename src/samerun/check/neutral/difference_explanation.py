@@ -24,7 +24,12 @@ from samerun.check.neutral.detached_values import explain_detached_value
 from samerun.check.neutral.draw_differences import explain_by_random_call_counts
 from samerun.check.neutral.run_numbers import NumberRecord, OperatorSummary, RunNumbers, parse_source_line
 from samerun.check.neutral.setting_differences import explain_by_optimizer_settings
-from samerun.check.neutral.side_choice import OddOperatorOfSide, choose_side, find_line_writing_the_rest
+from samerun.check.neutral.side_choice import (
+    OddOperatorOfSide,
+    choose_side,
+    find_line_writing_the_rest,
+    reads_statistics,
+)
 from samerun.check.neutral.value_correspondence import (
     MOVES_ELEMENTS,
     UNSCALED,
@@ -130,7 +135,7 @@ def explain_by_values(
         where, rest = format_source_location(file, at), format_source_location(*instead)
         what += f"; {where} writes this too, and {rest}, which writes the rest on the other side, does not"
         file, at = instead
-    is_norm = any("batch_norm" in each.name for each in (named, other) if each is not None)
+    is_norm = any(reads_statistics(each) for each in (named, other) if each is not None)
     if is_norm and (undone := find_line_undoing_evaluation_mode(record_a, record_b)):
         what += f"; batch norms were in evaluation mode, and {format_source_location(*undone)} puts them back"
         file, at = undone

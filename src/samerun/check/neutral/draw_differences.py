@@ -30,10 +30,7 @@ def explain_by_random_call_counts(
     redrawn = next((o for o in operators_b if o.is_random and o.is_recomputed), None)
     is_redrawn = redrawn is not None and (not is_as_often or not is_drawn_in_forward_pass(redrawn, operators_b))
     if redrawn is not None and is_redrawn and not again and not any(o.is_recomputed for o in operators_a):
-        file, line = find_caller_of_one_side(redrawn, operators_b, operators_a) or (
-            redrawn.location.file,
-            redrawn.location.line,
-        )
+        file, line = find_caller_of_one_side(redrawn, operators_b, operators_a) or redrawn.location[:2]
         drawn_at = format_source_location(redrawn.location.file, redrawn.location.line)
         text = f"on side B {redrawn.name} draws again in the backward pass: the recomputation of {drawn_at} does not"
         if restored := b.head.get("lines", {}).get(RESTORED):

@@ -8,6 +8,7 @@ A with its parameters disturbed by one ulp; `check.evidence.neutrality` judges w
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -63,7 +64,6 @@ from samerun.check.neutral.runs_of_sides import (
     require_same_names_and_sizes_at_first_change,
     with_culprit,
 )
-from samerun.check.neutral.side_choice import READS_STATE
 from samerun.check.neutral.value_correspondence import Culprit
 from samerun.check.plan import RunPlan
 from samerun.check.search.report_records import NO_OPERATOR
@@ -78,6 +78,7 @@ STEPS_IN_FLOAT64 = 100
 """So many steps from the first difference on are run in float64, and all up to one that leaves the envelope."""
 COARSE_ULP = 2.0**16
 """An ulp of bfloat16 in ulp of float32: the disturbance where a side, or the program, computes in a coarser format."""
+COPYING = re.compile(r"aten\.(_foreach_)?copy_\.")
 ALREADY_DIFFERS = "the program differs on a plain rerun, and nothing can be said: run samerun check without --neutral"
 OUTCOMES: dict[str, VariationOutcome] = {"wrong": DIFFERENT, "unaligned": TROUBLE, "skipped": "skipped"}
 
@@ -320,7 +321,7 @@ class SwitchJudge:
         if step not in a64.numbers.operators or step not in b64.numbers.operators:
             a64, b64 = self._rerun_both_in_float64(step)
         told = self.lost_tie or explain_difference(records[0], records[1], a64.numbers, b64.numbers, step)
-        if judgement.kind == "call" and told is not None and READS_STATE.match(told.operator) and step > 1:
+        if judgement.kind == "call" and told is not None and COPYING.match(told.operator) and step > 1:
             told = self._rerun_and_explain_step_before_call(step - 1) or told
         region: CompiledRegion | None = None
         if self.switch.name == "compile":
@@ -334,7 +335,7 @@ class SwitchJudge:
         return base if told is None else with_culprit(base, told)
 
     def _rerun_and_explain_step_before_call(self, step: int) -> Culprit | None:
-        """Where what a call reads or copies, and no operator of its step made, was written (averages of weights)."""
+        """Where a value that is copied into a model before a call was made: in the last step (averages of weights)."""
         records = [find_step_or_call_record(side.numbers, "step", step) for side in (self.a, self.b)]
         a64, b64 = self._rerun_both_in_float64(step)
         told = explain_difference(records[0], records[1], a64.numbers, b64.numbers, step)

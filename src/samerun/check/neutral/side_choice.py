@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
 from samerun.check.neutral.backward_pass_differences import IN_PLACE
 from samerun.check.neutral.run_numbers import OperatorSummary
 from samerun.check.neutral.value_correspondence import ValueIndex, call_key
 from samerun.record.config import RESULT_OF
-
-READS_STATISTICS = re.compile(r"aten\.(native_|_native_|cudnn_)?batch_norm")
-"""Operators that read statistics that a model holds: no operator of the step need have written them."""
-READS_STATE = re.compile(rf"{READS_STATISTICS.pattern}|aten\.(_foreach_)?copy_\.")
-"""Those, and what copies a value that was made before."""
 
 
 class OddOperatorOfSide(NamedTuple):
@@ -25,6 +19,11 @@ class OddOperatorOfSide(NamedTuple):
     operator: OperatorSummary
 
 
+def reads_statistics(operator: OperatorSummary) -> bool:
+    """Whether it reads statistics that a model holds: no operator of the step need have written them."""
+    return "batch_norm" in operator.name
+
+
 def choose_side(culprits: list[OddOperatorOfSide]) -> OddOperatorOfSide:
     """The earlier one: what one side lacks shows on the other side, and earlier there.
 
@@ -33,7 +32,7 @@ def choose_side(culprits: list[OddOperatorOfSide]) -> OddOperatorOfSide:
     earliest = min(culprits, key=lambda each: each.moment)
     first, last = culprits[0], culprits[-1]
     for reader, writer in ((first, last), (last, first)):
-        if READS_STATISTICS.match(reader.operator.name) and IN_PLACE.match(writer.operator.name):
+        if reads_statistics(reader.operator) and IN_PLACE.match(writer.operator.name):
             return writer  # before a call, though it belongs to what follows a step (averages of weights)
     b, a = first.operator, last.operator
     if b.location[:2] in a.callers and (b.name == a.name or b.name.startswith(RESULT_OF)):
@@ -54,13 +53,9 @@ def find_line_writing_the_rest(
 
     reader: what gives another result on the other side, for it reads what was not written.
     """
-    if not IN_PLACE.match(operator.name) or reader is None or not READS_STATISTICS.match(reader.name):
+    if not IN_PLACE.match(operator.name) or reader is None or not reads_statistics(reader):
         return None
-    siblings = [o for o in these if call_key(o) == call_key(operator)]
+    written = ValueIndex([o for o in these if call_key(o) == call_key(operator)])
     lines = {o.location[:2] for o in these}
-    for o in others:
-        if IN_PLACE.match(o.name) and o.location.line and o.location[:2] not in lines:
-            given = ValueIndex([o])
-            if any(given.contains(sums) for sibling in siblings for *_, sums in sibling.results):
-                return o.location[:2]
-    return None
+    writers = (o for o in others if IN_PLACE.match(o.name) and o.location.line and o.location[:2] not in lines)
+    return next((o.location[:2] for o in writers if any(written.contains(sums) for *_, sums in o.results)), None)

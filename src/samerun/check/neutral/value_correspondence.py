@@ -83,9 +83,8 @@ class ValueIndex:
         """Whether there is a value of another size whose sums are these: padded, or without its padding."""
         if not np.isfinite(sums).all() or is_trivial(dtype, sums) or not is_number_dtype(dtype):
             return False
-        bounds = CLOSE * np.array((sums[2], sums[2], abs(sums[3])))
         return any(
-            bool(np.any((np.abs(rows[:, :3] - sums[1:4]) <= bounds).all(1)))
+            bool(np.any(are_sums_of_same_value(rows, sums[1:], sums[2], in_any_order=True)))
             for count, rows in self.by_count.items()
             if count > 1 and sums[0] > 1 and count != int(sums[0])
         )
@@ -155,23 +154,22 @@ def mark_corresponding(
     ]
     marks_in_turn = mark_batch_parts(operators, others)
     by_kind: dict[tuple[Any, ...], list[SizedGroups]] = defaultdict(list)
+    # All that each call of a line gives, or all calls of it together, by how many elements that has.
     by_elements: dict[int, list[GroupSums]] = defaultdict(list)
-    """All that each call of a line gives, or all calls of it together, by how many elements that has."""
     for key, group in other_groups.items():
         by_kind[key[:2]].append(group)
         by_kind[key[1:]].append(group)
         for each in group.values():
             by_elements[int(each.total[0])].append(each)
     for at, operator in enumerate(operators):
-        counts = {int(sums[0]) for _, _, sums in operator.results[:1]}
-        if not marks[at] and counts:
+        if not marks[at] and operator.results:
             key = call_key(operator)
             # What one side computes in parts may be at a line of its own there, or (vmap) be another operator.
             same = (
                 [other_groups[key]] if key in other_groups else [*by_kind.get(key[:2], ()), *by_kind.get(key[1:], ())]
             )
-            count = counts.pop()
             dtype, _, sums = operator.results[0]
+            count = int(sums[0])
             own = groups[key][count]  # sample by sample in a loop, or all at once by another operator (vmap)
             marks[at] = (
                 marks_in_turn[at]

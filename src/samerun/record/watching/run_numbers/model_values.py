@@ -82,11 +82,15 @@ class ModelValues:
             by_memory: dict[int, list[Any]] = defaultdict(list)
             for parameter in filter(can_be_sampled, known.values()):
                 by_memory[parameter.untyped_storage().data_ptr()].append(parameter)
-            for_each = [
-                by_memory.get(p.untyped_storage().data_ptr()) if id(p) not in known and can_be_sampled(p) else None
+            return [
+                member
                 for p in held
+                for member in (
+                    by_memory.get(p.untyped_storage().data_ptr(), [p])
+                    if id(p) not in known and can_be_sampled(p)
+                    else [p]
+                )
             ]
-        return [parameter for p, members in zip(held, for_each, strict=True) for parameter in members or [p]]
 
     def name_parameters_and_buffers(self, parameters: list[Any], number: int) -> tuple[dict[int, str], dict[str, Any]]:
         """The names of an optimizer's parameters by id, and by name what else models hold that may change.
