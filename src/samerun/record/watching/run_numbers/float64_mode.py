@@ -62,7 +62,7 @@ INDEX_WRITES = ("aten::index_put", "aten::index_put_", "aten::_index_put_impl_")
 
 
 class Float64Mode(KeepsProgramsCompiledMixin, TorchDispatchMode):
-    """Computes in float64 if `widens`, and calls `summarise` after every operator while it is not None.
+    """Computes in float64 if `widens`, and calls `summarise` after every operator while `is_summarising` says so.
 
     `narrow_operators`: how often an operator computed in single precision after all, by its name.
     """
@@ -75,6 +75,7 @@ class Float64Mode(KeepsProgramsCompiledMixin, TorchDispatchMode):
         self.operators = operators
         self.narrow_operators = narrow_operators
         self.summarise: Summarise | None = None
+        self.is_summarising: Callable[[], bool] = lambda: True
         self.follow_views: Callable[[str, Any, Any], bool] = lambda name, base, views: False
         """Called with the name, the operand and the results of a view; whether it is summarised all the same."""
         self.note_overwriting: Callable[[], None] = lambda: None
@@ -84,6 +85,9 @@ class Float64Mode(KeepsProgramsCompiledMixin, TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        summarise = self.summarise if self.is_summarising() else None
+        if summarise is None and not self.widens:
+            return func(*args, **kwargs)
         if any(kind.__name__ == "DTensor" for kind in types):
             return NotImplemented  # it calls operators on its local tensors: those are seen
         operator = self.operators.get(func)
@@ -101,9 +105,9 @@ class Float64Mode(KeepsProgramsCompiledMixin, TorchDispatchMode):
                 made = func(*args, **kwargs)
                 return widen_if_materialized_from_meta(made, tensors) if self.widens and not self.region_depth else made
             wide = self.widens and not self.region_depth
-            before = take_generator_state(kwargs, tensors) if self.summarise is not None and operator.random else None
+            before = take_generator_state(kwargs, tensors) if summarise is not None and operator.random else None
             out = self._call_with_float64_results(operator, args, kwargs, tensors) if wide else func(*args, **kwargs)
-            if self.summarise is None or operator.allocates:
+            if summarise is None or operator.allocates:
                 return out
             name = func._schema.name
             is_plain_view = operator.silent and name != STRIDED
@@ -118,7 +122,7 @@ class Float64Mode(KeepsProgramsCompiledMixin, TorchDispatchMode):
                     drew = "default generator" if kwargs.get("generator") is None else "own generator"
                 if name in INDEX_WRITES and writes_an_element_twice(args, kwargs):
                     self.note_overwriting()
-                self.summarise(operator, tensors, [*results, *(t for t in outs if id(t) not in written)], drew)
+                summarise(operator, tensors, [*results, *(t for t in outs if id(t) not in written)], drew)
         return out
 
     def _call_with_float64_results(self, operator: WatchedOperator, args: Any, kwargs: Any, tensors: list[Any]) -> Any:
