@@ -68,14 +68,18 @@ def explain_second_write(operators_b: list[OperatorSummary], operators_a: list[O
         repeated -= {call_key_without_phase(o) for o in others if o.phase == f.BACKWARD}
         # A part that is recomputed faithfully writes what its forward pass wrote.
         indices = ValueIndex(forward), ValueIndex(others)
-        for o in operators:
-            if not o.is_recomputed or not IN_PLACE.match(o.name) or call_key_without_phase(o) not in repeated:
-                continue
-            if not o.results or is_trivial(o.results[0][0], o.results[0][2]):  # a counter
-                continue
-            if not any(index.contains(o.results[0][2]) for index in indices):
-                text = f"on side {side} {o.name} writes a second time, when its part is recomputed"
-                return Culprit(o.name, o.location.file, o.location.line, text)
+        writes = [
+            o for o in operators
+            if o.is_recomputed and IN_PLACE.match(o.name) and call_key_without_phase(o) in repeated
+            and o.results and not is_trivial(o.results[0][0], o.results[0][2])  # a counter
+            and not any(index.contains(o.results[0][2]) for index in indices)
+        ]  # fmt: skip
+        if writes:
+            # What is given something recomputed may only follow from an earlier write, or fill what the part has made.
+            o = next((o for o in writes if not any(at >= 0 and operators[at].is_recomputed for at, _ in o.sources)),
+                     writes[0])  # fmt: skip
+            text = f"on side {side} {o.name} writes a second time, when its part is recomputed"
+            return Culprit(o.name, o.location.file, o.location.line, text)
     return None
 
 

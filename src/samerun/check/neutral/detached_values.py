@@ -9,6 +9,7 @@ from samerun.check.neutral.run_numbers import OperatorSummary
 from samerun.check.neutral.value_correspondence import (
     Culprit,
     ValueIndex,
+    call_key,
     find_caller_of_one_side,
     is_number_dtype,
     is_trivial,
@@ -37,7 +38,9 @@ def explain_detached_value(b: list[OperatorSummary], a: list[OperatorSummary]) -
                 dtype, _, sums = made.results[number]
                 if not is_number_dtype(dtype) or is_trivial(dtype, sums) or not through.contains(sums):
                     continue
-                if kept.contains(sums) or not _lead_to_one_value(operators, user_at, others, sums):
+                if kept.contains(sums) or _is_detached_there_too(user, sums, others):
+                    continue
+                if not _lead_to_one_value(operators, user_at, others, sums):
                     continue
                 called = find_caller_of_one_side(made, operators, others) or made.location[:2]
                 file, line = (lines or made.differentiated_at or (called,))[0]
@@ -50,6 +53,13 @@ def explain_detached_value(b: list[OperatorSummary], a: list[OperatorSummary]) -
 def _make_operator_with_results(results: Any) -> OperatorSummary:
     """An operator that stands for all of these results."""
     return OperatorSummary("", f.FORWARD, NOWHERE, (), tuple(results))
+
+
+def _is_detached_there_too(user: OperatorSummary, sums: Any, others: list[OperatorSummary]) -> bool:
+    """Whether the other side gives an operator at the same line this value, and takes no gradient through it either."""
+    same_calls = (o for o in others if call_key(o) == call_key(user))
+    detached = (others[at].results[number] for o in same_calls for at, number, _ in o.detached)
+    return ValueIndex([_make_operator_with_results(detached)]).contains(sums)
 
 
 def _lead_to_one_value(

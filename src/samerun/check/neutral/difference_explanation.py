@@ -21,7 +21,7 @@ from samerun.check.neutral.backward_pass_differences import (
     find_varying_factor,
 )
 from samerun.check.neutral.detached_values import explain_detached_value
-from samerun.check.neutral.draw_differences import explain_by_random_call_counts
+from samerun.check.neutral.draw_differences import explain_by_random_call_counts, find_seeding_line_of_one_side
 from samerun.check.neutral.run_numbers import NumberRecord, OperatorSummary, RunNumbers, parse_source_line
 from samerun.check.neutral.setting_differences import explain_by_optimizer_settings
 from samerun.check.neutral.side_choice import (
@@ -139,6 +139,9 @@ def explain_by_values(
     if is_norm and (undone := find_line_undoing_evaluation_mode(record_a, record_b)):
         what += f"; batch norms were in evaluation mode, and {format_source_location(*undone)} puts them back"
         file, at = undone
+    if named.is_random and (seeded := find_seeding_line_of_one_side(a64, b64, step)):
+        what += f"; a generator gets another state at {format_source_location(*seeded)}, on one side only"
+        return Culprit(named.name, *seeded, what)
     caller = find_caller_of_one_side(named, these, others) if is_handed_over else None
     handed = find_operator_that_hands_over(named, these, others) if is_handed_over else None
     if caller is not None:

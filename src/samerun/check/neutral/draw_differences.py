@@ -6,7 +6,7 @@ from collections import Counter
 
 from samerun.base.user_code import format_source_location
 from samerun.check.neutral.backward_pass_differences import IN_PLACE
-from samerun.check.neutral.run_numbers import NumberRecord, OperatorSummary, parse_source_line
+from samerun.check.neutral.run_numbers import NumberRecord, OperatorSummary, RunNumbers, parse_source_line
 from samerun.check.neutral.value_correspondence import (
     Culprit,
     ValueIndex,
@@ -65,11 +65,18 @@ def explain_by_random_call_counts(
     return None
 
 
+def find_seeding_line_of_one_side(a: RunNumbers, b: RunNumbers, step: int) -> tuple[str, int] | None:
+    """Where one side alone gave a generator another state in this step; None if neither did, or both."""
+    lines_a, lines_b = (run.seeding_lines.get(step, []) for run in (a, b))
+    only = [line for line in lines_b if line not in lines_a] or [line for line in lines_a if line not in lines_b]
+    return only[-1] if only else None
+
+
 def are_draws_without_effect(
     keys: list[tuple[str, str, int]], operators_b: list[OperatorSummary], operators_a: list[OperatorSummary]
 ) -> bool:
-    """Whether operators (name, file and line) fill tensors of which nothing is computed, and all others draw the same:
-    weights that are made with random numbers, and then written over.
+    """Whether operators (name, file and line) fill tensors of which nothing is computed, and all others that draw from
+    torch's own generator draw the same: weights that are made with random numbers, and then written over.
     """
     if not all(IN_PLACE.match(name) for name, _, _ in keys):
         return False  # numbers that leave the tensors, as an order of samples does
@@ -79,7 +86,8 @@ def are_draws_without_effect(
         if any(source in drawn for o in operators for source, _ in o.sources):
             return False
         if not all(at in drawn or others.contains(sums)
-                   for at, o in enumerate(operators) if o.is_random for _, _, sums in o.results):  # fmt: skip
+                   for at, o in enumerate(operators) if o.draws_from == "default generator"
+                   for _, _, sums in o.results):  # fmt: skip
             return False
     return True
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,8 +14,9 @@ import numpy as np
 
 from samerun.record.comparison.rounding import ItemKey
 from samerun.record.config import numbers_file_name
-from samerun.record.trace.reader import SourceLocation
-from samerun.record.trace.run import RunTraces
+from samerun.record.trace import format as f
+from samerun.record.trace.reader import SourceLocation, Trace
+from samerun.record.trace.run import RunTraces, read_optimizer_steps, select_events
 
 Array = np.ndarray[Any, Any]
 
@@ -91,6 +94,10 @@ class RunNumbers:
     """The operators of all ranks, one rank after the other, as if one process had called them."""
     narrow: dict[str, int] = field(default_factory=dict)
     """Of a run in float64: operators that computed in single precision after all."""
+    models: dict[str, list[str]] = field(default_factory=dict)
+    """By class, sorted digests of what each called model holds at the end, whatever names it has there."""
+    seeding_lines: dict[int, list[tuple[str, int]]] = field(default_factory=dict)
+    """By step, file and line of each call that gave a generator another state."""
 
 
 def read_run_numbers(folder: Path, traces: RunTraces) -> RunNumbers:
@@ -129,8 +136,8 @@ def _add_shares(record: NumberRecord, records_of_other_ranks: list[NumberRecord 
 
 def _read_numbers_of_process(folder: Path, role: str, traces: RunTraces) -> RunNumbers:
     """What one process wrote down."""
-    found = RunNumbers()
     trace = traces.traces.get(role)
+    found = RunNumbers(seeding_lines={} if trace is None else _read_seeding_lines(trace))
     for head, data in _iterate_records_until_damage(folder / numbers_file_name(role)):
         if head["kind"] == "operators":
             stacks = [tuple((str(file), int(line)) for file, line in stack) for stack in head["stacks"]]
@@ -150,7 +157,7 @@ def _read_numbers_of_process(folder: Path, role: str, traces: RunTraces) -> RunN
                 )
             ]  # fmt: skip
         elif head["kind"] == "end":
-            found.uses, found.narrow = head["uses"], head["narrow"]
+            found.uses, found.narrow, found.models = head["uses"], head["narrow"], head["models"]
         else:
             values, dtypes, shares, begin = {}, {}, set(), 0
             for at, (kind, name, dtype, count) in enumerate(head["items"]):
@@ -161,6 +168,17 @@ def _read_numbers_of_process(folder: Path, role: str, traces: RunTraces) -> RunN
             record = NumberRecord(head, values, dtypes, frozenset(shares))
             (found.steps if head["kind"] == "step" else found.calls)[record.number] = record
     return found
+
+
+def _read_seeding_lines(trace: Trace) -> dict[int, list[tuple[str, int]]]:
+    steps = read_optimizer_steps(trace)
+    ends = [step.end for step in steps]
+    lines: dict[int, list[tuple[str, int]]] = defaultdict(list)
+    for event in select_events(trace, (f.SEED,)):
+        at = bisect_left(ends, event.index)
+        if at < len(steps) and event.line:
+            lines[steps[at].number].append((event.file, event.line))
+    return lines
 
 
 def _iterate_result_sums_by_operator(

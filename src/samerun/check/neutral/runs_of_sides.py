@@ -15,7 +15,7 @@ from samerun.check.plan import RunPlan
 from samerun.check.search.report_records import relative_path_if_below_working_directory
 from samerun.record.comparison.rounding import UNIT, ItemKey
 from samerun.record.trace import format as f
-from samerun.record.trace.run import read_optimizer_steps, read_sorted_final_digests_by_model_class, select_events
+from samerun.record.trace.run import read_optimizer_steps, select_events
 
 SAME_SUM = 2.0**-44
 """So far apart, relative to the sum of their magnitudes, are float64 sums of the same numbers in another order."""
@@ -99,8 +99,8 @@ def find_first_differing_step_or_call(a: NumberedRun, b: NumberedRun) -> FirstCh
     values = find_first_step_with_differing_buffers(a.numbers, b.numbers)
     if values is not None:
         return values
-    ends = read_sorted_final_digests_by_model_class(one), read_sorted_final_digests_by_model_class(other)
-    # Wrappers (compilation, data parallelism) are models of a class of their own, and of other names in their digests.
+    ends = a.numbers.models, b.numbers.models
+    # Wrappers (compilation, data parallelism) are models of a class of their own.
     if any(ends[0][kind] != ends[1][kind] for kind in ends[0].keys() & ends[1].keys()):
         raise NotComparable("the models differ at the end, but in no optimizer step and no result")
     return None

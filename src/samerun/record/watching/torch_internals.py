@@ -48,12 +48,15 @@ def is_recomputing() -> bool:
     By `torch.utils.checkpoint`, or by the `backward` of an autograd.Function of the program's own.
     """
     node = _current_node()
-    if node is None or not torch.is_grad_enabled():
+    if node is None:
         return False
-    is_own = isinstance(node, torch.autograd.function.BackwardCFunction)
+    # A backward of the program's own computes gradients without recording them, and what it recomputes with.
+    is_own = torch.is_grad_enabled() and isinstance(node, torch.autograd.function.BackwardCFunction)
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name = frame.f_globals.get("__name__")
+        if name == "torch.autograd.graph":
+            return False  # what has called the backward pass recomputes, as the reentrant checkpoint does; not the pass
         if name == "torch.utils.checkpoint" or (is_own and name == "torch.autograd.function"):
             return True
         frame = frame.f_back

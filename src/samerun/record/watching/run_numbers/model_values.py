@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch.compiler import is_compiling
-from xxhash import xxh3_128_digest
+from xxhash import xxh3_128_digest, xxh3_128_hexdigest
 
-from samerun.record.digests.digest import is_readable
+from samerun.record.digests.digest import digest, is_readable
 from samerun.record.digests.state_digests import (
     dict_items_bypassing_overrides,
     named_buffers,
@@ -163,6 +163,14 @@ class ModelValues:
                         given[whole] = assignment.lines
         return tied, given
 
+    def digest_values_by_model_class(self) -> dict[str, list[str]]:
+        """Of each called model, by its class, a digest of all values that it holds, whatever names they have."""
+        found: dict[str, list[str]] = defaultdict(list)
+        for root in self.list_called_models():
+            values = sorted(digest(t) for _, t in (*named_parameters(root), *named_buffers(root)) if is_readable(t))
+            found[type(root).__name__].append(xxh3_128_hexdigest(b"".join(values)))
+        return {name: sorted(digests) for name, digests in found.items()}
+
     def note_assignment(self, module: Any, name: str, parameter: Any) -> None:
         """A module is given a parameter; torch calls this before it takes it."""
         if parameter is None or self.recorder.thread.inside_samerun or is_compiling():
@@ -180,11 +188,11 @@ class ModelValues:
             return True
         if not can_be_sampled(tensor):
             return False
-        digest, known = digest_sample(tensor), self._first_samples.get(id(tensor))
+        sample, known = digest_sample(tensor), self._first_samples.get(id(tensor))
         if known is None or known[0]() is not tensor:
-            self._first_samples[id(tensor)] = weakref.ref(tensor), digest
+            self._first_samples[id(tensor)] = weakref.ref(tensor), sample
             return False
-        if known[1] == digest:
+        if known[1] == sample:
             return False
         self._written[id(tensor)] = weakref.ref(tensor)
         return True
