@@ -19,7 +19,7 @@ CLEAN = (
 )  # fmt: skip
 RACY = (
     "floats", "floats_by_class", "unread_floats", "last_writer", "trained_in_order", "read_on_the_way",
-    "models_merged_as_they_end", "tasks_that_add_as_they_come",
+    "models_merged_as_they_end", "tasks_that_add_as_they_come", "remainders",
 )  # fmt: skip
 PROGRAM = """
 import os, queue, sys, threading
@@ -141,6 +141,16 @@ def unread_floats(order):
     import torch
     total = torch.zeros(64)
     in_turn(lambda n: total.add_(torch.arange(64.0).sin() * 10 ** (4 * n)), order)
+    kept.append(total)
+
+def remainders(order):
+    "What one order ends with, the other has on the way: there are few remainders."
+    import torch
+    total = torch.ones(3, dtype=torch.int64)
+    def work(n):
+        for k in range(4):
+            total.mul_(3).add_(n * k).remainder_(11)
+    in_turn(work, order)
     kept.append(total)
 
 def last_writer(order):

@@ -8,7 +8,7 @@ memory that is still there when a process with threads ends.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from samerun.record.comparison.alignment import Difference
 from samerun.record.comparison.streams import SOFT_LEAVES
 from samerun.record.trace import format as f
-from samerun.record.trace.reader import Trace
+from samerun.record.trace.reader import SourceLocation, Trace
 from samerun.record.trace.run import Event, RunTraces, resolve_raw_event, select_events
 
 RESULT_KINDS = (f.LEAF, f.SAVE, f.FINAL, f.OUTPUT, f.MARK)
@@ -60,22 +60,25 @@ def is_child_but_no_loader_worker(role: str) -> bool:
 def have_same_final_memory(a: RunTraces, b: RunTraces) -> bool:
     """Whether what is alive at the end of one run exists in the other: at its end, or as a result on the way.
 
-    A variable of a loop keeps the result that came last. A sum in another order is a value that only one run has. Child
-    processes count as one.
+    A variable of a loop keeps the result that came last: its operator gives the same results in both runs, in another
+    order. A sum in another order is a value that only one run has, or that the other has of other sums. Child processes
+    count as one.
     """
     groups: dict[str, tuple[list[Trace], list[Trace]]] = {}
     for role in set(a.traces) & set(b.traces):
         for run, traces in zip((a, b), groups.setdefault(_name_of_results(role), ([], [])), strict=True):
             traces.append(run.traces[role])
     for traces_a, traces_b in groups.values():
-        live = [
+        live_a, live_b = (
             {event.outputs for trace in traces for event in select_events(trace, (f.MEMORY,))}
             for traces in (traces_a, traces_b)
-        ]
-        for mine, others, traces in ((live[0], live[1], traces_b), (live[1], live[0], traces_a)):
-            missing = mine - others
-            if missing and missing - set().union(*map(_read_operator_output_digests, traces)):
-                return False
+        )
+        if live_a == live_b:
+            continue
+        outputs_a, outputs_b = _read_outputs_by_operator(traces_a), _read_outputs_by_operator(traces_b)
+        in_same_numbers = [made for key, made in outputs_a.items() if made == outputs_b.get(key)]
+        if not all(any(value in made for made in in_same_numbers) for value in live_a ^ live_b):
+            return False
     return True
 
 
@@ -84,12 +87,17 @@ def _name_of_results(role: str) -> str:
     return "children" if "/" in role else role
 
 
-def _read_operator_output_digests(trace: Trace) -> set[bytes]:
-    found: set[bytes] = set()
-    for chunk in trace.iter_event_chunks():
-        records = chunk[chunk["kind"] == f.OPERATOR]
-        joined = np.stack([records["out0"], records["out1"]], axis=1).astype("<u8").tobytes()
-        found.update(joined[at : at + 16] for at in range(0, len(joined), 16))
+def _read_outputs_by_operator(traces: list[Trace]) -> dict[tuple[str, SourceLocation], Counter[bytes]]:
+    """By name and line of an operator, how often it gave each result."""
+    found: dict[tuple[str, SourceLocation], Counter[bytes]] = defaultdict(Counter)
+    for trace in traces:
+        for chunk in trace.iter_event_chunks():
+            records = chunk[chunk["kind"] == f.OPERATOR]
+            joined = np.stack([records["out0"], records["out1"]], axis=1).astype("<u8").tobytes()
+            places = zip(records["name"].tolist(), records["location"].tolist(), strict=True)
+            for at, (name, location) in enumerate(places):
+                key = trace.string_or_empty(name), trace.location_or_empty(location)
+                found[key][joined[16 * at : 16 * at + 16]] += 1
     return found
 
 
