@@ -22,6 +22,7 @@ from samerun.check.neutral.backward_pass_differences import (
 )
 from samerun.check.neutral.detached_values import explain_detached_value
 from samerun.check.neutral.draw_differences import explain_by_random_call_counts, find_seeding_line_of_one_side
+from samerun.check.neutral.parameter_writes import explain_parameter_written_between_steps
 from samerun.check.neutral.run_numbers import NumberRecord, OperatorSummary, RunNumbers, parse_source_line
 from samerun.check.neutral.setting_differences import explain_by_optimizer_settings
 from samerun.check.neutral.side_choice import (
@@ -70,6 +71,9 @@ def explain_difference(
             or explain_uneven_steps(b64.steps, a64.steps)
             or explain_missing_gradients(record_b, record_a, operators_b, operators_a)
             or explain_average_moved_with_each_part(b64.steps.get(step), a64.steps.get(step), operators_b, operators_a)
+            or explain_parameter_written_between_steps(
+                operators_b, operators_a, b64.steps.get(step - 1), a64.steps.get(step - 1)
+            )
         )
         if found is not None:
             return found

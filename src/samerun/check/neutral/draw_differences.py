@@ -13,7 +13,7 @@ from samerun.check.neutral.value_correspondence import (
     find_caller_of_one_side,
     mark_corresponding,
 )
-from samerun.record.config import INPUT_OF, RECOMPUTED, RESTORED
+from samerun.record.config import INPUT_OF, RECOMPUTED, RESTORED, RESULT_OF
 from samerun.record.trace import format as f
 
 
@@ -49,7 +49,11 @@ def explain_by_random_call_counts(
         return None
     if is_as_often:  # by other operators, as compiled code does
         differing = [key for key in differing if key in own]
-    if not differing or (all(key in own for key in differing) and model_inputs_correspond(operators_b, operators_a)):
+    if not differing or (
+        b.head["kind"] == "step"
+        and all(key in own for key in differing)
+        and training_inputs_correspond(operators_b, operators_a)
+    ):
         return None
     for key in sorted(differing, key=lambda each: (each in own, min(drawn_a[each], drawn_b[each]) > 0)):
         name, file, line = key
@@ -98,7 +102,15 @@ def is_drawn_in_forward_pass(redrawn: OperatorSummary, operators: list[OperatorS
     return ValueIndex(forward).contains_telling_results_of(redrawn)
 
 
-def model_inputs_correspond(operators: list[OperatorSummary], others: list[OperatorSummary]) -> bool:
-    """Whether models are given what they are given in the other run."""
+def training_inputs_correspond(operators: list[OperatorSummary], others: list[OperatorSummary]) -> bool:
+    """Whether models that are called with gradients are given what they are given in the other run."""
     marks = mark_corresponding(operators, others)
-    return all(mark for o, mark in zip(operators, marks, strict=True) if o.name.startswith(INPUT_OF))
+    calls: list[bool] = []
+    before = ""
+    for o, mark in zip(operators, marks, strict=True):
+        if o.name.startswith(INPUT_OF):
+            calls.append((not before.startswith(INPUT_OF) or calls.pop()) and mark)
+        elif o.name.startswith(RESULT_OF) and not before.startswith(RESULT_OF) and calls:
+            calls.pop()  # a call without gradients: the results of others are not noted
+        before = o.name
+    return all(calls)
