@@ -25,7 +25,8 @@ from samerun.check.neutral.difference_explanation import (
 from samerun.check.neutral.draw_differences import explain_by_random_call_counts
 from samerun.check.neutral.run_numbers import NumberRecord, OperatorSummary, RunNumbers
 from samerun.check.neutral.runs_of_sides import align_parameter_names, find_first_step_with_differing_buffers
-from samerun.record.config import INPUT_OF
+from samerun.check.neutral.step_rounds import find_rounds
+from samerun.record.config import INPUT_OF, RESULT_OF
 from samerun.record.trace import format as f
 from samerun.record.trace.reader import SourceLocation
 from samerun.record.watching.run_numbers.float64_mode import Float64Mode
@@ -57,6 +58,37 @@ def record(values: dict[tuple[str, str], Any], **head: object) -> NumberRecord:
     )
 
 
+# --- steps of several optimizers
+def step_of_part(number: int, passes: int, parameter: float) -> NumberRecord:
+    values = {("loss", ""): [1.5] * passes, ("parameter", f"p{number % 2}"): [parameter]}
+    return record(values, number=number, backwards=passes)
+
+
+def test_steps_behind_one_backward_pass_are_one_round() -> None:
+    run = RunNumbers(
+        {number: step_of_part(number, number % 2, number / 8) for number in (1, 2, 3, 4)},
+        {7: record({}, number=7, step=2)},
+        {1: [summary("aten.mm", 4, NOISE[0])], 2: [summary("aten.add_", 5, 1.0), summary("aten.mul_", 6, 2.0, 0)]},
+    )
+    rounds = find_rounds(run, 4)
+    assert rounds is not None and rounds.last_steps == (2, 4)
+    assert [rounds.round_of(step) for step in (1, 2, 3, 4, 5)] == [1, 1, 2, 2, 3]
+    assert [(rounds.first_step(number), rounds.last_step(number)) for number in (1, 2, 3)] == [(1, 2), (3, 4), (5, 5)]
+    merged = rounds.apply(run)
+    assert {n: sorted(name for _, name in r.values) for n, r in merged.steps.items()} == dict.fromkeys(
+        (1, 2), ["", "p0", "p1"]
+    )
+    assert merged.steps[2].values["loss", ""] == [1.5] and merged.steps[2].head["number"] == 2
+    assert [o.sources for o in merged.operators[1]] == [(), (), ((1, 0),)]
+    assert merged.calls[7].head["step"] == 1
+
+
+def test_no_rounds_without_a_backward_pass_or_with_steps_that_were_not_kept() -> None:
+    assert find_rounds(RunNumbers({1: step_of_part(1, 0, 0.0)}), 1) is None
+    assert find_rounds(RunNumbers({1: step_of_part(1, 1, 0.0)}), 2) is None
+    assert find_rounds(RunNumbers(), 0) is None
+
+
 # --- draws
 NOISE = np.random.default_rng(0).standard_normal((8, 6))
 
@@ -80,6 +112,10 @@ def test_an_order_that_is_drawn_ahead_is_no_cause_where_models_are_given_the_sam
     other = [*b[:2], summary(f"{INPUT_OF}Net", 9, NOISE[4])]
     told = explain_by_random_call_counts(*records, other, a)
     assert told is not None and told.line == 3
+    evaluated = [summary(f"{kind}Net", 12, NOISE[4]) for kind in (INPUT_OF, RESULT_OF)]
+    assert explain_by_random_call_counts(*records, [*b[:2], *evaluated, a[-1]], a) is None
+    calls = record({}, random="a", kind="call"), record({}, random="b", kind="call")
+    assert explain_by_random_call_counts(*calls, [*b[:2], *evaluated, a[-1]], a) is not None
 
 
 def test_as_many_numbers_drawn_by_another_operator_are_no_other_draws() -> None:

@@ -21,7 +21,7 @@ CASES = {
         True,
     ),
     ("hooks", "numpy"): (["--kill", "8:TERM"], "resume-rng", "torch.save(", "NumPy's generator was not saved", True),
-    ("hooks", "position"): (["--kill", "8"], "resume-position", "while self.step < steps", "and its random generators", True),
+    ("hooks", "position"): (["--kill", "8"], "resume-position", "while self.step", "and its random generators", True),
     ("generators", "augment"): (["--kill", "10"], "resume-position", "enumerate(loader)", "begins again", False),
     ("generators", "place"): (["--kill", "9"], "resume-position", "in enumerate(loader)", "makes 3 steps more", False),
     ("sampler", "epoch"): (["--kill", "7"], "resume-position", "in enumerate(loader)", "of the run in one go", True),

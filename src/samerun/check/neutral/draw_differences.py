@@ -50,7 +50,7 @@ def explain_by_random_call_counts(
     if is_as_often:  # by other operators, as compiled code does
         differing = [key for key in differing if key in own]
     if not differing or (
-        b.head["kind"] == "step"
+        b.head.get("kind") != "call"
         and all(key in own for key in differing)
         and training_inputs_correspond(operators_b, operators_a)
     ):

@@ -43,6 +43,7 @@ from samerun.check.neutral.rounded_results import (
     make_same_result,
     require_same_printed_numbers,
     require_same_result_sizes_at_end,
+    run_inside_portable_and_describe,
 )
 from samerun.check.neutral.rounding_verdict import DistancePoint, RunJudgement
 from samerun.check.neutral.run_numbers import OperatorSummary, RunNumbers, read_run_numbers
@@ -53,6 +54,7 @@ from samerun.check.neutral.runs_of_sides import (
     add_tied_parameters,
     align_parameter_names,
     computes_coarsely,
+    count_steps_by_rounds_if_uneven,
     count_uses,
     explain_lost_tie,
     find_first_differing_step_or_call,
@@ -64,12 +66,13 @@ from samerun.check.neutral.runs_of_sides import (
     require_same_names_and_sizes_at_first_change,
     with_culprit,
 )
+from samerun.check.neutral.step_rounds import StepRounds
 from samerun.check.neutral.value_correspondence import Culprit
 from samerun.check.plan import RunPlan
 from samerun.check.search.report_records import NO_OPERATOR
 from samerun.check.search.run_status import REGIONS, require_success, require_trace_to_compare
 from samerun.check.search.search import Search
-from samerun.check.variations.neutral_switches import NeutralSwitch, SideLabel, inside_portable, make_side
+from samerun.check.variations.neutral_switches import NeutralSwitch, SideLabel, make_side
 from samerun.record.comparison.rounding import LOSES_HALF, norm
 from samerun.record.config import NumbersRequest
 from samerun.record.region_finding import RegionFinding, read_rank0_or_main_region_finding
@@ -118,6 +121,7 @@ class NeutralCheck:
             require_ended_well(b, "side B")
             if switch.needs_use and not count_uses(switch.needs_use, a, b):
                 return NeutralResult(switch.name, "skipped", f"{switch.detail}; {switch.lacking}")
+            a, b = count_steps_by_rounds_if_uneven(a, b)
             calls = align_calls(a.numbers, b.numbers)
             a, b = (replace(side, numbers=calls.apply(side.numbers)) for side in (a, b))
             changed = find_first_differing_step_or_call(a, b)
@@ -125,7 +129,9 @@ class NeutralCheck:
                 return self._judge_same_steps(switch, a, b, calls)
             result = SwitchJudge(self, switch, a, b, changed, calls).judge_difference_as_rounding_or_wrong()
             if result.outcome == "rounding" and switch.tries_portable:
-                result = replace(result, detail=f"{result.detail}; {self._run_inside_portable_and_describe(a, b)}")
+                result = replace(
+                    result, detail=f"{result.detail}; {run_inside_portable_and_describe(a, b, self.run_once)}"
+                )
             return result
         except NotComparable as error:
             return NeutralResult(switch.name, "unaligned", f"{switch.detail}; {error}")
@@ -144,17 +150,6 @@ class NeutralCheck:
     def _run_side(self, switch: NeutralSwitch, label: SideLabel) -> NumberedRun:
         base = self.search.plan.with_watch(numbers=NumbersRequest(), depth="steps")
         return self.run_once(switch.side(label)(base), f"{switch.name}-{label}")
-
-    def _run_inside_portable_and_describe(self, a: NumberedRun, b: NumberedRun) -> str:
-        """Whether `portable()` takes a difference away, by running both sides inside of it."""
-        try:
-            sides = [self.run_once(inside_portable(side.plan), f"{side.run.name}-portable") for side in (a, b)]
-            for side in sides:
-                require_ended_well(side, "the program")
-            stays = find_first_differing_step_or_call(*sides)
-        except NotComparable as error:
-            return f"inside samerun.portable() {error}"
-        return f"inside samerun.portable() both sides {'differ too' if stays else 'give the same bits'}"
 
     def run_once(self, plan: RunPlan, name: str, again: bool = False, labels: tuple[str, ...] = ()) -> NumberedRun:
         """The run of a plan, made now or before; `again`: made now in any case."""
@@ -261,12 +256,18 @@ class SwitchJudge:
         request, steps = side.plan.watch.numbers, side.plan.watch.max_steps
         assert request is not None
         step = operators_of or self.changed.step
+        rounds = side.rounds or StepRounds(())
         if last_step is not None and last_step < side.step_count:
-            steps = last_step
-        asked = replace(request, float64=float64, disturbance=disturbance, operator_steps=(max(1, step - 1), step))
+            steps = rounds.last_step(last_step)
+        of = max(1, rounds.first_step(step - 1)), rounds.last_step(step)
+        asked = replace(request, float64=float64, disturbance=disturbance, operator_steps=of)
         parts = [side.run.name, "float64" if float64 else "", name, f"step{operators_of}" if operators_of else ""]
         plan = side.plan.with_watch(numbers=asked, max_steps=steps)
         made = self.check.run_once(plan, "-".join(filter(None, parts)), labels=labels)
+        return self._aligned(made, side.rounds)
+
+    def _aligned(self, made: NumberedRun, rounds: StepRounds | None) -> NumberedRun:
+        made = made.in_rounds(rounds)
         return self._with_names_of_side_a(replace(made, numbers=self.calls.apply(made.numbers)))
 
     def _rerun_both_in_float64(self, step: int) -> list[NumberedRun]:
@@ -279,8 +280,7 @@ class SwitchJudge:
 
     def _require_same_on_rerun(self, side: NumberedRun) -> None:
         """Raises NotComparable if side A differs from itself: then another side says nothing."""
-        again = self.check.run_once(side.plan, f"{side.run.name}-again", again=True)
-        again = self._with_names_of_side_a(replace(again, numbers=self.calls.apply(again.numbers)))
+        again = self._aligned(self.check.run_once(side.plan, f"{side.run.name}-again", again=True), side.rounds)
         if find_first_differing_step_or_call(side, again) is not None:
             raise NotComparable(ALREADY_DIFFERS)
 

@@ -17,11 +17,14 @@ from samerun.check.neutral.runs_of_sides import (
     NumberedRun,
     describe_unreadable_parameters_or_empty,
     describe_what_was_compared,
+    find_first_differing_step_or_call,
+    require_ended_well,
     with_culprit,
 )
 from samerun.check.neutral.value_correspondence import find_operator_with_new_value
+from samerun.check.plan import RunPlan
 from samerun.check.search.report_records import relative_path_if_below_working_directory
-from samerun.check.variations.neutral_switches import NeutralSwitch
+from samerun.check.variations.neutral_switches import NeutralSwitch, inside_portable
 
 
 def require_same_printed_numbers(a: NumberedRun, b: NumberedRun, rerun: Callable[[NumberedRun], NumberedRun]) -> None:
@@ -117,3 +120,15 @@ def accept_in_envelope_or_raise(base: NeutralResult, why_no_float64: str) -> Neu
             f"the difference grows out of the envelope, and float64 cannot tell what it is: {why_no_float64}"
         )
     return replace(base, detail=f"{base.detail}; it stays in the envelope of one ulp ({why_no_float64})")
+
+
+def run_inside_portable_and_describe(a: NumberedRun, b: NumberedRun, run: Callable[[RunPlan, str], NumberedRun]) -> str:
+    """Whether `portable()` takes a difference away, by running both sides inside of it."""
+    try:
+        sides = [run(inside_portable(side.plan), f"{side.run.name}-portable").in_rounds(side.rounds) for side in (a, b)]
+        for side in sides:
+            require_ended_well(side, "the program")
+        stays = find_first_differing_step_or_call(*sides)
+    except NotComparable as error:
+        return f"inside samerun.portable() {error}"
+    return f"inside samerun.portable() both sides {'differ too' if stays else 'give the same bits'}"

@@ -10,6 +10,7 @@ from samerun.base.records import NeutralResult
 from samerun.check.execution.runner import Run
 from samerun.check.neutral import rounding_verdict
 from samerun.check.neutral.run_numbers import Array, NumberRecord, RunNumbers, parse_source_line
+from samerun.check.neutral.step_rounds import StepRounds, find_rounds
 from samerun.check.neutral.value_correspondence import Culprit
 from samerun.check.plan import RunPlan
 from samerun.check.search.report_records import relative_path_if_below_working_directory
@@ -28,15 +29,22 @@ class NotComparable(Exception):
 
 @dataclass(frozen=True)
 class NumberedRun:
-    """A run, the plan that was asked for (that of the run itself names its folder), and the numbers it wrote down."""
+    """A run, the plan that was asked for (that of the run itself names its folder), and the numbers it wrote down.
+
+    rounds: if not None, steps are counted by rounds of optimizer steps.
+    """
 
     plan: RunPlan
     run: Run
     numbers: RunNumbers
+    rounds: StepRounds | None = None
 
     @property
     def step_count(self) -> int:
-        return self.run.steps
+        return self.run.steps if self.rounds is None else len(self.rounds.last_steps)
+
+    def in_rounds(self, rounds: StepRounds | None) -> NumberedRun:
+        return self if rounds is None else replace(self, rounds=rounds, numbers=rounds.apply(self.numbers))
 
 
 def require_ended_well(side: NumberedRun, side_description: str) -> None:
@@ -75,6 +83,15 @@ class FirstChange:
     step: int
 
 
+def count_steps_by_rounds_if_uneven(a: NumberedRun, b: NumberedRun) -> tuple[NumberedRun, NumberedRun]:
+    """Both runs, by rounds of steps if only so they have as many: one side may have more optimizers."""
+    rounds = [find_rounds(side.numbers, side.step_count) for side in (a, b)] if a.step_count != b.step_count else []
+    counts = {None if each is None else len(each.last_steps) for each in rounds}
+    if len(counts) != 1 or None in counts:
+        return a, b
+    return a.in_rounds(rounds[0]), b.in_rounds(rounds[1])
+
+
 def find_first_differing_step_or_call(a: NumberedRun, b: NumberedRun) -> FirstChange | None:
     """None if all bits are the same: after every step, in every call without gradients, and of the models at the end.
 
@@ -88,7 +105,12 @@ def find_first_differing_step_or_call(a: NumberedRun, b: NumberedRun) -> FirstCh
     if a.step_count != b.step_count:
         raise NotComparable(f"side A made {a.step_count} optimizer steps, and side B {b.step_count}")
     calls = find_first_differing_call(a.numbers, b.numbers)
-    for left, right in zip(read_optimizer_steps(one), read_optimizer_steps(other), strict=False):
+    if a.rounds is not None and (number := find_first_differing_round(a.numbers, b.numbers)):
+        is_call_first = calls is not None and calls.step < number
+        return calls if is_call_first else FirstChange("step", number, number)
+    for left, right in (
+        zip(read_optimizer_steps(one), read_optimizer_steps(other), strict=False) if a.rounds is None else ()
+    ):
         on_both = left.leaves.keys() & right.leaves.keys()  # a step written by hand has no gradients
         if on_both.intersection(left.names_of_differing_leaves(right), COMPARED_LEAVES):
             if calls is not None and calls.step < left.number:
@@ -104,6 +126,18 @@ def find_first_differing_step_or_call(a: NumberedRun, b: NumberedRun) -> FirstCh
     if any(ends[0][kind] != ends[1][kind] for kind in ends[0].keys() & ends[1].keys()):
         raise NotComparable("the models differ at the end, but in no optimizer step and no result")
     return None
+
+
+def find_first_differing_round(a: RunNumbers, b: RunNumbers) -> int:
+    """The first round in which a number of parameters, gradients or buffers differs; 0 if there is none.
+
+    Digests are those of the weights of one optimizer, so that the sides have none that could be compared.
+    """
+    for number in sorted(a.steps.keys() & b.steps.keys()):
+        one, other = a.steps[number], b.steps[number]
+        if not all(are_same_bits(one.values[k], other.values[k]) for k in rounding_verdict.common_keys((one, other))):
+            return number
+    return 0
 
 
 def find_first_differing_call(a: RunNumbers, b: RunNumbers) -> FirstChange | None:
