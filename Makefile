@@ -66,8 +66,10 @@ test-slow: $(STAMP)
 	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -m "slow and not exhaustive" -n $(WORKERS) --dist worksteal \
 		$$(grep -rl --include="test_*.py" mark.slow tests | sort)
 
+# Hours on two cores. Kernels use all cores by themselves; what starts programs shares them out.
 test-exhaustive: $(STAMP) $(ADAPTERS)/.samerun-installed
-	$(PYTHON) -m pytest -m exhaustive
+	$(PYTHON) -m pytest -m exhaustive tests/numerics
+	$(PYTHON) -m pytest -m exhaustive --ignore tests/numerics -n $$(nproc 2>/dev/null || echo 2) --dist worksteal
 	$(ADAPTERS)/bin/python -m pytest -m exhaustive tests/adapters/test_adapters.py tests/adapters/test_architectures.py tests/numerics/cuda/test_cuda_sources.py
 	$(ADAPTERS)/bin/python -m pytest -m exhaustive tests/numerics/kernels/test_numerics_float64.py -k with_mpfr
 
