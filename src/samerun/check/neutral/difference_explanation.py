@@ -185,12 +185,12 @@ def find_loss_scales(b: list[OperatorSummary], a: list[OperatorSummary]) -> tupl
 def find_line_in_loop_of_forward_pass(operator: OperatorSummary, operators: list[OperatorSummary]) -> tuple[str, int]:
     """Of the calls that lead to an operator, the one beside the calls of the forward pass: in the same function."""
     stack = ((operator.location.file, operator.location.line), *operator.callers)
+    forward = [o for o in operators if o.phase == f.FORWARD and o.location.line]
     shared = 0
-    for o in operators:
-        if o.phase == f.FORWARD and o.location.line:
-            other = ((o.location.file, o.location.line), *o.callers)
-            pairs = zip(reversed(stack), reversed(other), strict=False)
-            shared = max(shared, len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))))
+    for o in [o for o in forward if o.attached] or forward:  # a layer may be called without gradients too
+        other = ((o.location.file, o.location.line), *o.callers)
+        pairs = zip(reversed(stack), reversed(other), strict=False)
+        shared = max(shared, len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))))
     return stack[max(0, len(stack) - 1 - shared)]
 
 
