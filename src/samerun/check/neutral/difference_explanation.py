@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from collections import Counter
 from typing import NamedTuple
-
-import numpy as np
 
 from samerun.base.user_code import format_source_location
 from samerun.check.neutral.backward_pass_differences import (
@@ -22,6 +19,16 @@ from samerun.check.neutral.backward_pass_differences import (
 )
 from samerun.check.neutral.detached_values import explain_detached_value
 from samerun.check.neutral.draw_differences import explain_by_random_call_counts, find_seeding_line_of_one_side
+from samerun.check.neutral.loss_scaling import (
+    SCALING,
+    GradientRatio,
+    find_common_gradient_ratio,
+    find_last_scalar_result_before_backward,
+    find_loss_scales,
+    find_loss_scaling,
+    find_scaling_that_makes_ratio,
+    result_element_counts,
+)
 from samerun.check.neutral.parameter_writes import explain_parameter_written_between_steps
 from samerun.check.neutral.run_numbers import NumberRecord, OperatorSummary, RunNumbers, parse_source_line
 from samerun.check.neutral.setting_differences import explain_by_optimizer_settings
@@ -35,7 +42,6 @@ from samerun.check.neutral.value_correspondence import (
     MOVES_ELEMENTS,
     UNSCALED,
     Culprit,
-    LossScale,
     ValueIndex,
     call_key,
     find_caller_of_one_side,
@@ -44,20 +50,19 @@ from samerun.check.neutral.value_correspondence import (
 from samerun.record.config import BACK_IN_TRAINING, GRADIENTS_DROPPED, OVERWRITTEN
 from samerun.record.trace import format as f
 
-SCALING = re.compile(r"aten\.(_foreach_)?(div|mul)_?\.")
-
 
 def explain_difference(
     record_a: NumberRecord | None, record_b: NumberRecord | None, a64: RunNumbers, b64: RunNumbers, step: int
 ) -> Culprit | None:
     """What makes the two runs compute something else in a step, as well as it can be told; None if nothing is seen."""
     operators_a, operators_b = a64.operators.get(step, []), b64.operators.get(step, [])
-    ratio = describe_common_gradient_ratio(record_a, record_b) if record_a is not None and record_b is not None else ""
+    ratio = None
     if record_a is not None and record_b is not None:
+        ratio = find_common_gradient_ratio(record_a, record_b)
         found = (
             explain_by_optimizer_settings(record_a, record_b, operators_b)
             or explain_by_random_call_counts(record_b, record_a, operators_b, operators_a)
-            or explain_clipping_before_unscaling(operators_b, operators_a, bool(ratio))
+            or explain_clipping_before_unscaling(operators_b, operators_a, ratio is not None)
             or explain_detached_value(operators_b, operators_a)
             or explain_gradients_taken_further(operators_b, operators_a)
             # Of two optimizers in turn, the one may find what the backward pass for the other has left.
@@ -78,17 +83,17 @@ def explain_difference(
         if found is not None:
             return found
     return explain_by_values(record_a, record_b, a64, b64, step, ratio) or (
-        Culprit("", "", 0, ratio) if ratio else None
+        Culprit("", "", 0, ratio.text) if ratio else None
     )
 
 
 def explain_by_values(
     record_a: NumberRecord | None, record_b: NumberRecord | None, a64: RunNumbers, b64: RunNumbers, step: int,
-    ratio: str,
+    ratio: GradientRatio | None,
 ) -> Culprit | None:  # fmt: skip
     """The first operator that gives another result though what it is given corresponds, by the line to mend.
 
-    ratio: what is said of all gradients where those of one side are the same multiple of the other's; "" else.
+    ratio: what is said of all gradients where those of one side are the same multiple of the other's; None else.
     """
     operators_a, operators_b = a64.operators.get(step, []), b64.operators.get(step, [])
     # Where there are ranks, each computes its part of the batch: only what all of them compute corresponds.
@@ -110,7 +115,7 @@ def explain_by_values(
     if not culprits:
         return None
     _, side, these, culprit = choose_side(culprits)
-    line = find_loss_scaling(these) if ratio else None
+    line = (find_scaling_that_makes_ratio(all_b, all_a, ratio.value) or find_loss_scaling(these)) if ratio else None
     if line is None and is_split and culprit.phase == f.BACKWARD:
         line = find_varying_factor(all_b) or find_varying_factor(all_a)
     others = all_a if side == "B" else all_b
@@ -154,32 +159,13 @@ def explain_by_values(
     elif handed is not None:
         what += f"; side {side} alone hands to {format_source_location(file, at)} what {handed.name} gives here"
         file, at = handed.location.file, handed.location.line
-    return Culprit(named.name, file, at, f"{ratio}; {what}" if ratio else what)
+    return Culprit(named.name, file, at, f"{ratio.text}; {what}" if ratio else what)
 
 
 def find_line_undoing_evaluation_mode(*records: NumberRecord | None) -> tuple[str, int] | None:
     """Where batch norms that had been frozen were put back into training mode, unused; None if nowhere."""
     lines = [line for r in records if r is not None for line in r.head.get("lines", {}).get(BACK_IN_TRAINING, {})]
     return parse_source_line(lines[0]) if lines else None
-
-
-def find_loss_scales(b: list[OperatorSummary], a: list[OperatorSummary]) -> tuple[LossScale, LossScale]:
-    """How large losses and gradients of each side are by those of the other, if one scales a loss that both compute."""
-    last_b, last_a = find_last_scalar_result_before_backward(b), find_last_scalar_result_before_backward(a)
-    if last_b is None or last_a is None:
-        return UNSCALED, UNSCALED
-    ends = tuple(float(each.results[0][2][1]) for each in (last_b, last_a))
-    for last, these, those in ((last_b, b, a), (last_a, a, b)):
-        given = [these[at].results[number][2] for at, number in last.sources if at >= 0]
-        loss = next((sums for sums in given if sums[0] == 1), None)
-        is_scaled = SCALING.match(last.name) and loss is not None and loss[1] != last.results[0][2][1]
-        if is_scaled and all(ends) and loss is not None and ValueIndex(those).contains(loss):
-            factor = ends[0] / ends[1]
-            begin_b, begin_a = (
-                [each is last for each in sides].index(True) for sides, last in ((b, last_b), (a, last_a))
-            )
-            return LossScale(factor, begin_b), LossScale(1 / factor, begin_a)
-    return UNSCALED, UNSCALED
 
 
 def find_line_in_loop_of_forward_pass(operator: OperatorSummary, operators: list[OperatorSummary]) -> tuple[str, int]:
@@ -348,42 +334,3 @@ def find_clipping_before_unscaling(operators: list[OperatorSummary]) -> Operator
         return None
     begin = max((at for at, o in enumerate(operators[:unscaled]) if o.phase == f.BACKWARD), default=0)
     return next((o for o in operators[begin:unscaled] if "norm" in o.name and o.location.line), None)
-
-
-def describe_common_gradient_ratio(a: NumberRecord, b: NumberRecord) -> str:
-    """In words, if every gradient of side B is the same multiple of that of side A: another denominator."""
-    ratios = []
-    for key, x in a.values.items():
-        y = b.values.get(key)
-        if key[0] != "gradient" or y is None or len(x) != len(y) or not np.any(x):
-            continue
-        ratio = float(np.dot(x, y) / np.dot(x, x))
-        if np.linalg.norm(y - ratio * x) > 1e-5 * np.linalg.norm(y):
-            return ""
-        ratios.append(ratio)
-    if not ratios or max(ratios) - min(ratios) > 1e-5 * abs(ratios[0]) or abs(ratios[0] - 1) < 1e-5:
-        return ""
-    return f"every gradient of side B is {ratios[0]:.6g} times that of side A: another denominator or factor"
-
-
-def find_loss_scaling(operators: list[OperatorSummary]) -> OperatorSummary | None:
-    """The line that divides or scales a loss (one number, in the forward pass), or else the gradients after it."""
-    last = max((at for at, o in enumerate(operators) if o.phase == f.BACKWARD), default=-1)
-    scaling = [(at, o) for at, o in enumerate(operators) if o.location.line and SCALING.match(o.name)]
-    of_loss = [o for at, o in scaling if o.phase == f.FORWARD and at < last
-               and all(count == 1 for count in result_element_counts(o))]  # fmt: skip
-    of_gradients = [o for at, o in scaling if o.phase in (f.FORWARD, f.BETWEEN) and at > last
-                    and all(count != 1 for count in result_element_counts(o))]  # fmt: skip
-    return next(iter([*of_loss[-1:], *of_gradients[-1:]]), None)
-
-
-def find_last_scalar_result_before_backward(operators: list[OperatorSummary]) -> OperatorSummary | None:
-    """The last operator of the forward pass that gives one number, before the backward pass."""
-    first = next((at for at, o in enumerate(operators) if o.phase == f.BACKWARD), 0)
-    forward = [o for o in operators[:first] if o.location.line and o.phase == f.FORWARD]
-    return next((o for o in reversed(forward) if 1 in result_element_counts(o) and "ones_like" not in o.name), None)
-
-
-def result_element_counts(operator: OperatorSummary) -> list[float]:
-    """How many elements each result of an operator has."""
-    return [sums[0] for _, _, sums in operator.results]
