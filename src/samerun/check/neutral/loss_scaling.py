@@ -43,7 +43,7 @@ def find_common_gradient_ratio(a: NumberRecord, b: NumberRecord) -> GradientRati
 def find_scaling_that_makes_ratio(
     b: list[OperatorSummary], a: list[OperatorSummary], ratio: float
 ) -> OperatorSummary | None:
-    """The line that scales a loss, or gradients, on side B by `ratio` times what it does on side A; None without one."""
+    """The line that scales a loss, or gradients, by `ratio` times as much on side B as on A; None without one."""
     scaled_b, scaled_a = find_scale_of_each_line(b), find_scale_of_each_line(a)
     for location in (*scaled_b, *scaled_a):
         (factor_b, operator_b), (factor_a, operator_a) = (
