@@ -331,7 +331,7 @@ class Search:
         return find_first_difference_of_runs(a, b, self.compares_printed_lines)
 
     def compare_runs_ignoring_order(self, a: Run, b: Run) -> Difference | None:
-        """The first difference of two runs, if a result differs too: which thread came first is none (decision 55).
+        """The first difference of two runs, if a result differs too: which thread came first is none (decision 57).
 
         Experiments compare all values (`compare_runs`), which show the effect of a source most surely.
         """
