@@ -23,6 +23,7 @@ from samerun.check.neutral.difference_explanation import (
     find_line_in_loop_of_forward_pass,
 )
 from samerun.check.neutral.draw_differences import explain_by_random_call_counts
+from samerun.check.neutral.padded_parameters import find_padded_parameters, replace_padded_parameters_by_sums
 from samerun.check.neutral.run_numbers import NumberRecord, OperatorSummary, RunNumbers
 from samerun.check.neutral.runs_of_sides import align_parameter_names, find_first_step_with_differing_buffers
 from samerun.check.neutral.step_rounds import find_rounds
@@ -87,6 +88,36 @@ def test_no_rounds_without_a_backward_pass_or_with_steps_that_were_not_kept() ->
     assert find_rounds(RunNumbers({1: step_of_part(1, 0, 0.0)}), 1) is None
     assert find_rounds(RunNumbers({1: step_of_part(1, 1, 0.0)}), 2) is None
     assert find_rounds(RunNumbers(), 0) is None
+
+
+# --- parameters that are padded
+def first_step(rows: int, columns: int = 30, others: int = 3) -> RunNumbers:
+    shapes = {"words": [rows, columns], **{f"p{n}": [2] for n in range(others)}}
+    words = np.zeros((rows, columns))
+    words[:40, :30] = np.random.default_rng(1).normal(size=(40, 30))
+    values = {("parameter", name): [1.0, 2.0] for name in shapes if name != "words"}
+    whole = take_all_or_sampled_numbers(torch.as_tensor(words))
+    return RunNumbers({1: record({**values, ("parameter", "words"): whole}, shapes=shapes)})
+
+
+def test_a_padded_parameter_is_compared_by_its_sum() -> None:
+    a, b = first_step(40), first_step(64)
+    assert len(a.steps[1].values["parameter", "words"]) != len(b.steps[1].values["parameter", "words"])
+    names = find_padded_parameters(a, b)
+    assert names == {"words"}
+    one, other = (replace_padded_parameters_by_sums(run, names).steps[1].values for run in (a, b))
+    assert np.allclose(one["parameter", "words"], other["parameter", "words"]) and one["parameter", "p0"].size == 2
+    assert find_padded_parameters(a, a) == frozenset()
+
+
+def test_another_model_is_not_padded() -> None:
+    a = first_step(40)
+    assert not find_padded_parameters(a, first_step(64, 32)), "in two dimensions"
+    assert not find_padded_parameters(first_step(40, others=1), first_step(64, others=1)), "half of all"
+    moved = first_step(64)
+    moved.steps[1].values["parameter", "words"][:] += 1.0
+    assert not find_padded_parameters(a, moved), "with another sum"
+    assert not find_padded_parameters(a, RunNumbers()), "without a first step"
 
 
 # --- draws

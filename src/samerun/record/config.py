@@ -87,6 +87,8 @@ RESCALED = "the scale of losses changed between a backward pass and the step"
 OVERWRITTEN = "an index that is written to comes more than once, so that only one of its values stays"
 COUNTED_SO_FAR = (BACK_IN_TRAINING, SCHEDULER_STEPPED)
 """Of these what was counted in earlier steps counts too: they act on every later step."""
+KEPT_WHOLE, PIECES = 1024, 512
+"""Of tensors with more elements than the first: the second, evenly spaced, the sums of as many pieces, and the rest."""
 CALLS_KEPT = 200
 """Of calls of models without gradients all up to this number are written down, then every tenth, and so on."""
 
@@ -254,7 +256,9 @@ __all__ = [
     "CUT_OFF",
     "GRADIENTS_DROPPED",
     "INPUT_OF",
+    "KEPT_WHOLE",
     "OVERWRITTEN",
+    "PIECES",
     "RECOMPUTED",
     "REGIONS_INSPECTED",
     "REGIONS_INSPECTED_CLOSELY",

@@ -1,8 +1,7 @@
 """`samerun check --neutral`: does a switch that should change nothing change nothing, only the rounding, or more?
 
-For each switch both sides are run as the program is. Where any bit differs, both are run once more in float64, and side
-A with its parameters disturbed by one ulp; `check.evidence.neutrality` judges what these runs wrote down, and
-`check.evidence.value_correspondence` looks for the operator (decision 0054).
+Both sides of a switch are run as the program is. Where any bit differs, both are run once more in float64, and side A
+with its parameters disturbed by one ulp: `rounding_verdict` judges, `difference_explanation` explains (decision 0054).
 """
 
 from __future__ import annotations
@@ -36,6 +35,7 @@ from samerun.check.neutral.lost_bits import (
     find_lossy_side,
     find_lost_whole_numbers,
 )
+from samerun.check.neutral.padded_parameters import with_padded_parameters_told
 from samerun.check.neutral.rounded_results import (
     accept_in_envelope_or_raise,
     describe_rounding,
@@ -51,8 +51,6 @@ from samerun.check.neutral.runs_of_sides import (
     FirstChange,
     NotComparable,
     NumberedRun,
-    add_tied_parameters,
-    align_parameter_names,
     computes_coarsely,
     count_steps_by_rounds_if_uneven,
     count_uses,
@@ -60,12 +58,12 @@ from samerun.check.neutral.runs_of_sides import (
     find_first_differing_step_or_call,
     find_step_or_call_record,
     is_run_by_ranks,
-    list_parameter_names,
     require_common_decisive_values,
     require_ended_well,
     require_same_names_and_sizes_at_first_change,
     with_culprit,
 )
+from samerun.check.neutral.side_alignment import SideAlignment
 from samerun.check.neutral.step_rounds import StepRounds
 from samerun.check.neutral.value_correspondence import Culprit
 from samerun.check.plan import RunPlan
@@ -170,11 +168,11 @@ class SwitchJudge:
         self, check: NeutralCheck, switch: NeutralSwitch, a: NumberedRun, b: NumberedRun, changed: FirstChange,
         calls: CallAlignment,
     ) -> None:  # fmt: skip
-        self.check, self.switch, self.changed, self.calls = check, switch, changed, calls
-        self._parameter_names = list_parameter_names(a.numbers) | list_parameter_names(b.numbers)
+        self.check, self.changed, self.calls = check, changed, calls
         self.lost_tie = explain_lost_tie(a.numbers, b.numbers)
-        self.a = replace(a, numbers=add_tied_parameters(a.numbers, self._parameter_names))
-        self.b = self._with_names_of_side_a(b)
+        self.alignment = SideAlignment(a, b, calls)
+        self.a, self.b = self.alignment.a, self.alignment.b
+        self.switch = with_padded_parameters_told(switch, self.alignment.padded)
 
     def judge_difference_as_rounding_or_wrong(self) -> NeutralResult:
         switch, a, b = self.switch, self.a, self.b
@@ -264,23 +262,16 @@ class SwitchJudge:
         parts = [side.run.name, "float64" if float64 else "", name, f"step{operators_of}" if operators_of else ""]
         plan = side.plan.with_watch(numbers=asked, max_steps=steps)
         made = self.check.run_once(plan, "-".join(filter(None, parts)), labels=labels)
-        return self._aligned(made, side.rounds)
-
-    def _aligned(self, made: NumberedRun, rounds: StepRounds | None) -> NumberedRun:
-        made = made.in_rounds(rounds)
-        return self._with_names_of_side_a(replace(made, numbers=self.calls.apply(made.numbers)))
+        return self.alignment.align(made, side.rounds)
 
     def _rerun_both_in_float64(self, step: int) -> list[NumberedRun]:
         """Up to a step, with its operators."""
         return [self._rerun_side(side, float64=True, last_step=step, operators_of=step) for side in (self.a, self.b)]
 
-    def _with_names_of_side_a(self, made: NumberedRun) -> NumberedRun:
-        numbers = add_tied_parameters(made.numbers, self._parameter_names)
-        return replace(made, numbers=align_parameter_names(self.a.numbers, numbers))
-
     def _require_same_on_rerun(self, side: NumberedRun) -> None:
         """Raises NotComparable if side A differs from itself: then another side says nothing."""
-        again = self._aligned(self.check.run_once(side.plan, f"{side.run.name}-again", again=True), side.rounds)
+        again = self.check.run_once(side.plan, f"{side.run.name}-again", again=True)
+        again = self.alignment.align(again, side.rounds)
         if find_first_differing_step_or_call(side, again) is not None:
             raise NotComparable(ALREADY_DIFFERS)
 

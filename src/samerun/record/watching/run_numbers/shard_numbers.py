@@ -13,9 +13,10 @@ from typing import Any
 
 import torch
 
+from samerun.record.config import KEPT_WHOLE, PIECES
 from samerun.record.digests.digest import is_readable
 from samerun.record.digests.torch_guards import HiddenFromProgram
-from samerun.record.watching.run_numbers.tensor_numbers import KEPT_WHOLE, PIECES, take_all_or_sampled_numbers
+from samerun.record.watching.run_numbers.tensor_numbers import take_all_or_sampled_numbers
 
 
 @dataclass(frozen=True)

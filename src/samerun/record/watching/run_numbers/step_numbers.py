@@ -36,8 +36,10 @@ from samerun.record.watching.run_numbers.model_changes import MemoryFormatSwitch
 from samerun.record.watching.run_numbers.model_values import ModelValues, list_named_parameters
 from samerun.record.watching.run_numbers.shard_numbers import TakenNumbers
 from samerun.record.watching.run_numbers.tensor_numbers import (
+    STEPS_KEPT,
     digest_generator_states,
     is_floating_or_complex,
+    is_kept_with_tenfold_thinning,
     name_class_without_wrappers,
     name_dtype,
     read_optimizer_group_numbers_as_hex,
@@ -56,16 +58,7 @@ from samerun.record.watching.torch_internals import (
 )
 from samerun.record.watching.watched_operator import WatchedOperator, flatten_to_tensors_and_stable_values
 
-STEPS_KEPT = 400
-"""All steps up to this number, then every tenth, every hundredth, and so on."""
 MOST_OPERATORS = 60_000
-
-
-def is_kept_with_tenfold_thinning(number: int, all_up_to: int) -> bool:
-    every = 1
-    while number > all_up_to * every:
-        every *= 10
-    return number % every == 0
 
 
 class Item(NamedTuple):
@@ -323,6 +316,7 @@ class StepValueRecorder:
                     "schedulers": {where: read_scheduler_settings(scheduler) for made, where in self._schedulers
                                    if (scheduler := made()) is not None},
                     "random": digest_generator_states(),
+                    "shapes": {names[id(p)]: list(p.shape) for p in held if number == 1},
                 },
                 items,
             )  # fmt: skip

@@ -9,11 +9,12 @@ from typing import Any
 import torch
 from xxhash import xxh3_64_hexdigest
 
+from samerun.record.config import KEPT_WHOLE, PIECES
 from samerun.record.digests.digest import is_readable
 from samerun.record.digests.torch_guards import HiddenFromProgram
 
-KEPT_WHOLE, PIECES = 1024, 512
-"""Of larger tensors: so many elements, evenly spaced, and the sums of so many pieces, which cover every element."""
+STEPS_KEPT = 400
+"""All steps up to this number, then every tenth, every hundredth, and so on."""
 WRAPPERS = re.compile(r"(^|\.)(module|_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)(?=\.|$)")
 """What data parallelism, compilation and checkpointing put into the names of parameters."""
 
@@ -83,6 +84,13 @@ def geometry_key(tensor: Any) -> tuple[Any, ...]:
     if not is_readable(tensor):
         return (storage_key(tensor),)
     return storage_key(tensor), tensor.storage_offset(), tuple(tensor.shape), tensor.stride()
+
+
+def is_kept_with_tenfold_thinning(number: int, all_up_to: int) -> bool:
+    every = 1
+    while number > all_up_to * every:
+        every *= 10
+    return number % every == 0
 
 
 def is_floating_or_complex(tensor: Any) -> bool:
