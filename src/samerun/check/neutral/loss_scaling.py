@@ -55,15 +55,19 @@ def find_scaling_that_makes_ratio(
 
 
 def find_scale_of_each_line(operators: list[OperatorSummary]) -> dict[SourceLocation, tuple[float, OperatorSummary]]:
-    """By how much each line multiplies what it is given, and its operator; lines with several factors are left out."""
+    """By how much each line multiplies a loss (one number), or gradients behind the backward pass, and its operator.
+
+    Lines with several factors are left out.
+    """
     found: dict[SourceLocation, tuple[float, OperatorSummary]] = {}
     several = set()
-    for o in operators:
-        given = [operators[at].results[number][2] for at, number in o.sources if at >= 0]
+    last = max((at for at, o in enumerate(operators) if o.phase == f.BACKWARD), default=-1)
+    for at, o in enumerate(operators):
+        given = [operators[source].results[number][2] for source, number in o.sources if source >= 0]
         if not SCALING.match(o.name) or not o.location.line or o.phase == f.BACKWARD or len(given) != 1:
             continue
         sums, made = given[0], o.results[0][2]
-        if sums[0] != made[0] or not sums[2] > 0:
+        if sums[0] != made[0] or not sums[2] > 0 or (sums[0] != 1 and at < last):
             continue
         factor = float(made[2] / sums[2])
         known = found.setdefault(o.location, (factor, o))
