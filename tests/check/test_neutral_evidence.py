@@ -25,7 +25,11 @@ from samerun.check.neutral.difference_explanation import (
 from samerun.check.neutral.draw_differences import explain_by_random_call_counts
 from samerun.check.neutral.padded_parameters import find_padded_parameters, replace_padded_parameters_by_sums
 from samerun.check.neutral.run_numbers import NumberRecord, OperatorSummary, RunNumbers
-from samerun.check.neutral.runs_of_sides import align_parameter_names, find_first_step_with_differing_buffers
+from samerun.check.neutral.runs_of_sides import (
+    align_parameter_names,
+    find_first_differing_round,
+    find_first_step_with_differing_buffers,
+)
 from samerun.check.neutral.step_rounds import find_rounds
 from samerun.record.config import INPUT_OF, RESULT_OF
 from samerun.record.trace import format as f
@@ -82,6 +86,13 @@ def test_steps_behind_one_backward_pass_are_one_round() -> None:
     assert merged.steps[2].values["loss", ""] == [1.5] and merged.steps[2].head["number"] == 2
     assert [o.sources for o in merged.operators[1]] == [(), (), ((1, 0),)]
     assert merged.calls[7].head["step"] == 1
+
+
+def test_a_round_in_which_one_side_has_another_parameter_differs() -> None:
+    whole = RunNumbers({1: step_of_part(1, 1, 0.5)})
+    assert find_first_differing_round(whole, whole) == 0
+    assert find_first_differing_round(whole, RunNumbers({1: step_of_part(1, 1, 0.25)})) == 1
+    assert find_first_differing_round(whole, RunNumbers({1: step_of_part(2, 1, 0.5)})) == 1, "named otherwise"
 
 
 def test_no_rounds_without_a_backward_pass_or_with_steps_that_were_not_kept() -> None:

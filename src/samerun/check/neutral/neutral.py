@@ -127,9 +127,8 @@ class NeutralCheck:
                 return self._judge_same_steps(switch, a, b, calls)
             result = SwitchJudge(self, switch, a, b, changed, calls).judge_difference_as_rounding_or_wrong()
             if result.outcome == "rounding" and switch.tries_portable:
-                result = replace(
-                    result, detail=f"{result.detail}; {run_inside_portable_and_describe(a, b, self.run_once)}"
-                )
+                inside = run_inside_portable_and_describe(a, b, self.run_once)
+                result = replace(result, detail=f"{result.detail}; {inside}")
             return result
         except NotComparable as error:
             return NeutralResult(switch.name, "unaligned", f"{switch.detail}; {error}")

@@ -108,9 +108,8 @@ def find_first_differing_step_or_call(a: NumberedRun, b: NumberedRun) -> FirstCh
     if a.rounds is not None and (number := find_first_differing_round(a.numbers, b.numbers)):
         is_call_first = calls is not None and calls.step < number
         return calls if is_call_first else FirstChange("step", number, number)
-    for left, right in (
-        zip(read_optimizer_steps(one), read_optimizer_steps(other), strict=False) if a.rounds is None else ()
-    ):
+    steps = [read_optimizer_steps(trace) if a.rounds is None else [] for trace in (one, other)]
+    for left, right in zip(*steps, strict=False):
         on_both = left.leaves.keys() & right.leaves.keys()  # a step written by hand has no gradients
         if on_both.intersection(left.names_of_differing_leaves(right), COMPARED_LEAVES):
             if calls is not None and calls.step < left.number:
@@ -129,13 +128,16 @@ def find_first_differing_step_or_call(a: NumberedRun, b: NumberedRun) -> FirstCh
 
 
 def find_first_differing_round(a: RunNumbers, b: RunNumbers) -> int:
-    """The first round in which a number of parameters, gradients or buffers differs; 0 if there is none.
+    """The first round in which a number of parameters, gradients or buffers differs, or a parameter is there on one side
+    only; 0 if there is none.
 
     Digests are those of the weights of one optimizer, so that the sides have none that could be compared.
     """
     for number in sorted(a.steps.keys() & b.steps.keys()):
         one, other = a.steps[number], b.steps[number]
-        if not all(are_same_bits(one.values[k], other.values[k]) for k in rounding_verdict.common_keys((one, other))):
+        names, other_names = ({key for key in r.values if key[0] == "parameter"} for r in (one, other))
+        keys = rounding_verdict.common_keys((one, other))
+        if names != other_names or not all(are_same_bits(one.values[k], other.values[k]) for k in keys):
             return number
     return 0
 
