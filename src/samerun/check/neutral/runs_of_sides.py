@@ -128,8 +128,8 @@ def find_first_differing_step_or_call(a: NumberedRun, b: NumberedRun) -> FirstCh
 
 
 def find_first_differing_round(a: RunNumbers, b: RunNumbers) -> int:
-    """The first round in which a number of parameters, gradients or buffers differs, or a parameter is there on one side
-    only; 0 if there is none.
+    """The first round in which a number of parameters, gradients or buffers differs, or in which one side has other
+    parameters; 0 if there is none.
 
     Digests are those of the weights of one optimizer, so that the sides have none that could be compared.
     """
