@@ -241,6 +241,17 @@ def untrained_names(values: ModelValues, model: nn.Module, step: int) -> set[str
     return set(found)
 
 
+def test_lazy_layers_that_never_saw_data_are_left_out() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.LazyLinear(3))
+    values = ModelValues(SimpleNamespace(root_models={1: lambda: model}))  # type: ignore[arg-type]
+    names, _ = values.name_parameters_and_buffers(list(model[0].parameters()), 1)
+    assert sorted(names.values()) == ["0.bias", "0.weight"]
+    assert values.list_tied_names_and_assigning_lines(names) == ({}, {})
+    held = values.digest_values_by_model_class()
+    model(torch.ones(1, 2))
+    assert held.keys() == {"Sequential"} and held != values.digest_values_by_model_class()
+
+
 class Student(nn.Linear):
     """A class of its own, so that other tests' models are no part of this."""
 

@@ -47,7 +47,7 @@ def named_modules(root: Any) -> Named:
 
 
 def named_parameters(root: Any) -> Named:
-    """As `Module.named_parameters()` gives them."""
+    """As `Module.named_parameters()` gives them, without those of lazy modules that have no shape yet."""
     return _named_members(root, "_parameters")
 
 
@@ -57,10 +57,12 @@ def named_buffers(root: Any) -> Named:
 
 
 def _named_members(root: Any, dict_name: str) -> Named:
+    from torch.nn.parameter import is_lazy
+
     seen: dict[int, Any] = {}
     for prefix, module in named_modules(root):
         for key, tensor in dict_items_bypassing_overrides(vars(module).get(dict_name)):
-            if tensor is not None and id(tensor) not in seen:
+            if tensor is not None and id(tensor) not in seen and not is_lazy(tensor):
                 seen[id(tensor)] = tensor
                 yield f"{prefix}.{key}" if prefix else str(key), tensor
 

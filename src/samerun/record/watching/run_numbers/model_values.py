@@ -153,7 +153,7 @@ class ModelValues:
                 for key, parameter in dict_items_bypassing_overrides(vars(module).get("_parameters")):
                     name = strip_wrapper_names(f"{prefix}.{key}" if prefix else str(key))
                     known = names.get(id(parameter), "")
-                    if parameter is None or not known.endswith(first[id(parameter)]):
+                    if id(parameter) not in first or not known.endswith(first[id(parameter)]):
                         continue
                     whole = known.removesuffix(first[id(parameter)]) + name
                     if name != first[id(parameter)]:

@@ -367,8 +367,10 @@ class StepValueRecorder:
             self._record_hand_written_step_if_made(at_end=True)
         self._write_operators(self.recorder.step + 1)
         self._write_values_behind_last_step()
+        with self._inside_samerun():
+            models = self.models.digest_values_by_model_class()
         head = {"kind": "end", "uses": self.use_counts, "narrow": self.narrow_operators, "lines": self.lines,
-                "models": self.models.digest_values_by_model_class()}  # fmt: skip
+                "models": models}  # fmt: skip
         self._write_record(head, [])
 
     def _write_values_behind_last_step(self) -> None:
