@@ -81,6 +81,15 @@ class OperatorSummary:
     def is_random(self) -> bool:
         return self.draws_from != "none"
 
+    def behind(self, count: int) -> OperatorSummary:
+        """This operator where its list follows `count` others: what it names by number is moved by as many."""
+        sources, attached = (
+            tuple((at + count if at >= 0 else at, number) for at, number in each)
+            for each in (self.sources, self.attached)
+        )
+        detached = tuple((at + count if at >= 0 else at, number, lines) for at, number, lines in self.detached)
+        return replace(self, sources=sources, attached=attached, detached=detached)
+
 
 @dataclass
 class RunNumbers:
@@ -115,10 +124,7 @@ def read_run_numbers(folder: Path, traces: RunTraces) -> RunNumbers:
         found.rank_operators[number] = list(operators)
         for rank in ranks:
             first = len(found.rank_operators[number])
-            found.rank_operators[number] += [
-                replace(each, sources=tuple((at + first if at >= 0 else at, result) for at, result in each.sources))
-                for each in rank.operators.get(number, [])
-            ]
+            found.rank_operators[number] += [each.behind(first) for each in rank.operators.get(number, [])]
     return found
 
 

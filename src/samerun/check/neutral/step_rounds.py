@@ -7,10 +7,9 @@ the same work in other numbers of steps.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from samerun.check.neutral.run_numbers import NumberRecord, OperatorSummary, RunNumbers
+from samerun.check.neutral.run_numbers import NumberRecord, RunNumbers
 
 
 @dataclass(frozen=True)
@@ -39,13 +38,10 @@ class StepRounds:
         for step, record in sorted(run.steps.items()):
             number = self.round_of(step)
             merged.steps[number] = _add_step(merged.steps.get(number), record, number)
-        for own, steps in (
-            (merged.operators, run.operators),
-            (merged.rank_operators, run.rank_operators),
-        ):
+        for own, steps in ((merged.operators, run.operators), (merged.rank_operators, run.rank_operators)):
             for step, operators in sorted(steps.items()):
                 known = own.setdefault(self.round_of(step), [])
-                known += _with_shifted_sources(operators, len(known))
+                known += [operator.behind(len(known)) for operator in operators]
         for step, lines in sorted(run.seeding_lines.items()):
             merged.seeding_lines.setdefault(self.round_of(step), []).extend(lines)
         calls = {number: replace(call, head={**call.head, "step": self.round_of(call.head["step"] + 1) - 1})
@@ -63,17 +59,6 @@ def _add_step(known: NumberRecord | None, record: NumberRecord, number: int) -> 
         known, head={**known.head, "unread": unread, "random": record.head.get("random", "")}, values=values,
         dtypes={**record.dtypes, **known.dtypes}, shares=known.shares | record.shares,
     )  # fmt: skip
-
-
-def _with_shifted_sources(operators: list[OperatorSummary], shift: int) -> Iterable[OperatorSummary]:
-    """Operators as they are behind `shift` others."""
-
-    def move(sources: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-        return tuple((at + shift if at >= 0 else at, number) for at, number in sources)
-
-    for each in operators:
-        detached = tuple((at + shift if at >= 0 else at, number, lines) for at, number, lines in each.detached)
-        yield replace(each, sources=move(each.sources), attached=move(each.attached), detached=detached)
 
 
 def find_rounds(run: RunNumbers, step_count: int) -> StepRounds | None:
