@@ -254,6 +254,18 @@ def test_only_moving_operators_carry_on_what_was_never_written() -> None:
     assert not only_moves_elements(ops.add.Tensor, (), {})
 
 
+def test_whoever_waits_for_a_result_does_not_wait_again() -> None:
+    """The copy of what was on its way would never arrive."""
+    import torch
+    import torch.distributed._functional_collectives
+
+    from samerun.record.watching.double_execution.execution import schema_exclusion_reason
+
+    for name in ("wait_tensor", "all_reduce", "all_gather_into_tensor"):
+        assert schema_exclusion_reason(getattr(torch.ops._c10d_functional, name).default)
+    assert schema_exclusion_reason(torch.ops.aten.add.Tensor) == ""
+
+
 def test_generators_of_the_program_do_not_move() -> None:
     import torch
 

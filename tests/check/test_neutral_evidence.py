@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -36,11 +38,13 @@ from samerun.record.trace import format as f
 from samerun.record.trace.reader import SourceLocation
 from samerun.record.watching.run_numbers.float64_mode import Float64Mode
 from samerun.record.watching.run_numbers.model_values import ModelValues
+from samerun.record.watching.run_numbers.operator_summaries import OperatorSummaries
 from samerun.record.watching.run_numbers.tensor_numbers import (
     summarise_as_count_and_four_sums,
     take_all_or_sampled_numbers,
 )
-from samerun.record.watching.run_numbers.value_producers import ValueProducers
+from samerun.record.watching.run_numbers.value_producers import NOT_OF_THIS_STEP, ValueProducers
+from samerun.record.watching.stack_frames import OperatorSite
 from samerun.record.watching.torch_internals import is_recomputing
 
 
@@ -342,6 +346,47 @@ def test_who_made_a_value_is_followed_through_views_of_it() -> None:
     assert [producers.find(each) for each in (base, windows, first)] == [(1, 0), (2, 0), (2, 0)]
     producers.note(base, (5, 0), False)  # written into: the views hold what this made
     assert [producers.find(each) for each in (base, windows, first)] == [(5, 0)] * 3
+
+
+def test_memory_that_is_used_again_holds_nothing_of_what_was_freed() -> None:
+    producers = ValueProducers()
+    for number in range(50):
+        producers.note(torch.ones(3), (number, 0), False)
+    again = [torch.ones(3) for _ in range(100)]
+    assert {producers.find(each) for each in again} == {NOT_OF_THIS_STEP}
+
+
+def test_what_follows_on_a_step_begins_the_next_one() -> None:
+    summaries = OperatorSummaries()
+    site = OperatorSite(f.FORWARD, 0, (), False)
+    weight, batch, loss = torch.ones(2), torch.ones(3), torch.ones(1)
+    summaries.add("aten.sub_", site, [weight], [weight], "none")
+    summaries.add("aten.rand", site, [], [batch], "default generator")
+    summaries.add("aten.sum", site, [batch, weight], [loss], "none")
+    assert summaries.count_up_to_writing([weight]) == 1
+    assert summaries.count_up_to_writing([torch.ones(2)]) == 3
+    head, sums = summaries.take(1)
+    assert [row.name for row in head["operators"]] == ["aten.sub_"] and sums[:2] == [2.0, 2.0]
+    assert [(row.name, row.sources) for row in summaries.rows] == [
+        ("aten.rand", []), ("aten.sum", [NOT_OF_THIS_STEP, (0, 0)])
+    ]  # fmt: skip
+    summaries.add("aten.neg", site, [loss], [torch.ones(1)], "none")
+    assert summaries.rows[-1].sources == [(1, 0)] and summaries.take(3)[1][0] == 3.0
+
+
+@pytest.mark.parametrize(("text", "wide"), [("float64", True), ("x.dtype", False)])
+def test_random_numbers_are_drawn_in_the_dtype_that_the_program_asks_for(text: str, wide: bool) -> None:
+    """A float32 tensor is one of float64 in this mode: its dtype, handed on, means float32."""
+    x = torch.ones(2, dtype=torch.float64)
+    draws = []
+    for mode in (nullcontext(), Float64Mode(True, {}, {})):
+        torch.manual_seed(0)
+        with mode:
+            if text == "float64":
+                draws.append(torch.rand(3, dtype=torch.float64))
+            else:
+                draws.append(torch.rand(3, dtype=x.dtype))
+    assert torch.equal(*draws) == wide
 
 
 def test_dimensions_in_another_order_that_become_one_are_a_value_of_their_own() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -283,6 +284,30 @@ def test_a_value_of_a_single_thread_is_a_result(tmp_path: Path) -> None:
     for number in (1, 2):
         done = run(f"import torch\nx = torch.ones(2) * {number}\n", tmp_path / str(number))
         sides.append(done.traces)
+    difference = find_first_difference(*sides)
+    assert difference is not None and not is_harmless_order_difference(*sides, difference)
+
+
+@pytest.mark.slow
+def test_memory_that_nobody_wrote_comes_from_no_order(tmp_path: Path) -> None:
+    """Its order is the same wherever it holds one number; what another run's memory holds is no such number."""
+    program = """
+        import sys, threading
+        from concurrent.futures import ThreadPoolExecutor, as_completed
+        import torch
+        turns = [threading.Event() for _ in range(2)]
+        with ThreadPoolExecutor(2) as pool:
+            done = as_completed([pool.submit(turn.wait) for turn in turns])
+            for number in map(int, sys.argv[1]):
+                turns[number].set()
+                next(done)
+        order = torch.empty(4).argsort()
+        print(order.sum().item())
+    """
+    script = tmp_path / "program.py"
+    script.write_text(textwrap.dedent(program), encoding="utf-8")
+    sides = [run(script, tmp_path / order, order, fresh_memory=fill).traces
+             for order, fill in (("01", "zeros"), ("10", "pattern"))]  # fmt: skip
     difference = find_first_difference(*sides)
     assert difference is not None and not is_harmless_order_difference(*sides, difference)
 

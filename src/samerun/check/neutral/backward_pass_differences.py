@@ -12,7 +12,6 @@ from samerun.check.neutral.run_numbers import NumberRecord, OperatorSummary, par
 from samerun.check.neutral.value_correspondence import Culprit, ValueIndex, is_number_dtype, is_trivial
 from samerun.record.config import CUT_OFF, RESCALED
 from samerun.record.trace import format as f
-from samerun.record.trace.reader import SourceLocation
 
 IN_PLACE = re.compile(r"\w+\.\w+_\.")
 VARIES = 1e-9
@@ -49,9 +48,9 @@ def explain_cut_off(side: str, record: NumberRecord, other: NumberRecord) -> Cul
 def find_first_operator_recomputed_differently(side: str, operators: list[OperatorSummary]) -> Culprit | None:
     """The first operator that gives, when it is recomputed, what its forward pass did not give: state has changed."""
     forward = [o for o in operators if o.phase == f.FORWARD]
-    keys, index = {call_key_without_phase(o) for o in forward}, ValueIndex(forward)
+    keys, index = {operator_at_line(o) for o in forward}, ValueIndex(forward)
     for o in operators:
-        if not o.is_recomputed or call_key_without_phase(o) not in keys or IN_PLACE.match(o.name):
+        if not o.is_recomputed or operator_at_line(o) not in keys or IN_PLACE.match(o.name):
             continue
         told = [sums for dtype, _, sums in o.results if is_number_dtype(dtype) and not is_trivial(dtype, sums)]
         if told and not any(index.contains(sums) for sums in told):
@@ -64,13 +63,13 @@ def explain_second_write(operators_b: list[OperatorSummary], operators_a: list[O
     """A write in place that one side repeats in the backward pass, because it recomputes the part that writes."""
     for side, operators, others in (("B", operators_b, operators_a), ("A", operators_a, operators_b)):
         forward = [o for o in operators if o.phase == f.FORWARD]
-        repeated = {call_key_without_phase(o) for o in forward}
-        repeated -= {call_key_without_phase(o) for o in others if o.phase == f.BACKWARD}
+        repeated = {operator_at_line(o) for o in forward}
+        repeated -= {operator_at_line(o) for o in others if o.phase == f.BACKWARD}
         # A part that is recomputed faithfully writes what its forward pass wrote.
         indices = ValueIndex(forward), ValueIndex(others)
         writes = [
             o for o in operators
-            if o.is_recomputed and IN_PLACE.match(o.name) and call_key_without_phase(o) in repeated
+            if o.is_recomputed and IN_PLACE.match(o.name) and operator_at_line(o) in repeated
             and o.results and not is_trivial(o.results[0][0], o.results[0][2])  # a counter
             and not any(index.contains(o.results[0][2]) for index in indices)
         ]  # fmt: skip
@@ -83,8 +82,9 @@ def explain_second_write(operators_b: list[OperatorSummary], operators_a: list[O
     return None
 
 
-def call_key_without_phase(operator: OperatorSummary) -> tuple[str, SourceLocation]:
-    return operator.name, operator.location
+def operator_at_line(operator: OperatorSummary) -> tuple[str, str, int]:
+    """Its name, file and line, whatever the phase and the module: a part is recomputed outside of its model's call."""
+    return operator.name, *operator.location[:2]
 
 
 def explain_missing_gradients(
@@ -108,7 +108,7 @@ def explain_gradients_taken_further(
 ) -> Culprit | None:
     """A backward pass that goes on, on one side, through a line that computes the same on both: nothing is detached."""
     for side, these, those in (("B", operators_b, operators_a), ("A", operators_a, operators_b)):
-        counts, other_counts = (Counter(call_key_without_phase(o) for o in each if o.phase == f.FORWARD)
+        counts, other_counts = (Counter((o.name, o.location) for o in each if o.phase == f.FORWARD)
                                 for each in (these, those))  # fmt: skip
         elsewhere, index = {o.location for o in those if o.phase == f.BACKWARD}, ValueIndex(those)
         alike = {location for (_, location) in counts if location.line and location not in elsewhere}

@@ -35,6 +35,7 @@ from samerun.check.neutral.setting_differences import explain_by_optimizer_setti
 from samerun.check.neutral.side_choice import (
     OddOperatorOfSide,
     choose_side,
+    find_indices_of_one_side,
     find_line_writing_the_rest,
     reads_statistics,
 )
@@ -115,6 +116,7 @@ def explain_by_values(
     if not culprits:
         return None
     _, side, these, culprit = choose_side(culprits)
+    culprit = find_indices_of_one_side(culprit, these, all_a if side == "B" else all_b) or culprit
     line = (find_scaling_that_makes_ratio(all_b, all_a, ratio.value) or find_loss_scaling(these)) if ratio else None
     if line is None and is_split and culprit.phase == f.BACKWARD:
         line = find_varying_factor(all_b) or find_varying_factor(all_a)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from samerun.check.neutral.backward_pass_differences import IN_PLACE
+from samerun.check.neutral.backward_pass_differences import IN_PLACE, operator_at_line
 from samerun.check.neutral.run_numbers import OperatorSummary
-from samerun.check.neutral.value_correspondence import ValueIndex, call_key
-from samerun.record.config import RESULT_OF
+from samerun.check.neutral.value_correspondence import MOVES_ELEMENTS, ValueIndex, call_key, mark_corresponding
+from samerun.record.config import INPUT_OF, RESULT_OF
 
 
 class OddOperatorOfSide(NamedTuple):
@@ -43,6 +43,27 @@ def choose_side(culprits: list[OddOperatorOfSide]) -> OddOperatorOfSide:
     )
     is_tie = first.moment[0] == last.moment[0] and len(culprits) == 2 and all(own_ways)
     return first if is_tie else earliest
+
+
+def find_indices_of_one_side(
+    operator: OperatorSummary, these: list[OperatorSummary], others: list[OperatorSummary]
+) -> OperatorSummary | None:
+    """What computes the positions by which an operator takes elements of what is the same, if nothing on the other side
+    gives them; or None.
+    """
+    marks = mark_corresponding(these, others)
+    for each in these if MOVES_ELEMENTS.match(operator.name) else ():
+        if operator_at_line(each) != operator_at_line(operator):
+            continue
+        made_by = []
+        for at, number in each.sources:
+            while at >= 0 and these[at].name.startswith(INPUT_OF) and these[at].sources:
+                at, number = these[at].sources[0]
+            if at >= 0 and not marks[at]:
+                made_by.append((these[at], these[at].results[number][0]))
+        if [dtype for _, dtype in made_by] in (["int64"], ["int32"]) and made_by[0][0].location.line:
+            return made_by[0][0]
+    return None
 
 
 def find_line_writing_the_rest(

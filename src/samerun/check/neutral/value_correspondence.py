@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -30,6 +31,7 @@ MOVES_ELEMENTS = re.compile(
     rf"|{INPUT_OF}"
 )
 """Operators whose results hold elements of their operands in another order."""
+JOINS = re.compile(r"aten\.(cat|stack)\.")
 CONSTANT = re.compile(r"aten\.((new_)?(zeros|ones|full|scalar_tensor)(_like)?|zero_)\.")
 """Operators that compute nothing: what is filled with one number has the size that each side needs."""
 MADE_OF_NUMBERS = re.compile(
@@ -52,11 +54,14 @@ class OddOperator(NamedTuple):
 
     operator: OperatorSummary
     corresponding_before: int
+    leads_to_gradients: bool
 
     @property
     def moment(self) -> tuple[int, int]:
         """Sort key: phase, and in it how much corresponds before. In the forward pass each side has its own way."""
         phase = PHASE_ORDER.get(self.operator.phase, 2)
+        if self.leads_to_gradients and self.operator.phase == f.BETWEEN:
+            phase = 0  # a function with a backward pass of its own runs without gradients
         return phase, self.corresponding_before if phase else 0
 
 
@@ -159,8 +164,9 @@ def mark_corresponding(
     for key, group in other_groups.items():
         by_kind[key[:2]].append(group)
         by_kind[key[1:]].append(group)
-        for each in group.values():
+        for each in (*group.values(), add_groups(group.values())):
             by_elements[int(each.total[0])].append(each)
+    joined_there = {int(o.results[0][2][0]) for o in others if JOINS.match(o.name) and o.results}
     for at, operator in enumerate(operators):
         if not marks[at] and operator.results:
             key = call_key(operator)
@@ -173,6 +179,12 @@ def mark_corresponding(
             own = groups[key][count]  # sample by sample in a loop, or all at once by another operator (vmap)
             marks[at] = (
                 marks_in_turn[at]
+                # Of one side alone, as a flat optimizer is: nothing there tells of the order of the parts.
+                or (
+                    JOINS.match(operator.name) is not None
+                    and count not in joined_there
+                    and all(source < 0 or marks[source] for source, _ in operator.sources)
+                )
                 or index.contains_with_more_or_fewer_zeros(dtype, sums)
                 or any(sums_match_in_different_split(count, groups[key], each) for each in same)
                 or any(
@@ -250,6 +262,10 @@ SizedGroups = dict[int, GroupSums]
 """The calls of one operator at one line, by the number of elements of their result."""
 
 
+def add_groups(groups: Collection[GroupSums]) -> GroupSums:
+    return GroupSums(sum(g.calls for g in groups), sum((g.total for g in groups), np.zeros(5)))
+
+
 def group_first_results_by_call_and_size(operators: list[OperatorSummary]) -> dict[Any, SizedGroups]:
     groups: dict[Any, SizedGroups] = defaultdict(dict)
     for operator in operators:
@@ -270,10 +286,7 @@ def sums_match_in_different_split(count: int, groups: SizedGroups, others: Sized
     if count in others and own.calls != others[count].calls and add_up(own, others[count], True):
         return True
     rest = [group for size, group in groups.items() if not (size in others and add_up(group, others[size], True))]
-    both, all_others = (
-        GroupSums(sum(g.calls for g in each), sum((g.total for g in each), np.zeros(5)))
-        for each in (rest, list(others.values()))
-    )
+    both, all_others = add_groups(rest), add_groups(others.values())
     for other in (*others.values(), all_others):
         for one in (own, both):
             if one.calls != other.calls and one.total[0] == other.total[0] and add_up(one, other, False):
@@ -313,10 +326,14 @@ def find_first_noncorresponding_operator(
     odd = [at for at in odd if not prepared[at]] or odd
     # A loss is one number, whose share in a split batch corresponds to nothing: it is named only if it is all there is.
     # One number that leads to no gradient is for the log.
-    trained = mark_leading_to_gradients(operators) if are_losses_whole else [False] * len(operators)
-    larger = [at for at in odd if trained[at] or any(sums[0] > 1 for _, _, sums in operators[at].results)]
+    trained = mark_leading_to_gradients(operators)
+    larger = [
+        at
+        for at in odd
+        if (trained[at] and are_losses_whole) or any(sums[0] > 1 for _, _, sums in operators[at].results)
+    ]
     first = next(iter(larger or odd), None)
-    return OddOperator(operators[first], sum(marks[:first])) if first is not None else None
+    return OddOperator(operators[first], sum(marks[:first]), trained[first]) if first is not None else None
 
 
 def mark_constant_without_call_of_same_size_there(

@@ -45,7 +45,10 @@ def may_come_from_thread_order(a: RunTraces, b: RunTraces, difference: Differenc
     if difference.thread != "main" or is_child_but_no_loader_worker(difference.role):
         return True  # which thread or process does a task, and draws for it, is chance
     pair = [event for event in (difference.a, difference.b) if event is not None]
-    if any(event.kind == f.OPERATOR and event.flags & f.FOREIGN_WRITE for event in pair):
+    flags = [event.flags for event in pair if event.kind == f.OPERATOR]
+    if any(each & f.UNINITIALISED for each in flags):
+        return False  # what memory holds that nobody wrote comes from no other thread
+    if any(each & f.FOREIGN_WRITE for each in flags):
         return True
     traces = [run.traces.get(difference.role) for run in (a, b)]
     orders = [[e.outputs for e in select_events(trace, (f.COMPLETION,))] for trace in traces if trace is not None]

@@ -69,11 +69,11 @@ class Doubling:
         self._names.clear()
         self.recorder.end_callbacks.append(self.report_not_executed)
 
-    def exclusion_reason(self, func: Any, operator: WatchedOperator) -> str:
+    def exclusion_reason(self, func: Any) -> str:
         """Returns why an operator is not executed twice, or "" if it is."""
         found = self._reasons.get(func)
         if found is None:
-            found = self._reasons[func] = schema_exclusion_reason(func, operator)
+            found = self._reasons[func] = schema_exclusion_reason(func)
         return found
 
     def in_compiled_region(self) -> bool:

@@ -17,7 +17,7 @@ import torch
 from samerun.record.digests import digest as d
 from samerun.record.watching.thread_state import ThreadState
 from samerun.record.watching.torch_internals import find_operator_generator
-from samerun.record.watching.watched_operator import WatchedOperator
+from samerun.record.watching.watched_operator import ASYNCHRONOUS_SPACES
 
 ZERO, OTHER = 0x00, 0x03
 """What memory that an operator allocates for itself holds: in the program's own execution, and in the other one."""
@@ -27,11 +27,13 @@ NEVER = frozenset(("aten::from_file", "aten::record_stream", "aten::_print", "at
 _DEVICES = ("CPU", "CUDA", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
 
 
-def schema_exclusion_reason(func: Any, operator: WatchedOperator) -> str:
+def schema_exclusion_reason(func: Any) -> str:
     """Returns why an operator is never executed again, or "" if it may be."""
     schema = func._schema
-    if operator.asynchronous or schema.name in NEVER:
-        return "operators that communicate" if operator.asynchronous else schema.name
+    if schema.name.split("::", 1)[0] in ASYNCHRONOUS_SPACES:  # to wait for a result again is to read it too early
+        return "operators that communicate"
+    if schema.name in NEVER:
+        return str(schema.name)
     name = schema.name.replace("::", "/") + (f".{schema.overload_name}" if schema.overload_name else "")
     if any(f"{name}/{key}" in torch.library._impls for key in _DEVICES):
         return "operators written in Python"

@@ -78,7 +78,7 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
         call = DoubledCall(func, operator, args, kwargs)
         flags, call.location_id = self._find_phase_and_location(state, call.tensors)
         call.phase = flags & f.PHASE_MASK
-        reason = doubling.exclusion_reason(func, operator) or call.exclusion_reason()
+        reason = doubling.exclusion_reason(func) or call.exclusion_reason()
         if not reason:
             try:
                 reason = call.prepare_second_execution_or_explain(doubling)

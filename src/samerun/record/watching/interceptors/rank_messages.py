@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from samerun.record.trace import format as f
-from samerun.record.watching import collectives, stack_frames
+from samerun.record.watching import collectives, stack_frames, thread_state
 from samerun.record.watching.interceptor import Interceptor, wrap_attribute
 from samerun.record.watching.recorder import Recorder
 
@@ -27,6 +27,8 @@ ANY_SOURCE = "torch.distributed.recv"
 """Name of the event that a message came from a rank which the program did not name."""
 STORE = "torch.distributed.Store."
 """What the names of events begin with where a store answers by which rank asked first."""
+REST_SECONDS = 0.05
+"""How long the threads of a process group may finish before it is destroyed."""
 _OF_STORES = ("add", "compare_set", "queue_pop")
 
 
@@ -92,9 +94,18 @@ def watch_rank_messages(recorder: Recorder, module: Any) -> None:
 
         return init_process_group
 
+    def wrap_destroy(original: Any) -> Any:
+        def destroy_process_group(*args: Any, **kwargs: Any) -> None:
+            # gloo's thread needs the interpreter's lock to let go of the last collective. torch waits for this thread
+            # when a freed model frees its group, and keeps that lock: without a rest, programs hang there now and then.
+            thread_state.unwatched_sleep(REST_SECONDS)
+            original(*args, **kwargs)
+
+        return destroy_process_group
+
     package = sys.modules.get("torch.distributed")
     wrapping = [*((name, wrap_collective) for name in _OF_OBJECTS), ("recv", wrap_recv)]
-    for name, wrap in (*wrapping, ("init_process_group", wrap_init)):
+    for name, wrap in (*wrapping, ("init_process_group", wrap_init), ("destroy_process_group", wrap_destroy)):
         original = getattr(module, name, None)
         wrap_attribute(module, name, wrap)
         if original is not None and getattr(package, name, None) is original:  # loaded before recording began

@@ -6,6 +6,7 @@ two runs then is not rounding. Random numbers are drawn in float32, as the progr
 
 from __future__ import annotations
 
+import linecache
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, Literal
@@ -14,6 +15,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from samerun.record.digests.torch_guards import PLAIN_TYPES, HiddenFromProgram, has_real_values, no_torch_function
+from samerun.record.watching.stack_frames import find_user_line
 from samerun.record.watching.torch_internals import (
     KeepsProgramsCompiledMixin,
     creates_meta_or_fake_tensor,
@@ -140,6 +142,8 @@ class Float64Mode(KeepsProgramsCompiledMixin, TorchDispatchMode):
         if operator.random and func._schema.name == "aten::native_dropout":
             return self._drop_out_with_float32_drawn_mask(operator, *args, **kwargs)
         if operator.random and func._schema.name.removeprefix("aten::").startswith(DRAWS):
+            if does_program_draw_in_float64(kwargs):
+                return func(*args, **kwargs)
             return self._call_with_converted_dtypes_and_widen_results(NARROW, operator, args, kwargs)
         if func._schema.name == UNSCALE:
             return unscale_in_float64(*args)
@@ -208,6 +212,24 @@ class Float64Mode(KeepsProgramsCompiledMixin, TorchDispatchMode):
             return id(value) in ids
 
         return widen(out)
+
+
+def does_program_draw_in_float64(kwargs: Any) -> bool:
+    """Whether random numbers are drawn in float64 without this mode too: by default, or because the line says so.
+
+    The dtype of a tensor that the mode has widened, handed on by the program, looks the same otherwise.
+    """
+    if torch.get_default_dtype() is torch.float64:
+        return True
+    if kwargs.get("dtype") is not torch.float64:
+        return False
+    file, line, _ = find_user_line()
+    text = ""
+    for each in linecache.getlines(file)[line - 1 :] if line else ():
+        text += each
+        if text.count("(") <= text.count(")"):
+            break
+    return "float64" in text or "double" in text
 
 
 @contextmanager

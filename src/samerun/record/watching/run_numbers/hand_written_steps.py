@@ -45,7 +45,13 @@ class HandWrittenSteps:
         self.recorder, self.models = recorder, models
         self._samples: dict[int, ModelSample] = {}
         """By the model's id."""
+        self._last_trained_model: Any = None
         self._digester: StepDigester | None = None
+
+    def keep_until_next_call(self, model: Any) -> None:
+        """Keep a model that is being called: a function that trains it frees it with what its last step wrote."""
+        if torch.is_grad_enabled():
+            self._last_trained_model = model
 
     def find_step(self, *, at_end: bool) -> HandWrittenOptimizer | None:
         """The trained parameters of the called models, if one of them has changed since the last call; None otherwise.

@@ -25,15 +25,16 @@ from samerun.record.config import (
     numbers_file_name,
 )
 from samerun.record.digests.digest import is_readable
-from samerun.record.digests.torch_guards import HiddenFromProgram, no_torch_function, outside_transforms
+from samerun.record.digests.torch_guards import no_torch_function, outside_transforms
 from samerun.record.trace import format as f
 from samerun.record.watching import stack_frames
 from samerun.record.watching.recorder import Recorder
 from samerun.record.watching.run_numbers.flat_shards import FlatRanges, find_flat_ranges, take_numbers_of_shard_or_whole
 from samerun.record.watching.run_numbers.float64_mode import Draw, Float64Mode
-from samerun.record.watching.run_numbers.hand_written_steps import HandWrittenSteps
+from samerun.record.watching.run_numbers.hand_written_steps import HandWrittenOptimizer, HandWrittenSteps
 from samerun.record.watching.run_numbers.model_changes import MemoryFormatSwitch, disturb_parameters
 from samerun.record.watching.run_numbers.model_values import ModelValues, list_named_parameters
+from samerun.record.watching.run_numbers.operator_summaries import OperatorSummaries
 from samerun.record.watching.run_numbers.shard_numbers import TakenNumbers
 from samerun.record.watching.run_numbers.tensor_numbers import (
     STEPS_KEPT,
@@ -47,7 +48,7 @@ from samerun.record.watching.run_numbers.tensor_numbers import (
     summarise_as_count_and_four_sums,
     take_all_or_sampled_numbers,
 )
-from samerun.record.watching.run_numbers.value_producers import OVERWRITING, ValueProducers, fills_its_memory
+from samerun.record.watching.run_numbers.value_producers import OVERWRITING, fills_its_memory
 from samerun.record.watching.stack_frames import OperatorSite
 from samerun.record.watching.torch_internals import (
     RECOMPUTING_MODULES,
@@ -95,11 +96,7 @@ class StepValueRecorder:
         self._flat_ranges: FlatRanges = {}
         self.calls = 0
         self._operators: dict[Any, WatchedOperator] = {}
-        self._summaries: list[Any] = []
-        self._numbers: list[float] = []
-        self._stacks: dict[Any, int] = {}
-        """Lines of the program that called those of operators, the nearest first, each stack with its number."""
-        self._producers = ValueProducers()
+        self._summaries = OperatorSummaries()
         self._disturbed_roots: set[int] = set()
         self._memory_format = MemoryFormatSwitch(self.use_counts)
         self._local = threading.local()
@@ -121,7 +118,10 @@ class StepValueRecorder:
             mode = Float64Mode(self.request.float64, self._operators, self.narrow_operators)
             if self.request.operator_steps[1] >= 1:
                 mode.is_summarising = lambda: self.recorder.step < self.request.operator_steps[1]
-                mode.summarise, mode.follow_views = self.summarise_operator, self._producers.note_further_views
+                mode.summarise, mode.follow_views = (
+                    self.summarise_operator,
+                    self._summaries.producers.note_further_views,
+                )
                 mode.note_overwriting = lambda: self.count_user_line(OVERWRITTEN, stack_frames.find_user_line())
             mode.__enter__()  # type: ignore[no-untyped-call]
             self._local.mode = mode
@@ -147,7 +147,7 @@ class StepValueRecorder:
         first, last = self.request.operator_steps
         if state.inside_samerun or not first <= self.recorder.step + 1 <= last:
             return
-        if len(self._summaries) >= MOST_OPERATORS or self.recorder.stopped:
+        if len(self._summaries.rows) >= MOST_OPERATORS or self.recorder.stopped:
             return
         if operator.silent and stack_frames.is_called_from_module("torch.nn.parallel", "torch.distributed"):
             return  # memory for gradients, in which nothing stands yet
@@ -156,7 +156,7 @@ class StepValueRecorder:
                 site = self._find_operator_phase_and_location()
                 if operator.name.startswith(OVERWRITING) and results and fills_its_memory(results[0]):
                     operands = [t for t in operands if t is not results[0]]
-                self._add_summary(operator.name, site, operands, results, drew, operator.silent)
+                self._summaries.add(operator.name, site, operands, results, drew, operator.silent)
         except Exception as error:
             self.recorder.stop(f"samerun could not summarise {operator.name}: {error!r}")
 
@@ -183,35 +183,16 @@ class StepValueRecorder:
         phase = f.FORWARD if state.outer_modules or torch.is_grad_enabled() else f.BETWEEN
         return OperatorSite(phase, location_id, lines[1:], False)
 
-    def _add_summary(
-        self, name: str, site: OperatorSite, operands: list[Any], results: list[Any], drew: Draw, is_view: bool = False
-    ) -> None:
-        at = len(self._summaries)
-        sources = {self._producers.find(t) for t in operands}
-        attached, detached = self._producers.find_attached_and_detached(operands)
-        shapes: list[list[Any]] = []
-        for tensor in filter(is_readable, results):
-            with HiddenFromProgram():
-                self._numbers += summarise_as_count_and_four_sums(tensor)
-            self._producers.note(tensor, (at, len(shapes)), is_view)
-            shapes.append([str(tensor.dtype).removeprefix("torch."), list(tensor.shape)])
-        stacks = site.callers, site.differentiated_at
-        callers, asked_at = (self._stacks.setdefault(stack, len(self._stacks)) for stack in stacks)
-        self._summaries.append(
-            [name, site.phase, site.location_id, sorted(sources), shapes, drew, callers, site.is_recomputed,
-             asked_at, attached, detached]
-        )  # fmt: skip
-
     def add_model_values(self, input_or_result: str, model: Any, values: Any) -> None:
         """Summarise each tensor that goes into a model or comes out, as an operator: another batch shows as that."""
         first, last = self.request.operator_steps
-        if not first <= self.recorder.step + 1 <= last or len(self._summaries) >= MOST_OPERATORS:
+        if not first <= self.recorder.step + 1 <= last or len(self._summaries.rows) >= MOST_OPERATORS:
             return
         tensors: list[Any] = []
         flatten_to_tensors_and_stable_values((values,), torch.Tensor, tensors, [])
         site = self._find_operator_phase_and_location()
         for tensor in tensors:
-            self._add_summary(input_or_result + type(model).__name__, site, [tensor], [tensor], "none")
+            self._summaries.add(input_or_result + type(model).__name__, site, [tensor], [tensor], "none")
 
     # --- models --------------------------------------------------------------------------------------
     def call_root_model_with_switches(self, call: Any, model: Any, args: Any, kwargs: Any) -> Any:
@@ -223,7 +204,7 @@ class StepValueRecorder:
             self._disturbed_roots.add(id(model))
             self._disturb([p for _, p in list_named_parameters(model)])
         with self._inside_samerun():
-            self._record_hand_written_step_if_made()
+            self._record_hand_written_step_if_made(model)
             if self.switches.get("memory-format") == "other":
                 args, kwargs = self._memory_format.turn_weights_and_images(model, args, kwargs)
             self.add_model_values(INPUT_OF, model, (args, kwargs))
@@ -264,6 +245,7 @@ class StepValueRecorder:
 
     def note_optimizer(self, optimizer: Any, user_line: stack_frames.UserLine) -> None:
         settings = read_optimizer_group_numbers_as_hex(optimizer)
+        self._hand_written.keep_until_next_call(None)
         self._optimizers[id(optimizer)] = {"line": f"{user_line.file}:{user_line.line}", "settings": settings}
 
     def note_scheduler(self, scheduler: Any, user_line: stack_frames.UserLine) -> None:
@@ -320,18 +302,20 @@ class StepValueRecorder:
                 },
                 items,
             )  # fmt: skip
-        self._write_operators(number)
+        self._write_operators(number, held if isinstance(optimizer, HandWrittenOptimizer) else None)
         self.losses.clear()
         self.lines = {kind: lines for kind, lines in self.lines.items() if kind in COUNTED_SO_FAR}
         if self.request.disturbance:
             self._disturb(held)
 
-    def _record_hand_written_step_if_made(self, *, at_end: bool = False) -> None:
+    def _record_hand_written_step_if_made(self, called_model: Any = None) -> None:
         if self._optimizers or self._is_forked_child:
             return
+        at_end = called_model is None
         try:
             with no_torch_function(), outside_transforms():
                 step = self._hand_written.find_step(at_end=at_end)
+                self._hand_written.keep_until_next_call(called_model)
                 if step is not None:
                     self.after_step(step)
                     if self.request.disturbance:
@@ -355,16 +339,21 @@ class StepValueRecorder:
                 "sums": [summarise_as_count_and_four_sums(t) for t in tensors if is_readable(t)]}  # fmt: skip
         self._write_record(head, items)
 
-    def _write_operators(self, number: int) -> None:
-        if self._summaries:
-            head = {"kind": "operators", "number": number, "operators": self._summaries, "stacks": list(self._stacks)}
-            self._write_record(head, [Item("summary", "", "float64", TakenNumbers(self._numbers, False))])
-            self._summaries, self._numbers, self._stacks = [], [], {}
-            self._producers.clear()
+    def _write_operators(self, number: int, written: list[Any] | None = None) -> None:
+        """written: the parameters of a step that is only found when a model is called next. What follows on it belongs
+        to the next step, as after the steps of an optimizer.
+        """
+        count = len(self._summaries.rows) if written is None else self._summaries.count_up_to_writing(written)
+        if count:
+            head, sums = self._summaries.take(count)
+            item = Item("summary", "", "float64", TakenNumbers(sums, False))
+            self._write_record({"kind": "operators", "number": number, **head}, [item])
+        if number >= self.request.operator_steps[1]:
+            self._summaries.take(len(self._summaries.rows))
 
     def write_end(self) -> None:
         with self._inside_samerun():
-            self._record_hand_written_step_if_made(at_end=True)
+            self._record_hand_written_step_if_made()
         self._write_operators(self.recorder.step + 1)
         self._write_values_behind_last_step()
         with self._inside_samerun():

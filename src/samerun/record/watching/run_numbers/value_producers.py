@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from samerun.record.digests.digest import is_readable
 from samerun.record.watching import stack_frames
@@ -18,6 +19,12 @@ UserLines = tuple[tuple[str, int], ...]
 NOT_OF_THIS_STEP: Producer = (-1, 0)
 OVERWRITING = ("aten.copy_.", "aten.fill_.", "aten.zero_.", "aten.normal_.", "aten.uniform_.", "aten.bernoulli_.")
 """How operators begin that write a whole tensor, of whose old value nothing is left."""
+
+
+def move_producer(producer: Producer, cut: int) -> Producer:
+    """The producer where the first operators of its list are cut off."""
+    at, number = producer
+    return (at - cut, number) if at >= cut else NOT_OF_THIS_STEP
 
 
 class DetachedOperand(NamedTuple):
@@ -47,6 +54,14 @@ class ValueProducers:
         """By memory, the user's line that last detached what it holds."""
         self._reordered: dict[int, dict[tuple[Any, ...], tuple[Any, ...]]] = {}
         """By memory, the geometry of views with their dimensions in another order, and that which they are views of."""
+        self._storages: dict[int, StorageWeakRef] = {}
+        """Whose memory may be freed, but whose addresses, which the keys above are, no other storage gets meanwhile."""
+
+    def _hold_key(self, tensor: Any) -> int:
+        key = storage_key(tensor)
+        if key not in self._storages and is_readable(tensor):
+            self._storages[key] = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
+        return key
 
     def find(self, tensor: Any) -> Producer:
         made = self._of_views.get(geometry_key(tensor)) if self._of_views else None
@@ -64,14 +79,14 @@ class ValueProducers:
         return sorted(attached - {NOT_OF_THIS_STEP}), sorted(x for x in detached if x.producer != NOT_OF_THIS_STEP)
 
     def note(self, tensor: Any, producer: Producer, is_view: bool) -> None:
+        storage = self._hold_key(tensor)
         if is_view:
             self._of_views[geometry_key(tensor)] = producer
             return
-        storage = storage_key(tensor)
         self._by_storage[storage] = producer
         self._detached_at.pop(storage, None)
         self._reordered.pop(storage, None)
-        if self._of_views:  # it was written into, or it is other memory at the same address
+        if self._of_views:  # it was written into
             self._of_views = {key: made for key, made in self._of_views.items() if key[0] != storage}
 
     def note_further_views(self, schema_name: str, base: Any, views: Any) -> bool:
@@ -80,7 +95,7 @@ class ValueProducers:
         Returns whether a view is a value of its own: dimensions that were put into another order become one.
         """
         if schema_name == "aten::detach" and base.requires_grad and torch.is_grad_enabled():
-            self._detached_at[storage_key(base)] = stack_frames.list_user_lines()[:1]
+            self._detached_at[self._hold_key(base)] = stack_frames.list_user_lines()[:1]
         made = self._of_views.get(geometry_key(base)) if self._of_views and base is not None else None
         if made is not None:
             tensors: list[Any] = []
@@ -88,17 +103,20 @@ class ValueProducers:
             self._of_views.update((geometry_key(each), made) for each in tensors)
         if base is None or not is_readable(base):
             return False
-        reordered, key = self._reordered.setdefault(storage_key(base), {}), geometry_key(base)
+        reordered, key = self._reordered.setdefault(self._hold_key(base), {}), geometry_key(base)
         origin = reordered.get(key, key)
         if schema_name in REORDERING and geometry_key(views) != origin:
             reordered[geometry_key(views)] = origin
         return schema_name == "aten::view" and origin != key and count_dimensions(views) < count_dimensions(base)
 
-    def clear(self) -> None:
-        self._by_storage.clear()
-        self._of_views.clear()
-        self._detached_at.clear()
-        self._reordered.clear()
+    def cut_off(self, count: int) -> None:
+        """Forget what the first operators made: the next one is number 0."""
+        self._by_storage = {key: (at - count, n) for key, (at, n) in self._by_storage.items() if at >= count}
+        self._of_views = {key: (at - count, n) for key, (at, n) in self._of_views.items() if at >= count}
+        if not self._by_storage and not self._of_views:
+            self._detached_at.clear()
+            self._reordered.clear()
+            self._storages.clear()
 
 
 def count_dimensions(tensor: Any) -> int:
