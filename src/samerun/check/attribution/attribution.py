@@ -22,7 +22,10 @@ from samerun.check.attribution.confirmation import (
 )
 from samerun.check.attribution.draw_experiments import rerun_and_move_to_decisive_draw
 from samerun.check.attribution.hidden_sources import ALL_SOURCES, find_hidden_source
-from samerun.check.attribution.task_experiments import rerun_and_find_task_order_suspect
+from samerun.check.attribution.task_experiments import (
+    confirm_seed_with_tasks_in_turn,
+    rerun_and_find_task_order_suspect,
+)
 from samerun.check.attribution.value_measurement import (
     AttributionSearch,
     compare_kept_values_and_record_growth,
@@ -147,6 +150,9 @@ def attribute_rerun_difference_by_experiments(
         found = pin_lines_together_and_find_likeliest(search, situation, plan, together)
         if found is not None:
             return make_attributed_cause(found, rerun_and_measure_difference(search, situation, plan, plan), others)
+    in_turn = confirm_seed_with_tasks_in_turn(search, situation, refuted)
+    if in_turn is not None:
+        return make_attributed_cause(in_turn, rerun_and_measure_difference(search, situation, plan, plan), others)
     pinned_environment = {"address_layout", "hash_seed", "listing_order", "memory"}
     if not pinned_environment <= pinned_variation_names and not situation.has_same_inputs_but_other_outputs:
         return None

@@ -9,19 +9,24 @@ from __future__ import annotations
 
 import ast
 import os
+from dataclasses import replace
 
 from samerun.base.source_edits import last_identifier
-from samerun.check.attribution.confirmation import confirm_by_experiment
+from samerun.check.attribution.confirmation import confirm_by_experiment, limit_pins_to_line
 from samerun.check.attribution.value_measurement import AttributionSearch
 from samerun.check.evidence.line_search import DifferingVariable, parse_source_or_empty
 from samerun.check.evidence.situation import Situation, Suspect
 from samerun.check.evidence.task_writes import list_task_writes, select_task_writes_read_at_lines
 from samerun.check.evidence.trace_signs import list_user_files, starts_processes_itself
 from samerun.record import pins
+from samerun.record.comparison.results import is_child_but_no_loader_worker
 from samerun.record.trace import format as f
-from samerun.record.trace.run import RunTraces, count_events
+from samerun.record.trace.run import RunTraces, count_events, select_events
 
 MOST_LINES = 3
+MOST_GENERATORS = 2
+"""So many lines that make generators are tested with tasks one after the other."""
+SEED_PINS = frozenset((pins.PYTHON_GENERATOR, pins.NUMPY_GENERATOR, pins.TORCH_GENERATOR, pins.ENTROPY))
 TIMERS = ("Timer", "setitimer", "alarm", "call_later")
 
 
@@ -55,6 +60,40 @@ def rerun_and_find_task_order_suspect(
     if variable is not None:
         evidence.append(variable.first_difference_sentence)
     return Suspect("thread-race", writes[0].file, writes[0].line, tuple(evidence), 0, suspect.pins)
+
+
+def confirm_seed_with_tasks_in_turn(
+    search: AttributionSearch, situation: Situation, refuted: list[Suspect]
+) -> Suspect | None:
+    """The line at which tasks make generators without a seed, by runs in which tasks come one after the other; or None.
+
+    Which task gets which of the fixed seeds is chance otherwise, so that the difference stays though they are fixed.
+    """
+    made = [each for each in refuted if SEED_PINS.intersection(each.pins) and is_reached_by_tasks(situation, each)]
+    if not made or pins.SERIAL in situation.a.plan.watch.pins:
+        return None
+    plan = situation.a.plan.with_added_pins(pins.SERIAL)
+    a, b = (search.run_and_record(plan, f"in-turn-{number}", ("pin:in-turn",)) for number in (1, 2))
+    difference = search.compare_runs(a, b)
+    if difference is None:
+        return None
+    in_turn = replace(situation, a=a, b=b, difference=difference)
+    for number, suspect in enumerate(made[:MOST_GENERATORS], 1):
+        names = limit_pins_to_line(suspect)
+        if confirm_by_experiment(search, in_turn, plan, suspect, f"in-turn-pinned-{number}", names):
+            why = "tasks that run one after the other differ too, and do not if this line is held still"
+            return replace(suspect, evidence=(*suspect.evidence, why), certain=True)
+    return None
+
+
+def is_reached_by_tasks(situation: Situation, suspect: Suspect) -> bool:
+    """Whether a thread, or a process that may take any task, made a generator at a suspect's line."""
+    return any(
+        (event.thread or is_child_but_no_loader_worker(role))
+        and (event.file, event.line) == (suspect.file, suspect.line)
+        for role, trace in situation.a.traces.traces.items()
+        for event in select_events(trace, (f.CREATE, f.ENTROPY))
+    )
 
 
 def starts_threads_or_processes(traces: RunTraces) -> bool:
