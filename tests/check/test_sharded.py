@@ -120,3 +120,33 @@ def test_a_rank_that_computes_wrong_is_named_on_all(how: str, tmp_path: Path) ->
     assert reports[1].startswith("RANK 1: rank 1 on ") and "aten.mm.default" in reports[1]
     assert results[0] == results[1], "the training goes on as if there had been no fault"
     assert len(list((tmp_path / "samerun-guard").glob("step-00000003-rank*.json"))) == 2
+
+
+@pytest.mark.exhaustive
+def test_groups_that_end_before_their_model_do_not_hang(tmp_path: Path) -> None:
+    """torch frees a group while it keeps the lock for which gloo's thread waits: a few of these hang it."""
+    (tmp_path / "train.py").write_text(
+        """
+import tempfile
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.nn.parallel import DistributedDataParallel
+
+def train(rank, folder):
+    torch.set_num_threads(1)
+    for number in range(15):
+        dist.init_process_group("gloo", init_method=f"file://{folder}/{number}", rank=rank, world_size=2)
+        model = DistributedDataParallel(torch.nn.Linear(8, 8))
+        model(torch.ones(4, 8)).sum().backward()
+        dist.destroy_process_group()
+        del model
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        mp.start_processes(train, (folder,), nprocs=2, start_method="fork")
+""",
+        encoding="utf-8",
+    )
+    code, report = check(["--vary", "rerun", "--time-limit", "120", "train.py"], tmp_path)
+    assert (code, report["verdict"]) == (0, "same"), report
