@@ -20,6 +20,8 @@ from samerun.record.comparison.rounding import LOSES_HALF, UNIT, norm
 
 TINY = 2.0**-30
 """Below any rounding error of single precision in a sum, so that a ratio of errors stays finite."""
+SIMILAR = 16
+"""Of operators whose errors grow by factors that are no further apart, the first is named: the others follow on it."""
 PRODUCT = re.compile(r"aten\.(mm|addmm|bmm|baddbmm|addmv|mv|dot|convolution|linear|matmul|_scaled_dot|mkldnn)")
 """Operators for which autocast casts what they are given."""
 
@@ -79,15 +81,16 @@ def find_losing_operator(
         if UNIT.get(dtype, 0.0) > UNIT["float32"] and not known[operator.name, dtype] and operator.location.line:
             return make_culprit(operator, f"{operator.name} gives {dtype}, which nothing on the other side does")
     errors = measure_errors(operators_of_lossy_side, operators_in_float64)
-    worst, most = None, LOSES_HALF
+    losses = []
     for at, operator in enumerate(operators_of_lossy_side):
         before = max((errors[source] for source, _ in operator.sources if source >= 0), default=0.0)
-        times = errors[at] / max(before, TINY)
         is_computed = operator.name.startswith("aten.")  # others fill memory for ranks, in part
-        if is_computed and operator.location.line and times > most and errors[at] > UNIT["float32"]:
-            worst, most = operator, times
-    if worst is None:
+        if is_computed and operator.location.line and errors[at] > UNIT["float32"]:
+            losses.append((errors[at] / max(before, TINY), operator))
+    most = max((times for times, _ in losses), default=0.0)
+    if most <= LOSES_HALF:
         return None
+    most, worst = next((times, operator) for times, operator in losses if times >= most / SIMILAR)
     return make_culprit(worst, f"{worst.name} makes the relative error of what it is given {most:.2g} times as large")
 
 
