@@ -327,11 +327,8 @@ def find_first_noncorresponding_operator(
     # A loss is one number, whose share in a split batch corresponds to nothing: it is named only if it is all there is.
     # One number that leads to no gradient is for the log.
     trained = mark_leading_to_gradients(operators)
-    larger = [
-        at
-        for at in odd
-        if (trained[at] and are_losses_whole) or any(sums[0] > 1 for _, _, sums in operators[at].results)
-    ]
+    counts = trained if are_losses_whole else [False] * len(operators)
+    larger = [at for at in odd if counts[at] or any(sums[0] > 1 for _, _, sums in operators[at].results)]
     first = next(iter(larger or odd), None)
     return OddOperator(operators[first], sum(marks[:first]), trained[first]) if first is not None else None
 

@@ -118,10 +118,8 @@ class StepValueRecorder:
             mode = Float64Mode(self.request.float64, self._operators, self.narrow_operators)
             if self.request.operator_steps[1] >= 1:
                 mode.is_summarising = lambda: self.recorder.step < self.request.operator_steps[1]
-                mode.summarise, mode.follow_views = (
-                    self.summarise_operator,
-                    self._summaries.producers.note_further_views,
-                )
+                mode.summarise = self.summarise_operator
+                mode.follow_views = self._summaries.producers.note_further_views
                 mode.note_overwriting = lambda: self.count_user_line(OVERWRITTEN, stack_frames.find_user_line())
             mode.__enter__()  # type: ignore[no-untyped-call]
             self._local.mode = mode
