@@ -20,6 +20,8 @@ from samerun.record.comparison.rounding import LOSES_HALF, UNIT, norm
 
 TINY = 2.0**-30
 """Below any rounding error of single precision in a sum, so that a ratio of errors stays finite."""
+OF_RANKS = re.compile(r"_?c10d|fsdp")
+"""Operators that fill memory for other ranks, a part of which nobody may have written."""
 SIMILAR = 16
 """Of operators whose errors grow by factors that are no further apart, the first is named: the others follow on it."""
 PRODUCT = re.compile(r"aten\.(mm|addmm|bmm|baddbmm|addmv|mv|dot|convolution|linear|matmul|_scaled_dot|mkldnn)")
@@ -84,8 +86,7 @@ def find_losing_operator(
     losses = []
     for at, operator in enumerate(operators_of_lossy_side):
         before = max((errors[source] for source, _ in operator.sources if source >= 0), default=0.0)
-        is_computed = operator.name.startswith("aten.")  # others fill memory for ranks, in part
-        if is_computed and operator.location.line and errors[at] > UNIT["float32"]:
+        if operator.location.line and errors[at] > UNIT["float32"] and not OF_RANKS.match(operator.name):
             losses.append((errors[at] / max(before, TINY), operator))
     most = max((times for times, _ in losses), default=0.0)
     if most <= LOSES_HALF:
