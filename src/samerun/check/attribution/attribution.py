@@ -145,14 +145,14 @@ def attribute_rerun_difference_by_experiments(
             elements = rerun_and_measure_difference(search, situation, plan, plan)
             return make_attributed_cause(decisive, elements, others)
         refuted.append(suspect)
-    for pin in dict.fromkeys(suspect.pins for suspect in refuted if set(suspect.pins) <= set(pins.SEPARABLE)):
-        together = [suspect for suspect in refuted if suspect.pins == pin]
-        found = pin_lines_together_and_find_likeliest(search, situation, plan, together)
-        if found is not None:
-            return make_attributed_cause(found, rerun_and_measure_difference(search, situation, plan, plan), others)
-    in_turn = confirm_seed_with_tasks_in_turn(search, situation, refuted)
-    if in_turn is not None:
-        return make_attributed_cause(in_turn, rerun_and_measure_difference(search, situation, plan, plan), others)
+    separable = dict.fromkeys(suspect.pins for suspect in refuted if set(suspect.pins) <= set(pins.SEPARABLE))
+    together = (
+        pin_lines_together_and_find_likeliest(search, situation, plan, [s for s in refuted if s.pins == pin])
+        for pin in separable
+    )
+    found = next(filter(None, together), None) or confirm_seed_with_tasks_in_turn(search, situation, refuted)
+    if found is not None:
+        return make_attributed_cause(found, rerun_and_measure_difference(search, situation, plan, plan), others)
     pinned_environment = {"address_layout", "hash_seed", "listing_order", "memory"}
     if not pinned_environment <= pinned_variation_names and not situation.has_same_inputs_but_other_outputs:
         return None

@@ -116,11 +116,11 @@ def explain_by_values(
     if not culprits:
         return None
     _, side, these, culprit = choose_side(culprits)
-    culprit = find_indices_of_one_side(culprit, these, all_a if side == "B" else all_b) or culprit
+    others = all_a if side == "B" else all_b
+    culprit = find_indices_of_one_side(culprit, these, others) or culprit
     line = (find_scaling_that_makes_ratio(all_b, all_a, ratio.value) or find_loss_scaling(these)) if ratio else None
     if line is None and is_split and culprit.phase == f.BACKWARD:
         line = find_varying_factor(all_b) or find_varying_factor(all_a)
-    others = all_a if side == "B" else all_b
     if is_split and line is None and is_padded_to_other_length(culprit, these, others):
         # Each part is padded to its own longest row: what elements make of each other shows in the loss first.
         line = find_last_scalar_result_before_backward(these)

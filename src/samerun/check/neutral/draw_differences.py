@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from samerun.base.user_code import format_source_location
-from samerun.check.neutral.backward_pass_differences import IN_PLACE
+from samerun.check.neutral.backward_pass_differences import IN_PLACE, operator_at_line
 from samerun.check.neutral.run_numbers import NumberRecord, OperatorSummary, RunNumbers, parse_source_line
 from samerun.check.neutral.value_correspondence import (
     Culprit,
@@ -22,8 +22,7 @@ def explain_by_random_call_counts(
 ) -> Culprit | None:
     """Another number of draws, with the line that draws more often; or masks drawn a second time."""
     drawn_a, drawn_b = (
-        Counter((o.name, o.location.file, o.location.line) for o in each if o.is_random)
-        for each in (operators_a, operators_b)
+        Counter(operator_at_line(o) for o in each if o.is_random) for each in (operators_a, operators_b)
     )
     again = b.head.get("lines", {}).get(RECOMPUTED) or a.head.get("lines", {}).get(RECOMPUTED)
     is_as_often = a.head.get("random", "a") == b.head.get("random", "b")
@@ -43,8 +42,7 @@ def explain_by_random_call_counts(
     differing = [key for key in dict.fromkeys((*drawn_b, *drawn_a)) if drawn_a[key] != drawn_b[key]]
     # A loader that works ahead draws the next order of samples a step earlier, and workers draw what depends on the
     # sample alone: a line that draws from torch's own generator, and on one side only, tells more.
-    own = {(o.name, o.location.file, o.location.line) for each in (operators_a, operators_b) for o in each
-           if o.draws_from == "own generator"}  # fmt: skip
+    own = {operator_at_line(o) for o in (*operators_a, *operators_b) if o.draws_from == "own generator"}
     if not differing or are_draws_without_effect(differing, operators_b, operators_a):
         return None
     if is_as_often:  # by other operators, as compiled code does
@@ -86,7 +84,7 @@ def are_draws_without_effect(
         return False  # numbers that leave the tensors, as an order of samples does
     sides = ((operators_b, ValueIndex(operators_a)), (operators_a, ValueIndex(operators_b)))
     for operators, others in sides:
-        drawn = {at for at, o in enumerate(operators) if (o.name, o.location.file, o.location.line) in keys}
+        drawn = {at for at, o in enumerate(operators) if operator_at_line(o) in keys}
         if any(source in drawn for o in operators for source, _ in o.sources):
             return False
         if not all(at in drawn or others.contains(sums)

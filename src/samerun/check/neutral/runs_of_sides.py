@@ -167,7 +167,7 @@ def find_first_step_with_differing_buffers(a: RunNumbers, b: RunNumbers) -> Firs
     for number in sorted(a.steps.keys() & b.steps.keys()):
         records = a.steps[number], b.steps[number]
         keys = [key for key in rounding_verdict.common_keys(records) if key[0] == "buffer"]
-        if any(not np.array_equal(records[0].values[k], records[1].values[k], equal_nan=True) for k in keys):
+        if not all(are_same_bits(records[0].values[k], records[1].values[k]) for k in keys):
             return FirstChange("step", number, number)
     return None
 

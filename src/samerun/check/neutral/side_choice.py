@@ -51,8 +51,10 @@ def find_indices_of_one_side(
     """What computes the positions by which an operator takes elements of what is the same, if nothing on the other side
     gives them; or None.
     """
+    if not MOVES_ELEMENTS.match(operator.name):
+        return None
     marks = mark_corresponding(these, others)
-    for each in these if MOVES_ELEMENTS.match(operator.name) else ():
+    for each in these:
         if operator_at_line(each) != operator_at_line(operator):
             continue
         made_by = []

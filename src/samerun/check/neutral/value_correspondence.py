@@ -32,6 +32,7 @@ MOVES_ELEMENTS = re.compile(
 )
 """Operators whose results hold elements of their operands in another order."""
 JOINS = re.compile(r"aten\.(cat|stack)\.")
+"""Operators that put several values together."""
 CONSTANT = re.compile(r"aten\.((new_)?(zeros|ones|full|scalar_tensor)(_like)?|zero_)\.")
 """Operators that compute nothing: what is filled with one number has the size that each side needs."""
 MADE_OF_NUMBERS = re.compile(
@@ -164,7 +165,7 @@ def mark_corresponding(
     for key, group in other_groups.items():
         by_kind[key[:2]].append(group)
         by_kind[key[1:]].append(group)
-        for each in (*group.values(), add_groups(group.values())):
+        for each in (*group.values(), *([add_groups(group.values())] if len(group) > 1 else ())):
             by_elements[int(each.total[0])].append(each)
     joined_there = {int(o.results[0][2][0]) for o in others if JOINS.match(o.name) and o.results}
     for at, operator in enumerate(operators):

@@ -38,7 +38,7 @@ class SummaryRow(NamedTuple):
         """The row where the first operators of its list are cut off."""
         return self._replace(
             sources=sorted({move_producer(each, cut) for each in self.sources}),
-            attached=[(at - cut, number) for at, number in self.attached if at >= cut],
+            attached=[move_producer(each, cut) for each in self.attached if each[0] >= cut],
             detached=[each._replace(producer=move_producer(each.producer, cut))
                       for each in self.detached if each.producer[0] >= cut],
         )  # fmt: skip

@@ -346,7 +346,7 @@ class StepValueRecorder:
             head, sums = self._summaries.take(count)
             item = Item("summary", "", "float64", TakenNumbers(sums, False))
             self._write_record({"kind": "operators", "number": number, **head}, [item])
-        if number >= self.request.operator_steps[1]:
+        if self._summaries.rows and number >= self.request.operator_steps[1]:
             self._summaries.take(len(self._summaries.rows))
 
     def write_end(self) -> None:
