@@ -10,6 +10,7 @@ from samerun.base.source_edits import make_source_patch
 from samerun.check.attribution import native_entropy
 from samerun.check.attribution.confirmation import (
     MOST_EXPERIMENTS,
+    Experiment,
     add_pins_and_settings_they_need,
     confirm_by_experiment,
     find_decisive_or_likeliest_reading,
@@ -24,6 +25,7 @@ from samerun.check.attribution.draw_experiments import rerun_and_move_to_decisiv
 from samerun.check.attribution.hidden_sources import ALL_SOURCES, find_hidden_source
 from samerun.check.attribution.task_experiments import (
     confirm_seed_with_tasks_in_turn,
+    mark_untested_if_not_serial,
     rerun_and_find_task_order_suspect,
 )
 from samerun.check.attribution.value_measurement import (
@@ -39,12 +41,12 @@ from samerun.check.attribution.variable_experiments import (
     can_pin_seed_at_line,
     rerun_and_find_decisive_env_read,
     rerun_and_find_decisive_seed,
+    rerun_and_find_differing_variable,
     rerun_and_move_to_origin_of_seed,
 )
 from samerun.check.causes.table import cause_of_kind, list_suspects_likeliest_first
 from samerun.check.evidence.default_factories import move_to_default_factory_if_any
 from samerun.check.evidence.line_search import (
-    DifferingVariable,
     find_first_differing_variable,
     first_line_using_id_or_zero,
     read_statement_source_or_empty,
@@ -58,7 +60,6 @@ from samerun.check.evidence.trace_signs import (
     list_user_files,
 )
 from samerun.check.evidence.value_differences import ElementDifference
-from samerun.check.execution.runner import Run
 from samerun.check.plan import RunPlan, Variation
 from samerun.check.variations.memory import (
     stop_varying_malloc_memory,
@@ -98,11 +99,12 @@ class AttributedCause:
 
 
 def attribute_rerun_difference_by_experiments(
-    search: AttributionSearch, situation: Situation, pinned_variation_names: set[str]
+    search: AttributionSearch, situation: Situation, pinned_variation_names: set[str], untested: list[Suspect]
 ) -> AttributedCause | None:
     """The cause when the same command gives two results; None if the environment may be the cause.
 
-    `pinned_variation_names`: names of the variations that were pinned in both runs.
+    `pinned_variation_names`: names of the variations that were pinned in both runs. `untested` gets the suspects whose
+    experiment did not hold what it was to hold.
     """
     # Suspects come by rank, so that experiments begin with the likeliest and the five that are affordable suffice. A
     # suspect without pins has no experiment; it is accepted only if its rank says that nothing else explains the
@@ -139,12 +141,14 @@ def attribute_rerun_difference_by_experiments(
         if not suspect.without and set(names) <= set(plan.watch.pins):
             continue
         tried += 1
-        if confirm_by_experiment(search, situation, plan, suspect, f"pinned-{tried}", names):
+        experiment = Experiment(search, situation, plan, suspect, f"pinned-{tried}", names)
+        if experiment.run_and_confirm():
             certain = not any(is_race_elsewhere_held_by_same_pin(suspect, other) for other in listed)
             decisive = rerun_and_move_to_decisive_draw(search, situation, plan, replace(suspect, certain=certain))
             elements = rerun_and_measure_difference(search, situation, plan, plan)
             return make_attributed_cause(decisive, elements, others)
         refuted.append(suspect)
+        untested += mark_untested_if_not_serial(suspect, experiment.first)
     separable = dict.fromkeys(suspect.pins for suspect in refuted if set(suspect.pins) <= set(pins.SEPARABLE))
     together = (
         pin_lines_together_and_find_likeliest(search, situation, plan, [s for s in refuted if s.pins == pin])
@@ -156,15 +160,20 @@ def attribute_rerun_difference_by_experiments(
     pinned_environment = {"address_layout", "hash_seed", "listing_order", "memory"}
     if not pinned_environment <= pinned_variation_names and not situation.has_same_inputs_but_other_outputs:
         return None
-    return attribute_by_line_trace_or_likeliest_suspect(
-        search, situation, rerun_and_measure_difference(search, situation, plan, plan)
-    )
+    elements = rerun_and_measure_difference(search, situation, plan, plan)
+    return attribute_by_line_trace_or_likeliest_suspect(search, situation, elements, untested)
 
 
 def attribute_by_line_trace_or_likeliest_suspect(
-    search: AttributionSearch, situation: Situation, element_difference: ElementDifference | None
+    search: AttributionSearch,
+    situation: Situation,
+    element_difference: ElementDifference | None,
+    untested: Sequence[Suspect],
 ) -> AttributedCause:
-    """If no experiment helped: the first line of the program after which a variable differs."""
+    """If no experiment helped: the first line of the program after which a variable differs.
+
+    `untested`: suspects whose experiment did not hold what it was to hold.
+    """
     plan = situation.a.plan
     listed = list_suspects_likeliest_first(situation)
     line = None
@@ -197,7 +206,7 @@ def attribute_by_line_trace_or_likeliest_suspect(
     in_turn = rerun_and_find_task_order_suspect(search, situation, line, runs[1].traces)
     if in_turn is not None:
         return make_attributed_cause(in_turn, element_difference)
-    best = next((s for s in listed if not s.pins), listed[0])
+    best = next((s for s in (*untested, *listed) if s in untested or not s.pins), listed[0])
     if line is not None and best.rank >= 8:
         more = (*best.evidence, line.first_difference_sentence)
         best = replace(best, file=line.file, line=line.line, evidence=more)
@@ -367,17 +376,6 @@ def drop_suspects_with_repeated_experiment(suspects: Sequence[Suspect]) -> list[
             result.append(suspect)
         seen.add(key)
     return result
-
-
-def rerun_and_find_differing_variable(
-    search: AttributionSearch, situation: Situation, plan_a: RunPlan, plan_b: RunPlan, run_name: str
-) -> tuple[DifferingVariable | None, tuple[Run, Run]]:
-    """Run both plans again with every line traced: where they part, and the runs."""
-    run_a, run_b = (
-        search.run_and_record(plan.with_watch(trace_lines=True, depth="steps"), f"{run_name}-{letter}", ("lines",))
-        for letter, plan in (("a", plan_a), ("b", plan_b))
-    )
-    return find_first_differing_variable(run_a, run_b, role=situation.difference.role), (run_a, run_b)
 
 
 def make_attributed_cause(

@@ -18,6 +18,7 @@ from samerun.check.evidence.line_search import DifferingVariable, parse_source_o
 from samerun.check.evidence.situation import Situation, Suspect
 from samerun.check.evidence.task_writes import list_task_writes, select_task_writes_read_at_lines
 from samerun.check.evidence.trace_signs import list_user_files, starts_processes_itself
+from samerun.check.execution.runner import Run
 from samerun.record import pins
 from samerun.record.comparison.results import is_child_but_no_loader_worker
 from samerun.record.trace import format as f
@@ -84,6 +85,18 @@ def confirm_seed_with_tasks_in_turn(
             why = "tasks that run one after the other differ too, and do not if this line is held still"
             return replace(suspect, evidence=(*suspect.evidence, why), certain=True)
     return None
+
+
+def mark_untested_if_not_serial(suspect: Suspect, pinned: Run | None) -> list[Suspect]:
+    """The suspect, if what was to run first went on beside its starter in the pinned run; else nothing."""
+    if pins.SERIAL not in suspect.pins or pinned is None:
+        return []
+    traces = pinned.traces.traces.values()
+    left = next((e for t in traces for e in select_events(t, (f.FACT,)) if e.name == f.NOT_SERIAL), None)
+    if left is None:
+        return []
+    why = f"no experiment holds it: what line {left.line} starts does not end before the program goes on"
+    return [replace(suspect, evidence=(*suspect.evidence, why))]
 
 
 def is_reached_by_tasks(situation: Situation, suspect: Suspect) -> bool:

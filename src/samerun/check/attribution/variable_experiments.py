@@ -272,6 +272,17 @@ def rerun_and_move_to_origin_of_seed(search: VariableRunner, situation: Situatio
     return replace(suspect, file=file, line=line, evidence=(*suspect.evidence, why))
 
 
+def rerun_and_find_differing_variable(
+    search: VariableRunner, situation: Situation, plan_a: RunPlan, plan_b: RunPlan, run_name: str
+) -> tuple[DifferingVariable | None, tuple[Run, Run]]:
+    """Run both plans again with every line traced: where they part, and the runs."""
+    run_a, run_b = (
+        search.run_and_record(plan.with_watch(trace_lines=True, depth="steps"), f"{run_name}-{letter}", ("lines",))
+        for letter, plan in (("a", plan_a), ("b", plan_b))
+    )
+    return find_first_differing_variable(run_a, run_b, role=situation.difference.role), (run_a, run_b)
+
+
 def differs_no_later_than_situation(difference: Difference | None, situation: Situation) -> bool:
     """Whether runs still differ where they did: not at all, or only later, shows that what was held matters."""
     return difference is not None and not comes_later_in_same_thread(difference, situation.difference)

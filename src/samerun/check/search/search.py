@@ -21,7 +21,7 @@ from samerun.base.records import (
 from samerun.check.attribution import attribution, confirmation
 from samerun.check.attribution.value_measurement import rerun_and_measure_difference
 from samerun.check.evidence.results import results_agree
-from samerun.check.evidence.situation import Situation
+from samerun.check.evidence.situation import Situation, Suspect
 from samerun.check.evidence.trace_signs import has_no_sign_of_race
 from samerun.check.evidence.value_differences import measure_growth_points_if_different
 from samerun.check.execution.interruption import Interruption
@@ -288,12 +288,13 @@ class Search:
         self.outcomes["rerun"] = Outcome("rerun", DIFFERENT, detail + describe_failure(situation.b, "; "))
         for variation in skipped:
             self.record_outcome(variation, "skipped", ALREADY)
-        found = attribution.attribute_rerun_difference_by_experiments(self, situation, {v.name for v in skipped})
+        pinned, untested = {v.name for v in skipped}, list[Suspect]()
+        found = attribution.attribute_rerun_difference_by_experiments(self, situation, pinned, untested)
         if found is None:  # not the program: part of the environment that differs in every process and was not pinned
             if (hidden := self.search_unpinned_environment(situation, skipped)) is not None:
                 return self.record_skipped_and_make_report(DIFFERENT, *hidden)
             measured = rerun_and_measure_difference(self, situation, situation.a.plan, situation.a.plan)
-            found = attribution.attribute_by_line_trace_or_likeliest_suspect(self, situation, measured)
+            found = attribution.attribute_by_line_trace_or_likeliest_suspect(self, situation, measured, untested)
         return self.record_skipped_and_make_report(DIFFERENT, situation, found)
 
     def search_unpinned_environment(
@@ -382,7 +383,6 @@ class Search:
             if variation.name not in self.outcomes:  # whatever would have come after the first difference
                 self.record_outcome(variation, "skipped", why)
         first = make_first_difference_record(situation, found) if situation is not None else None
-        cause = found.cause if found is not None else None
         skipped = self.runs[0].skipped if self.runs else ()
         if situation is not None and found is not None:
             self.reported = situation, found
@@ -392,7 +392,7 @@ class Search:
             variations=tuple(self.outcomes[v.name] for v in self.variations if v.name in self.outcomes),
             runs=tuple(make_run_record(run, self.saved) for run in self.runs),
             first_difference=first,
-            cause=make_cause_path_relative(cause) if cause else None,
+            cause=make_cause_path_relative(found.cause) if found is not None else None,
             fix=found.fix if found is not None else None,
             notes=(*self.notes, *skipped, *filter(None, [self.runner.load.busy_note])),
             others=tuple(make_cause_path_relative(other) for other in found.others) if found is not None else (),

@@ -75,6 +75,8 @@ KIND_NAMES = {
 PROCESS_STARTED, PROGRAM_STARTED, POOL_STARTED = "Process.start", "Popen", "process pool"
 STARTS = (PROCESS_STARTED, PROGRAM_STARTED, POOL_STARTED)
 """Facts: the program starts something that runs beside it."""
+NOT_SERIAL = "ran beside its starter"
+"""Fact: what was started went on although the pin `serial` was to run it first."""
 RANK_OF_PROCESS = "torch.distributed rank"
 """Name of the fact that tells a process's rank in the default group, as text."""
 POOL_THREAD = "pool"

@@ -7,6 +7,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from samerun.record.trace import format as f
+from samerun.record.watching.recorder import Recorder
+
 SERIAL_SECONDS = 3.0
 """So long it is waited for one that does nothing: it waits for others, and must be allowed to run beside them."""
 MOST_SERIAL_SECONDS = 20.0
@@ -22,8 +25,8 @@ _most_seconds = MOST_SERIAL_SECONDS
 
 def wait_while_working(
     wait: Callable[[float], object], is_done: Callable[[], bool], read_cpu_seconds: Callable[[], float] = _process_time
-) -> None:
-    """Wait with `wait(seconds)` until `is_done()`, or until nothing has been computed for some seconds."""
+) -> bool:
+    """Whether it is done, having waited with `wait(seconds)` for it, or until nothing was computed for some seconds."""
     global _most_seconds
     begin = _monotonic()
     idle = 0.0
@@ -31,12 +34,21 @@ def wait_while_working(
         before, cpu = _monotonic(), read_cpu_seconds()
         wait(SLICE_SECONDS)
         if is_done():
-            return
+            return True
         waited = _monotonic() - before
         if read_cpu_seconds() - cpu < WORKING_SHARE * waited:
             idle += waited
     if idle < SERIAL_SECONDS:  # it works as long as the program runs, and others of its kind may
         _most_seconds = SERIAL_SECONDS
+    return False
+
+
+def emit_not_serial(recorder: Recorder) -> None:
+    """Record that what was started goes on beside the program: it works as long as that runs, or waits for it.
+
+    What the pin shows is then no experiment with it.
+    """
+    recorder.emit_host_event(f.FACT, f.NOT_SERIAL, only_at_user_code=True, thin_repeats=True)
 
 
 def read_cpu_seconds_of_process(pid: int) -> float:

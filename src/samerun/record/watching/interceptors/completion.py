@@ -7,6 +7,7 @@ until it is full again, so that a thread which fills it (a hand-written data loa
 
 from __future__ import annotations
 
+import functools
 import itertools
 import threading
 import time
@@ -20,7 +21,7 @@ from samerun.record.watching.completion_events import SortedSet, record_complete
 from samerun.record.watching.interceptor import Interceptor, pins_results_to_submission_order, wrap_attribute
 from samerun.record.watching.object_numbers import ObjectNumbers
 from samerun.record.watching.recorder import Recorder
-from samerun.record.watching.serial_waits import SERIAL_SECONDS, wait_while_working
+from samerun.record.watching.serial_waits import SERIAL_SECONDS, emit_not_serial, wait_while_working
 
 
 def pin_and_intercept_thread_queue_get(recorder: Recorder, queue: Any) -> None:
@@ -212,7 +213,9 @@ def wait_for_each_submit_if_serial(recorder: Recorder, executors: Any) -> None:
     def wrap_submit(original: Any) -> Any:
         def submit(self: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
             future = original(self, function, *args, **kwargs)
-            wait_while_working(lambda seconds: wait_for_future_ignoring_timeout(future, seconds), future.done)
+            wait = functools.partial(wait_for_future_ignoring_timeout, future)
+            if not wait_while_working(wait, future.done):
+                emit_not_serial(recorder)
             return future
 
         return submit

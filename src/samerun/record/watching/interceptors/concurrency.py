@@ -21,7 +21,12 @@ from samerun.record.trace import format as f
 from samerun.record.watching import stack_frames, thread_state
 from samerun.record.watching.interceptor import Interceptor, wrap_attribute
 from samerun.record.watching.recorder import Recorder
-from samerun.record.watching.serial_waits import read_cpu_seconds_of_process, wait_for_program, wait_while_working
+from samerun.record.watching.serial_waits import (
+    emit_not_serial,
+    read_cpu_seconds_of_process,
+    wait_for_program,
+    wait_while_working,
+)
 
 
 def intercept_thread_start(recorder: Recorder, threading: Any) -> None:
@@ -33,8 +38,9 @@ def intercept_thread_start(recorder: Recorder, threading: Any) -> None:
     def start_with_role(self: Any) -> None:
         self._samerun_role = recorder.count_child_and_make_thread_role(stable_thread_name(self))
         start(self)
-        if serial and stack_frames.is_called_by_user():
-            wait_while_working(self.join, lambda: not self.is_alive())
+        waits = serial and stack_frames.is_called_by_user()
+        if waits and not wait_while_working(self.join, lambda: not self.is_alive()):
+            emit_not_serial(recorder)
 
     def run_with_role(self: Any) -> None:
         role = getattr(self, "_samerun_role", "")
@@ -237,11 +243,13 @@ def intercept_process_start(recorder: Recorder, process: Any) -> None:
             if serial and by_user:
                 recorder.thread.inside_samerun += 1
                 try:
-                    wait_while_working(
+                    has_ended = wait_while_working(
                         self.join, lambda: self.exitcode is not None, lambda: read_cpu_seconds_of_process(self.pid)
                     )
                 finally:
                     recorder.thread.inside_samerun -= 1
+                if not has_ended:
+                    emit_not_serial(recorder)
 
         return start
 
@@ -259,11 +267,13 @@ def intercept_program_start(recorder: Recorder, subprocess: Any) -> None:
                 recorder.emit_host_event(f.FACT, f.PROGRAM_STARTED, only_at_user_code=True, thin_repeats=True)
             original(self, *args, **kwargs)
             if by_user and serial:
-                wait_while_working(
+                has_ended = wait_while_working(
                     lambda seconds: wait_for_program(self, seconds),
                     lambda: self.returncode is not None,
                     lambda: read_cpu_seconds_of_process(self.pid),
                 )
+                if not has_ended:
+                    emit_not_serial(recorder)
 
         return __init__
 
