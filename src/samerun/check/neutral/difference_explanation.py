@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
+from dataclasses import replace
 from typing import NamedTuple
 
 from samerun.base.user_code import format_source_location
@@ -88,6 +89,21 @@ def explain_difference(
     )
 
 
+class NamedOperator(NamedTuple):
+    """The operator that is named for a difference, on which side (A or B) it stands, and what both sides compute.
+
+    `first_on_other_side`: where the difference begins on the other side; None if everything there corresponds.
+    `is_split`: one side computes in parts, by ranks or passes, what the other computes at once.
+    """
+
+    operator: OperatorSummary
+    side: str
+    these: list[OperatorSummary]
+    others: list[OperatorSummary]
+    first_on_other_side: OperatorSummary | None
+    is_split: bool
+
+
 def explain_by_values(
     record_a: NumberRecord | None, record_b: NumberRecord | None, a64: RunNumbers, b64: RunNumbers, step: int,
     ratio: GradientRatio | None,
@@ -96,6 +112,27 @@ def explain_by_values(
 
     ratio: what is said of all gradients where those of one side are the same multiple of the other's; None else.
     """
+    found = find_operator_to_name(record_a, record_b, a64, b64, step, ratio)
+    if found is None:
+        return None
+    name, other = found.operator.name, found.first_on_other_side
+    what = f"{name} gives another result on side {found.side}, though what it is given corresponds"
+    if other is not None and other.location != found.operator.location and other.location.line:
+        where = format_source_location(other.location.file, other.location.line)
+        what += f"; on the other side it is {other.name} at {where}"
+    culprit = find_line_to_mend(found, record_a, record_b, what)
+    if found.operator.is_random and (seeded := find_seeding_line_of_one_side(a64, b64, step)):
+        what = f"{culprit.why}; a generator gets another state at {format_source_location(*seeded)}, on one side only"
+        return Culprit(name, *seeded, what)
+    culprit = move_to_line_of_one_side(found, culprit)
+    return replace(culprit, why=f"{ratio.text}; {culprit.why}") if ratio else culprit
+
+
+def find_operator_to_name(
+    record_a: NumberRecord | None, record_b: NumberRecord | None, a64: RunNumbers, b64: RunNumbers, step: int,
+    ratio: GradientRatio | None,
+) -> NamedOperator | None:  # fmt: skip
+    """The first operator that gives another result, or the one behind it that makes the gradients another multiple."""
     operators_a, operators_b = a64.operators.get(step, []), b64.operators.get(step, [])
     # Where there are ranks, each computes its part of the batch: only what all of them compute corresponds.
     all_a, all_b = a64.rank_operators.get(step, []), b64.rank_operators.get(step, [])
@@ -118,50 +155,65 @@ def explain_by_values(
     _, side, these, culprit = choose_side(culprits)
     others = all_a if side == "B" else all_b
     culprit = find_indices_of_one_side(culprit, these, others) or culprit
-    line = (find_scaling_that_makes_ratio(all_b, all_a, ratio.value) or find_loss_scaling(these)) if ratio else None
-    if line is None and is_split and culprit.phase == f.BACKWARD:
-        line = find_varying_factor(all_b) or find_varying_factor(all_a)
-    if is_split and line is None and is_padded_to_other_length(culprit, these, others):
+    named = (find_scaling_that_makes_ratio(all_b, all_a, ratio.value) or find_loss_scaling(these)) if ratio else None
+    if named is None and is_split and culprit.phase == f.BACKWARD:
+        named = find_varying_factor(all_b) or find_varying_factor(all_a)
+    if named is None and is_split and is_padded_to_other_length(culprit, these, others):
         # Each part is padded to its own longest row: what elements make of each other shows in the loss first.
-        line = find_last_scalar_result_before_backward(these)
-    if ratio and line is None and culprit.phase == f.BACKWARD and not culprit.name.startswith("aten."):
-        line = find_last_scalar_result_before_backward(
-            these
-        )  # a collective of data parallelism averages: what it averages is another sum
-    named = line if line is not None else culprit
-    what = f"{named.name} gives another result on side {side}, though what it is given corresponds"
+        named = find_last_scalar_result_before_backward(these)
+    if named is None and ratio and culprit.phase == f.BACKWARD and not culprit.name.startswith("aten."):
+        # A collective of data parallelism averages: what it averages is another sum.
+        named = find_last_scalar_result_before_backward(these)
     other = next((o for _, its_side, _, o in culprits if its_side != side), None)
-    if other is not None and other.location != named.location and other.location.line:
-        where = format_source_location(other.location.file, other.location.line)
-        what += f"; on the other side it is {other.name} at {where}"
+    return NamedOperator(named if named is not None else culprit, side, these, others, other, is_split)
+
+
+def find_line_to_mend(
+    found: NamedOperator, record_a: NumberRecord | None, record_b: NumberRecord | None, what: str
+) -> Culprit:
+    """The operator's own line, or the one in both programs that makes it compute something else; what, with why."""
+    named, these, others = found.operator, found.these, found.others
     file, at = named.location.file, named.location.line
-    # Called as often on both sides, and given what another call computes: by the line that hands it over.
-    times, other_times = (count_calls_at_same_line_without_recomputed(each, named) for each in (these, others))
-    is_handed_over = not is_split and times == other_times
+    times, other_times = count_calls_of_both_sides(found)
     if named.phase == f.BETWEEN and min(times, other_times) > 0 and times != other_times:
         where = format_source_location(file, at)
         what += f"; {where} is reached {times} times in this step there, and {other_times} times on the other side"
         file, at = find_line_in_loop_of_forward_pass(named, these)
-    elif (instead := find_line_writing_the_rest(named, other, these, others)) is not None:
+    elif (instead := find_line_writing_the_rest(named, found.first_on_other_side, these, others)) is not None:
         where, rest = format_source_location(file, at), format_source_location(*instead)
         what += f"; {where} writes this too, and {rest}, which writes the rest on the other side, does not"
         file, at = instead
-    is_norm = any(reads_statistics(each) for each in (named, other) if each is not None)
+    is_norm = any(reads_statistics(each) for each in (named, found.first_on_other_side) if each is not None)
     if is_norm and (undone := find_line_undoing_evaluation_mode(record_a, record_b)):
         what += f"; batch norms were in evaluation mode, and {format_source_location(*undone)} puts them back"
         file, at = undone
-    if named.is_random and (seeded := find_seeding_line_of_one_side(a64, b64, step)):
-        what += f"; a generator gets another state at {format_source_location(*seeded)}, on one side only"
-        return Culprit(named.name, *seeded, what)
-    caller = find_caller_of_one_side(named, these, others) if is_handed_over else None
-    handed = find_operator_that_hands_over(named, these, others) if is_handed_over else None
+    return Culprit(named.name, file, at, what)
+
+
+def move_to_line_of_one_side(found: NamedOperator, culprit: Culprit) -> Culprit:
+    """The line of one side that hands an operator, called as often on both, what another call computes, if one does."""
+    times, other_times = count_calls_of_both_sides(found)
+    if found.is_split or times != other_times:
+        return culprit
+    named, these, others = found.operator, found.these, found.others
+    where = format_source_location(culprit.file, culprit.line)
+    caller = find_caller_of_one_side(named, these, others)
     if caller is not None:
-        what += f"; side {side} alone gets to {format_source_location(file, at)} by this line"
-        file, at = caller
-    elif handed is not None:
-        what += f"; side {side} alone hands to {format_source_location(file, at)} what {handed.name} gives here"
-        file, at = handed.location.file, handed.location.line
-    return Culprit(named.name, file, at, f"{ratio.text}; {what}" if ratio else what)
+        why = f"{culprit.why}; side {found.side} alone gets to {where} by this line"
+        return Culprit(named.name, *caller, why)
+    handed = find_operator_that_hands_over(named, these, others)
+    if handed is not None:
+        why = f"{culprit.why}; side {found.side} alone hands to {where} what {handed.name} gives here"
+        return Culprit(named.name, handed.location.file, handed.location.line, why)
+    return culprit
+
+
+def count_calls_of_both_sides(found: NamedOperator) -> tuple[int, int]:
+    """How often the named operator is called at its line, what is recomputed left out, there and on the other side."""
+    this, other = (
+        count_calls_at_same_line_without_recomputed(each, found.operator) for each in (found.these, found.others)
+    )
+    return this, other
 
 
 def find_line_undoing_evaluation_mode(*records: NumberRecord | None) -> tuple[str, int] | None:
