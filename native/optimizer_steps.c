@@ -26,7 +26,7 @@ static void sgd_range_after_first_step(void *step, int64_t begin, int64_t end) {
 }
 
 /* One step for each of `count` parameters, in their order. 0, with nothing done, where arrays of one overlap. */
-int samerun_adam_steps_unless_overlapping(adam_step_t *steps, int64_t count) {
+int samerun_adam_steps_unless_own_arrays_overlap(adam_step_t *steps, int64_t count) {
     for (int64_t i = 0; i < count; i++) {
         const adam_step_t *s = steps + i;
         const float *arrays[] = {s->parameter, s->gradient, s->exp_avg, s->exp_avg_sq, s->max_exp_avg_sq};

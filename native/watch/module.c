@@ -233,8 +233,8 @@ static PyObject *handle_or_raise_later(PyObject *pair, PyObject *args) {
 
 static PyMethodDef handler_definition = {"handle_or_raise_later", handle_or_raise_later, METH_VARARGS, NULL};
 
-/* make_waiting_handler(must_wait, handler) */
-static PyObject *make_waiting_handler(PyObject *module, PyObject *args) {
+/* make_deferring_signal_handler(must_wait, handler) */
+static PyObject *make_deferring_signal_handler(PyObject *module, PyObject *args) {
     PyObject *must_wait, *handler;
     (void)module;
     if (!PyArg_ParseTuple(args, "OO", &must_wait, &handler)) return NULL;
@@ -249,8 +249,8 @@ static PyMethodDef methods[] = {
      "is not "
      "a "
      "tensor."},
-    {"make_waiting_handler", make_waiting_handler, METH_VARARGS,
-     "make_waiting_handler(must_wait, handler): of a signal; raises it again while must_wait(number, frame)."},
+    {"make_deferring_signal_handler", make_deferring_signal_handler, METH_VARARGS,
+     "make_deferring_signal_handler(must_wait, handler): of a signal; raises it again while must_wait(number, frame)."},
     {"skip_dispatch_rule_lookup_for", skip_dispatch_rule_lookup_for, METH_VARARGS,
      "skip_dispatch_rule_lookup_for(mode_class, find_rule): what `find_torch_dispatch_rule_unless_own_mode` returns."},
     {"find_torch_dispatch_rule_unless_own_mode", (PyCFunction)(void (*)(void))find_torch_dispatch_rule_unless_own_mode,

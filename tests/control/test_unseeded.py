@@ -24,7 +24,7 @@ import torch
 import samerun
 from samerun.base.errors import UnseededError
 from samerun.control.determinism import unseeded
-from samerun.control.determinism.unseeded import start_warning_or_raising_on_unseeded
+from samerun.control.determinism.unseeded import start_reporting_unseeded_generators_and_entropy
 
 HERE = Path(__file__).name
 
@@ -76,7 +76,7 @@ def _streams_put_back() -> Iterator[None]:
 
 @pytest.fixture
 def strict() -> Iterator[None]:
-    leave = start_warning_or_raising_on_unseeded("error")
+    leave = start_reporting_unseeded_generators_and_entropy("error")
     yield
     leave()
 
@@ -97,14 +97,14 @@ def test_what_is_seeded_or_not_the_users_goes_on(name: str, strict: None) -> Non
 
 @pytest.mark.parametrize("name", ASKS)
 def test_it_may_be_done_outside(name: str) -> None:
-    start_warning_or_raising_on_unseeded("error")()
-    start_warning_or_raising_on_unseeded("ignore")()
+    start_reporting_unseeded_generators_and_entropy("error")()
+    start_reporting_unseeded_generators_and_entropy("ignore")()
     ASKS[name]()
 
 
 @pytest.mark.parametrize("name", ASKS)
 def test_warn_says_so_and_goes_on(name: str, caplog: pytest.LogCaptureFixture) -> None:
-    leave = start_warning_or_raising_on_unseeded("warn")
+    leave = start_reporting_unseeded_generators_and_entropy("warn")
     try:
         with caplog.at_level(logging.WARNING, "samerun"):
             ASKS[name]()
@@ -120,8 +120,8 @@ def names() -> list[Any]:
 
 def test_nested_and_given_back() -> None:
     before = names()
-    outer = start_warning_or_raising_on_unseeded("error")
-    inner = start_warning_or_raising_on_unseeded("ignore")
+    outer = start_reporting_unseeded_generators_and_entropy("error")
+    inner = start_reporting_unseeded_generators_and_entropy("ignore")
     os.urandom(1)
     inner()
     inner()

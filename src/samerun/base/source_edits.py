@@ -183,7 +183,7 @@ class SourceAtLine:
     line: int
 
     @cached_property
-    def encoded_lines(self) -> list[bytes]:
+    def utf8_lines(self) -> list[bytes]:
         return [one.encode() for one in split_python_lines(self.text)]
 
     @cached_property
@@ -322,7 +322,7 @@ def make_source_patch(file: str, line: int, make_edits: MakeEdits) -> str | None
 
 def apply_edits(source: SourceAtLine, edits: list[Edit]) -> str:
     """The text with the edits made, the last first, so that earlier positions stay true."""
-    lines = [*source.encoded_lines, b""]
+    lines = [*source.utf8_lines, b""]
     newline = b"\r\n" if lines[0].endswith(b"\r\n") else b"\n"
     for edit in sorted(edits, key=lambda one: (one.start, one.end), reverse=True):
         (first, left), (last, right) = edit.start, edit.end

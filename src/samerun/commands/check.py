@@ -192,7 +192,7 @@ def _search_in_the_mode_asked_for(
 ) -> CheckReport:
     """--neutral, --double, --eager, or the usual search for all findings."""
     from samerun.check.search import modes
-    from samerun.check.search.findings import search_and_report_all_findings
+    from samerun.check.search.findings import search_past_ignored_findings_and_report
 
     if switches:
         from samerun.check.neutral.neutral import check_neutrality
@@ -208,10 +208,10 @@ def _search_in_the_mode_asked_for(
             held = replace(held, plan=modes.with_compilation_disabled(held.plan))
         return modes.check_eager_and_compiled(
             search,
-            lambda s: search_and_report_all_findings(s, ignored, held),
-            lambda s: search_and_report_all_findings(s, ignored, None),
+            lambda s: search_past_ignored_findings_and_report(s, ignored, held),
+            lambda s: search_past_ignored_findings_and_report(s, ignored, None),
         )
-    return modes.add_eager_hint_if_in_compiled_region(search_and_report_all_findings(search, ignored, held))
+    return modes.add_eager_hint_if_in_compiled_region(search_past_ignored_findings_and_report(search, ignored, held))
 
 
 def _write_report_files(report: CheckReport, path_by_option: dict[str, str | None]) -> None:

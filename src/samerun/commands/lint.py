@@ -317,7 +317,7 @@ def _run_check(words: list[str], variations: list[str], quiet: bool) -> CheckRep
     from samerun.check.execution.interruption import parse_interruptions
     from samerun.check.execution.runner import Runner
     from samerun.check.plan import RunPlan
-    from samerun.check.search.findings import SamerunRunPlan, search_and_report_all_findings
+    from samerun.check.search.findings import SamerunRunPlan, search_past_ignored_findings_and_report
     from samerun.check.search.search import Search
     from samerun.check.variations.table import VARIATIONS, parse_vary_option
     from samerun.control.startup.deterministic_start import make_deterministic_run_variables
@@ -335,7 +335,7 @@ def _run_check(words: list[str], variations: list[str], quiet: bool) -> CheckRep
         chosen: tuple[Any, ...] = parse_vary_option(",".join(variations))
         interruptions = parse_interruptions(None, None, None) if "resume" in variations else ()
         search = Search(runner, plan, chosen, environment, interruptions=interruptions)
-        report = search_and_report_all_findings(search, [], held)
+        report = search_past_ignored_findings_and_report(search, [], held)
         progress.clear()
         return report
 

@@ -155,7 +155,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         if requested is not None and (progress is None or progress.epoch + progress.finished != requested):
             progress = LoaderProgress(self._resolve_seed(), requested)
         return make_loader_state(
-            progress or LoaderProgress(self._resolve_seed(), 0), self._describe_dataset_and_order()
+            progress or LoaderProgress(self._resolve_seed(), 0), self._describe_dataset_and_sampler()
         )
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -168,7 +168,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         Raises DataError if `state` is not a loader state, or belongs to another dataset, order, name or seed.
         """
         known = self.seed if self.seed is not None else seed_in_force()
-        progress = parse_loader_state(state, self._describe_dataset_and_order(), known)
+        progress = parse_loader_state(state, self._describe_dataset_and_sampler(), known)
         if isinstance(self.sampler, Order) and progress.seen > len(self.sampler):
             raise DataError(
                 f"load_state_dict(): the state has seen {progress.seen} samples, and an epoch has {len(self.sampler)}.",
@@ -193,7 +193,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             epoch = 0 if self._progress is None else self._progress.epoch + 1
             progress = LoaderProgress(self._resolve_seed(), epoch if asked is None else asked)
         progress.iteration = self._iterations
-        progress.rank_shards = self._list_shards_of_rank()
+        progress.rank_shards = self._list_virtual_shards_of_rank()
         return progress
 
     def _resolve_seed(self) -> int:
@@ -239,7 +239,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
     def _is_iterable(self) -> bool:
         return isinstance(self.dataset, IterableDataset)
 
-    def _list_shards_of_rank(self) -> list[int]:
+    def _list_virtual_shards_of_rank(self) -> list[int]:
         return list(range(self._shard[0], self.virtual_shards, self._shard[1])) if self._is_iterable else []
 
     def _require_dataset_length_matches_order(self) -> None:
@@ -251,7 +251,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
                 "Make a new DataLoader when the length of a dataset changes.",
             )
 
-    def _describe_dataset_and_order(self) -> dict[str, Any]:
+    def _describe_dataset_and_sampler(self) -> dict[str, Any]:
         dataset: Any = self.dataset
         kind = type(dataset)
         identity: dict[str, Any] = {"name": self.name, "dataset": f"{kind.__module__}.{kind.__qualname__}"}

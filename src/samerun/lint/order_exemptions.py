@@ -150,7 +150,7 @@ def is_shuffled_list_only_iterated(index: SourceIndex, call: ast.Call, node: ast
     )
 
 
-def is_counter(index: SourceIndex, receiver: ast.expr) -> bool:
+def is_assigned_from_counter_call(index: SourceIndex, receiver: ast.expr) -> bool:
     return any(
         isinstance(value, ast.Call) and last_identifier(value.func) == "Counter"
         for value in index.values_assigned_to(receiver)

@@ -168,7 +168,7 @@ def _is_partially_filled_then_read(index: SourceIndex, target: ast.Name) -> bool
             continue
         parent = index.parents.get(load)
         if isinstance(parent, ast.Subscript) and parent.value is load:
-            if not isinstance(parent.ctx, ast.Store) or not _is_slice_up_to_data_length(parent.slice):
+            if not isinstance(parent.ctx, ast.Store) or not _is_slice_ending_at_len_or_size_call(parent.slice):
                 return False
             partial = True
         elif isinstance(parent, ast.Attribute):
@@ -185,7 +185,7 @@ def _is_partially_filled_then_read(index: SourceIndex, target: ast.Name) -> bool
 SIZES = ("len", "size")
 
 
-def _is_slice_up_to_data_length(where: ast.expr) -> bool:
+def _is_slice_ending_at_len_or_size_call(where: ast.expr) -> bool:
     """Whether a slice ends where its data does: `[i, :len(row)]`."""
     parts = where.elts if isinstance(where, ast.Tuple) else [where]
     return any(

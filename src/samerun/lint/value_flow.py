@@ -28,7 +28,7 @@ from samerun.lint.order_exemptions import (
     draws_anew_in_each_turn,
     have_contradictory_equality_conditions,
     ignores_elements,
-    is_counter,
+    is_assigned_from_counter_call,
     is_log,
     is_made_outside,
     is_only_inference,
@@ -210,7 +210,7 @@ class OrderFlow:
             return self._use(call, f"{SAMPLES} {last}", drawn=True)
         elif isinstance(call.func, ast.Attribute) and last in ("extend", "update"):
             receiver = call.func.value
-            counter = last == "update" and is_counter(index, receiver)
+            counter = last == "update" and is_assigned_from_counter_call(index, receiver)
             if last == "extend" or counter or kind == "dict":
                 self._follow_target(receiver, "counter" if counter else "seq" if last == "extend" else "dict")
         return None

@@ -22,7 +22,7 @@ ARCHITECTURES = [
 
 @pytest.fixture(autouse=True)
 def _with_nvrtc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(compiler, "_cuda_cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(compiler, "_cuda_cache_path", lambda: tmp_path)
     try:
         libraries.load_nvrtc()
     except SamerunError as error:

@@ -118,8 +118,8 @@ def list_differing_variable_events(one: Trace, other: Trace) -> list[tuple[Varia
                 differing.append((x, position))
             i, j = i + 1, j + 1
             continue
-        ahead_in_a = count_events_before_or_look_ahead(events_a[i : i + LOOK_AHEAD], y)
-        ahead_in_b = count_events_before_or_look_ahead(events_b[j : j + LOOK_AHEAD], x)
+        ahead_in_a = index_of_event_or_look_ahead_limit(events_a[i : i + LOOK_AHEAD], y)
+        ahead_in_b = index_of_event_or_look_ahead_limit(events_b[j : j + LOOK_AHEAD], x)
         more_in_b = y is not None and ahead_in_b < ahead_in_a
         extra = y if more_in_b or x is None else x
         assert extra is not None
@@ -164,7 +164,7 @@ def list_names_read(source: str) -> set[str]:
     return read | {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
 
 
-def count_events_before_or_look_ahead(events: list[Event], wanted: VariableEvent | None) -> int:
+def index_of_event_or_look_ahead_limit(events: list[Event], wanted: VariableEvent | None) -> int:
     """How many events come before one of the wanted variable; `LOOK_AHEAD` if none does."""
     key = wanted.key if wanted is not None else None
     return next((n for n, event in enumerate(events) if (event.name, event.file, event.line) == key), LOOK_AHEAD)

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from samerun.check.neutral.rounding_verdict import RecordKind, common_keys, iterate_common_records
+from samerun.check.neutral.rounding_verdict import RecordKind, common_keys, iterate_records_present_in_all_runs
 from samerun.check.neutral.run_numbers import OperatorSummary, RunNumbers
 from samerun.check.neutral.value_correspondence import Culprit, call_key, is_trivial
 from samerun.record.comparison.rounding import LOSES_HALF, UNIT, norm
@@ -47,7 +47,7 @@ def find_lossy_side(a: RunNumbers, b: RunNumbers, a64: RunNumbers, b64: RunNumbe
     if a.uses.get("autocast", 0) != b.uses.get("autocast", 0):
         return None
     coarsest = UNIT["bfloat16"] if a.uses.get("autocast", 0) else 0.0
-    for kind, number, records in iterate_common_records((a, b, a64, b64)):
+    for kind, number, records in iterate_records_present_in_all_runs((a, b, a64, b64)):
         sums = [0.0, 0.0, 0.0]
         half = LOSES_HALF
         for key in common_keys(records):

@@ -51,7 +51,9 @@ class RunJudgement:
         return max(wanted, key=lambda item: item.left / item.error if item.error > 0 else 0.0, default=None)
 
 
-def iterate_common_records(runs: tuple[RunNumbers, ...]) -> Iterator[tuple[RecordKind, int, tuple[NumberRecord, ...]]]:
+def iterate_records_present_in_all_runs(
+    runs: tuple[RunNumbers, ...],
+) -> Iterator[tuple[RecordKind, int, tuple[NumberRecord, ...]]]:
     """The steps and calls that all runs have, in the order in which the first run made them."""
     first = runs[0]
     order: list[tuple[int, int, RecordKind, int]] = [(n, 1, "step", n) for n in first.steps]
@@ -91,7 +93,7 @@ def judge_runs_up_to_first_fault(
     """
     narrow = is_compiled or bool(a64.narrow or b64.narrow)
     last = RunJudgement("clean", "step", 0, ())
-    for kind, number, records in iterate_common_records((a, b, a64, b64)):
+    for kind, number, records in iterate_records_present_in_all_runs((a, b, a64, b64)):
         disturbed = (
             None
             if disturbed_a64 is None
@@ -128,7 +130,7 @@ class DistancePoint:
 def measure_relative_distances(a: RunNumbers, b: RunNumbers) -> list[DistancePoint]:
     """The distance of all parameters (of the results of calls) of two runs, over the norm of the first's."""
     found = []
-    for kind, number, (one, other) in iterate_common_records((a, b)):
+    for kind, number, (one, other) in iterate_records_present_in_all_runs((a, b)):
         keys = [key for key in common_keys((one, other)) if key[0] in DECISIVE]
         apart = size = 0.0
         for key in keys:

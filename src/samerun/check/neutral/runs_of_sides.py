@@ -137,7 +137,9 @@ def find_first_differing_round(a: RunNumbers, b: RunNumbers) -> int:
         one, other = a.steps[number], b.steps[number]
         names, other_names = ({key for key in r.values if key[0] == "parameter"} for r in (one, other))
         keys = rounding_verdict.common_keys((one, other))
-        if names != other_names or not all(are_same_bits(one.values[k], other.values[k]) for k in keys):
+        if names != other_names or not all(
+            are_equal_counting_nan_as_equal(one.values[k], other.values[k]) for k in keys
+        ):
             return number
     return 0
 
@@ -146,13 +148,13 @@ def find_first_differing_call(a: RunNumbers, b: RunNumbers) -> FirstChange | Non
     """The first call of a model without gradients whose results differ; None if there is none."""
     for number in sorted(a.calls.keys() & b.calls.keys()):
         record, other = a.calls[number], b.calls[number]
-        is_same = sums_agree_within_rounding if "merged" in record.head else are_same_bits
+        is_same = sums_agree_within_rounding if "merged" in record.head else are_equal_counting_nan_as_equal
         if not all(is_same(record.values[k], other.values[k]) for k in rounding_verdict.common_keys((record, other))):
             return FirstChange("call", number, record.head["step"] + 1)
     return None
 
 
-def are_same_bits(one: Array, other: Array) -> bool:
+def are_equal_counting_nan_as_equal(one: Array, other: Array) -> bool:
     return np.array_equal(one, other, equal_nan=True)
 
 
@@ -167,7 +169,7 @@ def find_first_step_with_differing_buffers(a: RunNumbers, b: RunNumbers) -> Firs
     for number in sorted(a.steps.keys() & b.steps.keys()):
         records = a.steps[number], b.steps[number]
         keys = [key for key in rounding_verdict.common_keys(records) if key[0] == "buffer"]
-        if not all(are_same_bits(records[0].values[k], records[1].values[k]) for k in keys):
+        if not all(are_equal_counting_nan_as_equal(records[0].values[k], records[1].values[k]) for k in keys):
             return FirstChange("step", number, number)
     return None
 
@@ -293,7 +295,7 @@ def require_same_names_and_sizes_at_first_change(a: RunNumbers, b: RunNumbers, f
 def require_common_decisive_values(a: RunNumbers, b: RunNumbers) -> None:
     """Raises NotComparable if the runs have no parameter, buffer or result in common that could be read."""
     compared: set[str] = set()
-    for _, _, records in rounding_verdict.iterate_common_records((a, b)):
+    for _, _, records in rounding_verdict.iterate_records_present_in_all_runs((a, b)):
         compared.update(key[0] for key in rounding_verdict.common_keys(records))
     if not compared.intersection(rounding_verdict.DECISIVE):
         unread = describe_unreadable_parameters_or_empty(a, b) or "there are none on both sides"

@@ -319,7 +319,7 @@ def find_first_noncorresponding_operator(
     marks = mark_corresponding(operators, others, scale)
     rejoins = mark_rejoining(operators, others, marks, scale)
     odd = [at for at in range(len(operators)) if not marks[at] and not rejoins[at]]
-    prepared = mark_constant_without_call_of_same_size_there(operators, others)
+    prepared = mark_built_from_constants_on_one_side_only(operators, others)
     odd = [at for at in odd if operators[at].location.line] or odd
     # Indices and lengths are how a library keeps its books; what is computed tells more.
     odd = [at for at in odd if any(is_number_dtype(dtype) for dtype, _, _ in operators[at].results)] or odd
@@ -334,7 +334,7 @@ def find_first_noncorresponding_operator(
     return OddOperator(operators[first], sum(marks[:first]), trained[first]) if first is not None else None
 
 
-def mark_constant_without_call_of_same_size_there(
+def mark_built_from_constants_on_one_side_only(
     operators: list[OperatorSummary], others: list[OperatorSummary]
 ) -> list[bool]:
     """For each operator whether it computes with constants alone (positions, masks), and the other side has no such

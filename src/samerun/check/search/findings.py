@@ -166,7 +166,7 @@ class SamerunRunPlan:
     seed: int
 
 
-def search_and_report_all_findings(
+def search_past_ignored_findings_and_report(
     search: Search, ignore_rules: Sequence[IgnoreRule], samerun_run: SamerunRunPlan | None
 ) -> CheckReport:
     """The report of a check, with findings that are ignored left out and those of `samerun run` compared.

@@ -16,7 +16,7 @@ from samerun.base.errors import SwitchError
 from samerun.base.hooks import PostImportHooks
 from samerun.control.determinism.refused_operator import add_note_if_operator_was_refused, install_refusal_excepthook
 from samerun.control.determinism.survey import names_set_by_samerun, raise_or_log_environment_problems
-from samerun.control.determinism.unseeded import OnUnseeded, start_warning_or_raising_on_unseeded
+from samerun.control.determinism.unseeded import OnUnseeded, start_reporting_unseeded_generators_and_entropy
 from samerun.control.random_source import validate_seed
 from samerun.control.rng.isolation import wrap_in_context
 from samerun.control.rng.seeding import seed_everything
@@ -174,7 +174,7 @@ class Deterministic:
                 restore_snapshot(self._snapshot_inside)
             elif self._seed is not None:
                 seed_everything(self._seed)
-            on_leave.callback(start_warning_or_raising_on_unseeded(self._unseeded))
+            on_leave.callback(start_reporting_unseeded_generators_and_entropy(self._unseeded))
             return on_leave.pop_all()
 
 

@@ -45,7 +45,7 @@ class _ThreadDepth(threading.local):
 _thread = _ThreadDepth()
 
 
-def start_warning_or_raising_on_unseeded(level: OnUnseeded) -> Callable[[], None]:
+def start_reporting_unseeded_generators_and_entropy(level: OnUnseeded) -> Callable[[], None]:
     """Watch from now on; the returned function ends it."""
     _levels.append(level)
     _install_or_remove_wrappers()

@@ -11,7 +11,7 @@ from samerun.control.random_source import DeviceCountMismatch, RandomSource, Sta
 # again. Torch's CPU generator uses the low 32 bits of a seed.
 
 
-def _can_torch_manual_seed() -> bool:
+def _is_torch_imported_with_seeding() -> bool:
     return find_imported_module("torch", "manual_seed", "get_rng_state", "set_rng_state") is not None
 
 
@@ -29,7 +29,9 @@ def _set_cpu_state(state: State) -> None:
     get_imported_module("torch").set_rng_state(state.cpu())  # torch.load(map_location="cuda") moves it
 
 
-CPU = RandomSource("torch", "torch", _can_torch_manual_seed, _torch_manual_seed, _get_cpu_state, _set_cpu_state)
+CPU = RandomSource(
+    "torch", "torch", _is_torch_imported_with_seeding, _torch_manual_seed, _get_cpu_state, _set_cpu_state
+)
 
 
 # CUDA, XPU and MTIA have one generator per device, made when torch first touches the devices. Before that, torch

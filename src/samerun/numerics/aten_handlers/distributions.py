@@ -102,7 +102,7 @@ def dirichlet_grad(sample: Tensor, concentration: Tensor, total: Tensor) -> Tens
     """In float64, rounded once; see `implicit`."""
     _require_same_floating_dtype("dirichlet_grad", sample, concentration, total)
     given = torch.broadcast_tensors(sample, concentration, total)  # type: ignore[no-untyped-call]
-    return kernels.beta_gradient(*map(_to_flat_float64, given)).reshape(given[0].shape).to(sample.dtype)
+    return kernels.dirichlet_grad(*map(_to_flat_float64, given)).reshape(given[0].shape).to(sample.dtype)
 
 
 def cauchy_(x: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Generator = None) -> Tensor:

@@ -99,9 +99,10 @@ WHOLE_BY_TORCH = frozenset(
 
 
 def portable_operator_names() -> set[str]:
-    """Names of the portable operators, without overloads."""
+    """Names of the portable operators, without overloads and the underscore of what writes in place."""
     every = {*MEMBERS, *COMPOSED, *EXACT, *EXACT_OVERLOADS}
-    return {name.removeprefix("aten::").split(".")[0].rstrip("_") for name in every}
+    names = (name.removeprefix("aten::").split(".")[0] for name in every)
+    return {name if name.endswith("__") else name.removesuffix("_") for name in names}
 
 
 def resolve_runner_unless_exact(func: OpOverload, kind: TensorKind = "cpu") -> Runner | None:

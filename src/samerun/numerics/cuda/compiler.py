@@ -80,7 +80,7 @@ def compile_cuda_source_cached(name: str, source: str, architecture: str) -> byt
     call_nvrtc("nvrtcVersion", ctypes.byref(major), ctypes.byref(minor))
     version = f"{major.value}.{minor.value}"
     key = hashlib.sha256("\0".join([version, architecture, *FLAGS, source]).encode()).hexdigest()
-    kept = _cuda_cache_folder() / f"{name}-{architecture}-{key[:32]}"
+    kept = _cuda_cache_path() / f"{name}-{architecture}-{key[:32]}"
     try:
         return kept.read_bytes()
     except OSError:
@@ -94,7 +94,7 @@ def compile_cuda_source_cached(name: str, source: str, architecture: str) -> byt
     return found
 
 
-def _cuda_cache_folder() -> Path:
+def _cuda_cache_path() -> Path:
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("samerun", appauthor=False)) / "cuda"

@@ -77,7 +77,7 @@ def _has_complex_tensor(args: Any) -> bool:
     return any(isinstance(value, _Tensor) and value.is_complex() for value in _pytree.tree_leaves(args))
 
 
-def _resolve_runner_cached(func: OpOverload, kind: TensorKind) -> Any:
+def _resolve_runner_or_none_if_exact(func: OpOverload, kind: TensorKind) -> Any:
     resolved = _resolved_by_kind[kind]
     known = resolved.get(id(func))
     if known is None:
@@ -134,16 +134,16 @@ class PortableMode(_python_dispatch.TorchDispatchMode):
             if flags & _SPARSE:
                 if flags & _ON_CUDA:
                     raise NoPortableKernel("a sparse tensor beside one of CUDA.", "Make it dense: tensor.to_dense().")
-                handler = _resolve_runner_cached(func, "sparse")
+                handler = _resolve_runner_or_none_if_exact(func, "sparse")
             elif flags:
                 is_complex = bool(flags & _COMPLEX_ON_CUDA)
-                handler = _resolve_runner_cached(func, "complex" if is_complex else "cuda")
+                handler = _resolve_runner_or_none_if_exact(func, "complex" if is_complex else "cuda")
                 if handler is not None:
                     return self._run_for_cuda(handler, func, args, kwargs or {}, is_complex)
             elif (unusual and _has_meta_tensor(args)) or (kwargs and str(kwargs.get("device")) == "meta"):
                 handler = None  # without values there are no bits
             elif unusual and _has_complex_tensor(args):
-                handler = _resolve_runner_cached(func, "complex")
+                handler = _resolve_runner_or_none_if_exact(func, "complex")
             if handler is None:
                 out = func(*args, **kwargs) if kwargs else func(*args)
                 if kwargs and isinstance(out, _Tensor) and not (out.is_cpu and out.dtype in _dtypes):
@@ -182,7 +182,7 @@ class PortableMode(_python_dispatch.TorchDispatchMode):
 
     def _run_on_cpu_tensors(self, func: OpOverload, args: Any, kwargs: Any) -> Any:
         is_complex = _has_complex_tensor(args)
-        handler = _resolve_runner_cached(func, "complex") if is_complex else _resolved[id(func)][0]
+        handler = _resolve_runner_or_none_if_exact(func, "complex") if is_complex else _resolved[id(func)][0]
         return func(*args, **kwargs) if handler is None else self._run_handler(handler, func, args, kwargs)
 
     def _run_handler(self, handler: Any, func: OpOverload, args: Any, kwargs: Any) -> Any:

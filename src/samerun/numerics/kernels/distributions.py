@@ -295,7 +295,7 @@ def gamma_gradient(shape_parameter: Tensor, sample: Tensor) -> Tensor:
     return _compute_in_chunks(_gamma_gradient_of_chunk, shape_parameter, sample)
 
 
-def beta_gradient(sample: Tensor, alpha: Tensor, alpha_plus_beta: Tensor) -> Tensor:
+def dirichlet_grad(sample: Tensor, alpha: Tensor, alpha_plus_beta: Tensor) -> Tensor:
     """dx/da / (1 - x) of beta numbers x of parameters a and total - a."""
     return _compute_in_chunks(_beta_gradient_over_one_minus_sample, sample, alpha, alpha_plus_beta)
 

@@ -210,7 +210,7 @@ def _convolve_by_reference(
     return torch.from_numpy(found).reshape(result_shape)
 
 
-def column_scale_exponents(a: Tensor) -> Tensor:
+def exponents_of_column_maxima(a: Tensor) -> Tensor:
     """int64 [batch, 1, n]."""
     if a.shape[1] == 0:
         return torch.zeros(a.shape[0], 1, a.shape[2], dtype=torch.int64, device=a.device)
@@ -239,7 +239,7 @@ class PackedReflections(NamedTuple):
 def householder_qr(a: Tensor) -> PackedReflections:
     """The triangle on and above the diagonal, below it the vectors of the reflections; and tau [batch, min(m, n)]."""
     batch, m, n = a.shape
-    e = column_scale_exponents(a)
+    e = exponents_of_column_maxima(a)
     r, k = _scale_columns_by_power_of_two(a, torch.neg(e)), min(m, n)
     tau = torch.zeros(batch, k, dtype=a.dtype, device=a.device)
     for j in range(k):

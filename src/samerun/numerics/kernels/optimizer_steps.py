@@ -16,7 +16,7 @@ from torch.autograd.graph import increment_version
 
 from samerun.numerics.kernels import library
 
-_adam_steps = library.declare_native_function("samerun_adam_steps_unless_overlapping", "ipl")
+_adam_steps = library.declare_native_function("samerun_adam_steps_unless_own_arrays_overlap", "ipl")
 _sgd_steps = library.declare_native_function("samerun_sgd_steps_unless_overlapping", "ipl")
 _PLAIN_TYPES = (torch.nn.Parameter, Tensor)
 

@@ -163,7 +163,7 @@ def convolution_weight_gradient(
     return matmul(rows, columns).reshape(out_channels, c, *kernel_size)
 
 
-def column_scale_exponents(a: Array) -> Array:
+def exponents_of_column_maxima(a: Array) -> Array:
     """int64 [n]: 2^e of a column is above its largest size, and at most twice it; e from -1000 to 1000, 0 if there is
     no finite size but 0.
     """
@@ -182,7 +182,7 @@ def householder_qr(a: Array) -> tuple[Array, Array]:
     LAPACK's). The triangle on and above the diagonal; below it each v without its first 1; and tau [min(m, n)].
     """
     m, n = a.shape
-    e = column_scale_exponents(a)
+    e = exponents_of_column_maxima(a)
     r, tau = scale_columns_by_power_of_two(a, -e), np.zeros(min(m, n), a.dtype)
     with np.errstate(all="ignore"):
         for j in range(min(m, n)):

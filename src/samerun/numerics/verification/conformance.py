@@ -164,7 +164,7 @@ def _distribution_results(positive_a: torch.Tensor, positive_b: torch.Tensor) ->
         distributions.sample_binomial((positive_a * 32).floor(), share, distributions.RandomDraw(SEED, 7)),
     )
     yield "gamma_gradient", distributions.gamma_gradient(positive_a, positive_b)
-    yield "beta_gradient", distributions.beta_gradient(share, positive_a, positive_a + share + 0.125)
+    yield "beta_gradient", distributions.dirichlet_grad(share, positive_a, positive_a + share + 0.125)
 
 
 def _qr_and_triangular_solve_results(size: int, x: torch.Tensor, y: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:

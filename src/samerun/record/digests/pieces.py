@@ -114,13 +114,13 @@ def _find_openmp_team_and_thread_count() -> tuple[Any, int]:
     torch = sys.modules.get("torch")
     if torch is None or not native.may_use_torch_openmp_threads():
         return None, 1
-    team = _find_gomp_and_set_thread_numbering()
+    team = _get_gomp_parallel_address_or_none()
     return (None, 1) if team is None else (team, torch.get_num_threads())
 
 
 def piece_digest_and_gomp_addresses() -> tuple[int, int]:
     """Where the C function and torch's `GOMP_parallel` lie, for other C code; 0 for what there is not."""
-    team = _find_gomp_and_set_thread_numbering()
+    team = _get_gomp_parallel_address_or_none()
     return (
         ctypes.cast(_library_function, ctypes.c_void_p).value or 0 if _library_function is not None else 0,
         team.value or 0 if team is not None else 0,
@@ -128,7 +128,7 @@ def piece_digest_and_gomp_addresses() -> tuple[int, int]:
 
 
 @cache
-def _find_gomp_and_set_thread_numbering() -> Any:
+def _get_gomp_parallel_address_or_none() -> Any:
     """torch's `GOMP_parallel`, once the C library was told how the threads of such a team are numbered."""
     number = native.omp_get_thread_num_address()
     if number is None:

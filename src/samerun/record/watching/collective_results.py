@@ -73,7 +73,7 @@ class CollectiveResults:
     def _call_and_keep(self, operator: WatchedOperator, args: Any, kwargs: Any) -> Any:
         if "reduce" in operator.name:
             with torch_guards.HiddenFromProgram():
-                self._reductions.append((len(self.kept), operator, _copy_tensors(args), kwargs))
+                self._reductions.append((len(self.kept), operator, _clone_tensors_in_lists_and_tuples(args), kwargs))
         out = operator.func(*args, **kwargs)
         if any(name in operator.name for name in MESSAGES):
             self.messages = operator.name
@@ -102,11 +102,11 @@ class CollectiveResults:
         return _make_return_value_by_schema(operator, args, written, kept.tensors)
 
 
-def _copy_tensors(value: Any) -> Any:
+def _clone_tensors_in_lists_and_tuples(value: Any) -> Any:
     """Arguments with copies of their tensors, in lists too."""
     if isinstance(value, torch.Tensor):
         return value.detach().clone()
-    return type(value)(map(_copy_tensors, value)) if isinstance(value, (list, tuple)) else value
+    return type(value)(map(_clone_tensors_in_lists_and_tuples, value)) if isinstance(value, (list, tuple)) else value
 
 
 def _wait(out: Any) -> None:

@@ -146,8 +146,8 @@ def _classify_dependence(
             continue
         shape = tuple(a.shape)
         parts = zip(
-            pair.window.view_sample_parts_if_shape_fits(a, its_dims, shape, False),
-            pair.window.view_sample_parts_if_shape_fits(b, its_dims, shape, True),
+            pair.window.view_candidate_sample_parts_if_shape_fits(a, its_dims, shape, False),
+            pair.window.view_candidate_sample_parts_if_shape_fits(b, its_dims, shape, True),
             strict=False,
         )
         apart, scale = min(

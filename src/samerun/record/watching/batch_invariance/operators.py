@@ -172,7 +172,7 @@ class PartRecorder(OperatorRecorder):  # type: ignore[no-untyped-call]
             return
         for dims, result in zip(self._dims[index], results, strict=False):
             parts = (
-                self._window.view_sample_parts_if_shape_fits(result, dims, tuple(result.shape), False)
+                self._window.view_candidate_sample_parts_if_shape_fits(result, dims, tuple(result.shape), False)
                 if dims is not None
                 else []
             )
@@ -238,7 +238,9 @@ class PartComparer(OperatorRecorder):  # type: ignore[no-untyped-call]
         if counterpart is None or result_position >= len(counterpart.parts) or not counterpart.parts[result_position]:
             return [], []
         dims = self._dims[index_a][result_position]
-        return counterpart.parts[result_position], [] if dims is None else self._window.view_sample_parts_if_shape_fits(
+        return counterpart.parts[
+            result_position
+        ], [] if dims is None else self._window.view_candidate_sample_parts_if_shape_fits(
             result, dims, counterpart.shapes[result_position], True
         )
 

@@ -103,7 +103,7 @@ class SampleWindow(Protocol):
     def correspond(self, shape_in_a: Shape, shape_in_b: Shape) -> bool:
         """Whether two tensors of the runs A and B are equally large but for the batch."""
 
-    def view_sample_parts_if_shape_fits(
+    def view_candidate_sample_parts_if_shape_fits(
         self, tensor: Tensor, dims: SampleDims, shape_in_a: Shape, is_b: bool
     ) -> list[Tensor]:
         """Views of what may be the sample's, of a tensor of run A or B; none if there are none."""
@@ -123,7 +123,7 @@ class BatchWindow:
     def correspond(self, shape_in_a: Shape, shape_in_b: Shape) -> bool:
         return find_batch_dims(shape_in_a, shape_in_b, self.a.size, self.b.size) is not None
 
-    def view_sample_parts_if_shape_fits(
+    def view_candidate_sample_parts_if_shape_fits(
         self, tensor: Tensor, dims: SampleDims, shape_in_a: Shape, is_b: bool
     ) -> list[Tensor]:
         composition = self.b if is_b else self.a
@@ -145,7 +145,7 @@ class LengthWindow:
     def correspond(self, shape_in_a: Shape, shape_in_b: Shape) -> bool:
         return len(shape_in_a) == len(shape_in_b) and all(m <= n for m, n in zip(shape_in_a, shape_in_b, strict=True))
 
-    def view_sample_parts_if_shape_fits(
+    def view_candidate_sample_parts_if_shape_fits(
         self, tensor: Tensor, dims: SampleDims, shape_in_a: Shape, is_b: bool
     ) -> list[Tensor]:
         part = take_longer_part(tensor, shape_in_a, self.from_end)

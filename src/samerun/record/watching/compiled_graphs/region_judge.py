@@ -84,7 +84,7 @@ class RegionJudge:
         """Whether what the program itself runs (`compiled`) is wrong; the backend is asked again only for float64."""
         a = self.run_all(subject, subject.graph, False)
         b = self.run_all(subject, compiled, False)
-        if are_same_bits(a, b):
+        if are_equal_counting_nan_as_equal(a, b):
             return []
         key = id(subject.graph), torch.is_grad_enabled(), describe_inputs(subject.inputs)
 
@@ -106,7 +106,7 @@ class RegionJudge:
             if evidence != "float64":
                 compiled = compile_graph(backend, subject.graph, subject.inputs, False)
                 b = self.run_all(subject, compiled, False)
-                if evidence is None and are_same_bits(a, b):
+                if evidence is None and are_equal_counting_nan_as_equal(a, b):
                     return []
             found = self._judge(subject, partial(compile_graph, backend), a, b)
         except OutOfTime:
@@ -240,7 +240,7 @@ def explains(disturbed: Values, key: ItemKey, exact: Any, difference_norm: float
     return difference_norm <= allowed_factor * norm(moved.numbers[finite] - exact.numbers[finite])
 
 
-def are_same_bits(a: Values, b: Values) -> bool:
+def are_equal_counting_nan_as_equal(a: Values, b: Values) -> bool:
     return a.keys() == b.keys() and all(
         value.dtype == b[key].dtype
         and value.shape == b[key].shape

@@ -57,7 +57,7 @@ class ResultJudge:
         if call.with_shadow:
             self._report_or_propagate_uninitialized_memory(second_results, differing_results)
         elif differing_results:
-            self._judge_kernel_difference(second_results, second_values, differing_results[0])
+            self._reexecute_and_judge_kernel_difference(second_results, second_values, differing_results[0])
         else:
             self._execute_and_compare_further_times()
 
@@ -149,7 +149,7 @@ class ResultJudge:
         return True
 
     # --- the operator itself -------------------------------------------------------------------------
-    def _judge_kernel_difference(
+    def _reexecute_and_judge_kernel_difference(
         self, second_results: list[Any], second_values: list[bytes], result_index: int
     ) -> None:
         call = self.call

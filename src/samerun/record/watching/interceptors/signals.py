@@ -56,7 +56,7 @@ def _make_handler_that_waits_if_needed(
         from samerun.record.watching import _watch  # type: ignore[attr-defined]
     except ImportError:  # it was not built, or for another Python
         return handler
-    waiting: Callable[..., Any] = _watch.make_waiting_handler(must_wait, handler)
+    waiting: Callable[..., Any] = _watch.make_deferring_signal_handler(must_wait, handler)
     return waiting
 
 

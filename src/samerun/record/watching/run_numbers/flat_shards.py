@@ -14,7 +14,12 @@ import torch
 from samerun.record.digests.digest import is_readable
 from samerun.record.digests.state_digests import named_modules
 from samerun.record.digests.torch_guards import HiddenFromProgram
-from samerun.record.watching.run_numbers.shard_numbers import Shard, TakenNumbers, take_numbers_or_share, take_share
+from samerun.record.watching.run_numbers.shard_numbers import (
+    Shard,
+    TakenNumbers,
+    take_elements_or_samples_or_rank_share,
+    take_share,
+)
 
 
 class FlatRange(NamedTuple):
@@ -66,7 +71,7 @@ def add_ranges_of_handle(ranges: FlatRanges, handle: Any, replicas: Any) -> None
 def take_numbers_of_shard_or_whole(parameter: Any, tensor: Any, ranges: FlatRanges) -> TakenNumbers | None:
     """Of a parameter, or of its gradient; None for what cannot be read."""
     if id(parameter) not in ranges:
-        return take_numbers_or_share(tensor)
+        return take_elements_or_samples_or_rank_share(tensor)
     flat_range = ranges[id(parameter)]
     if flat_range is None or not is_readable(tensor):
         return None

@@ -61,7 +61,7 @@ class HandWrittenSteps:
         parameters: dict[int, Any] = {}
         changed = False
         for model in self.models.list_called_models():
-            trained = {name: p for name, p in list_named_parameters(model) if is_trained(p)}
+            trained = {name: p for name, p in list_named_parameters(model) if is_trainable_or_stand_in(p)}
             known = self._samples.get(id(model))
             if not trained or (at_end and known is not None and known.has_stand_ins):
                 continue
@@ -86,7 +86,7 @@ class HandWrittenSteps:
         emit(leaves, flag_parameters_on_device(step))
 
 
-def is_trained(parameter: Any) -> bool:
+def is_trainable_or_stand_in(parameter: Any) -> bool:
     """Whether a member of a model is a parameter that a training writes into, or stands in for one, and can be read."""
     is_candidate = parameter.requires_grad or not isinstance(parameter, torch.nn.Parameter)
     return bool(is_candidate and can_be_sampled(parameter))

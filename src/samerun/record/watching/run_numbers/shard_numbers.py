@@ -27,7 +27,7 @@ class TakenNumbers:
     is_share: bool
 
 
-def take_numbers_or_share(tensor: Any) -> TakenNumbers | None:
+def take_elements_or_samples_or_rank_share(tensor: Any) -> TakenNumbers | None:
     """None for a tensor that cannot be read."""
     if is_readable(tensor):
         return TakenNumbers(take_all_or_sampled_numbers(tensor), False)
