@@ -22,11 +22,10 @@ from samerun.check.neutral.backward_pass_differences import (
 from samerun.check.neutral.call_alignment import align_calls, compare_uses_of_results
 from samerun.check.neutral.difference_explanation import (
     explain_difference,
-    find_caller_of_one_side,
     find_loss_scales,
 )
 from samerun.check.neutral.lost_bits import find_lost_whole_numbers
-from samerun.check.neutral.run_numbers import NumberRecord, OperatorSummary, RunNumbers
+from samerun.check.neutral.run_numbers import NumberRecord, OperatorSummary, RunNumbers, find_caller_of_one_side
 from samerun.check.neutral.runs_of_sides import (
     FirstChange,
     NotComparable,

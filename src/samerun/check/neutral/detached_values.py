@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from samerun.base.user_code import format_source_location
-from samerun.check.neutral.run_numbers import OperatorSummary
+from samerun.check.neutral.run_numbers import OperatorSummary, find_caller_of_one_side
 from samerun.check.neutral.value_correspondence import (
     Culprit,
     ValueIndex,
     call_key,
-    find_caller_of_one_side,
     is_number_dtype,
     is_trivial,
 )

@@ -31,7 +31,13 @@ from samerun.check.neutral.loss_scaling import (
     result_element_counts,
 )
 from samerun.check.neutral.parameter_writes import explain_parameter_written_between_steps
-from samerun.check.neutral.run_numbers import NumberRecord, OperatorSummary, RunNumbers, parse_source_line
+from samerun.check.neutral.run_numbers import (
+    NumberRecord,
+    OperatorSummary,
+    RunNumbers,
+    find_caller_of_one_side,
+    parse_source_line,
+)
 from samerun.check.neutral.setting_differences import explain_by_optimizer_settings
 from samerun.check.neutral.side_choice import (
     OddOperatorOfSide,
@@ -46,7 +52,6 @@ from samerun.check.neutral.value_correspondence import (
     Culprit,
     ValueIndex,
     call_key,
-    find_caller_of_one_side,
     find_first_noncorresponding_operator,
 )
 from samerun.record.config import BACK_IN_TRAINING, GRADIENTS_DROPPED, OVERWRITTEN

@@ -6,11 +6,16 @@ from collections import Counter
 
 from samerun.base.user_code import format_source_location
 from samerun.check.neutral.backward_pass_differences import IN_PLACE, operator_at_line
-from samerun.check.neutral.run_numbers import NumberRecord, OperatorSummary, RunNumbers, parse_source_line
+from samerun.check.neutral.run_numbers import (
+    NumberRecord,
+    OperatorSummary,
+    RunNumbers,
+    find_caller_of_one_side,
+    parse_source_line,
+)
 from samerun.check.neutral.value_correspondence import (
     Culprit,
     ValueIndex,
-    find_caller_of_one_side,
     mark_corresponding,
 )
 from samerun.record.config import INPUT_OF, RECOMPUTED, RESTORED, RESULT_OF

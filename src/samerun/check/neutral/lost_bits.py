@@ -28,6 +28,15 @@ PRODUCT = re.compile(r"aten\.(mm|addmm|bmm|baddbmm|addmv|mv|dot|convolution|line
 """Operators for which autocast casts what they are given."""
 
 
+HAS_JUMP = re.compile(
+    r"aten\.(threshold_backward|(leaky_relu|hardtanh|hardswish|hardsigmoid|softshrink|rrelu_with_noise|_prelu_kernel)_backward"
+    r"|hardshrink|sgn|sign|heaviside|round|floor|ceil|trunc|frac|fmod|remainder)"
+)
+"""Operators whose result jumps where an element passes a threshold: it may do so by its last bit, and lose none."""
+NO_DIGITS = 2.0**26
+"""A relative error so large is that of a value that is zero but for rounding, in float64 too."""
+
+
 class LossySide(NamedTuple):
     """The side that rounds so many times as coarsely as the other, and in which record that shows first."""
 
@@ -74,8 +83,9 @@ def find_losing_operator(
 ) -> Culprit | None:
     """The first operator that gives a coarser format than it does in the other run, or else that which loses the most.
 
-    operators_of_lossy_side: as the lossy side computes it; operators_in_float64: in float64; operators_of_other_side:
-    as the other side computes it ([]: none does).
+    None if no operator loses half of the bits: an element that passes a threshold by its last bit, as one of ReLU may,
+    changes as much. operators_of_lossy_side: as the lossy side computes it; operators_in_float64: in float64;
+    operators_of_other_side: as the other side computes it ([]: none does).
     """
     known = Counter((o.name, coarsest_dtype(o)) for o in operators_of_other_side)
     for operator in operators_of_lossy_side if operators_of_other_side else ():
@@ -83,10 +93,12 @@ def find_losing_operator(
         if UNIT.get(dtype, 0.0) > UNIT["float32"] and not known[operator.name, dtype] and operator.location.line:
             return make_culprit(operator, f"{operator.name} gives {dtype}, which nothing on the other side does")
     errors = measure_errors(operators_of_lossy_side, operators_in_float64)
+    jumps = find_jumps(operators_of_lossy_side, operators_in_float64)
     losses = []
     for at, operator in enumerate(operators_of_lossy_side):
         before = max((errors[source] for source, _ in operator.sources if source >= 0), default=0.0)
-        if operator.location.line and errors[at] > UNIT["float32"] and not OF_RANKS.match(operator.name):
+        is_of_program = bool(operator.location.line) and not OF_RANKS.match(operator.name)
+        if is_of_program and errors[at] > UNIT["float32"] and not jumps[at]:
             losses.append((errors[at] / max(before, TINY), operator))
     most = max((times for times, _ in losses), default=0.0)
     if most <= LOSES_HALF:
@@ -158,6 +170,25 @@ def pair_with_float64(
     return twins
 
 
+def find_jumps(program: list[OperatorSummary], operators_in_float64: list[OperatorSummary]) -> list[bool]:
+    """For each operator whether it may jump: by its nature, or by whole or logical numbers that differ in float64."""
+    twins = pair_with_float64(program, operators_in_float64)
+    is_decided = [
+        twin is not None
+        and any(
+            one[0] not in UNIT and not np.array_equal(one[2], other[2])
+            for one, other in zip(operator.results, twin.results, strict=False)
+        )
+        for operator, twin in zip(program, twins, strict=True)
+    ]
+    return [
+        bool(HAS_JUMP.match(operator.name))
+        or is_decided[at]
+        or any(source >= 0 and is_decided[source] for source, _ in operator.sources)
+        for at, operator in enumerate(program)
+    ]
+
+
 def measure_errors(program: list[OperatorSummary], operators_in_float64: list[OperatorSummary]) -> list[float]:
     """For each operator the relative error of its results; 0 for what is not paired with one in float64."""
     errors = []
@@ -182,11 +213,10 @@ def relative_error_of_sums_or_zero(sums: Any, float64_sums: Any) -> float:
     ):
         return 0.0
     apart = np.abs(sums - float64_sums)
-    return float(
-        max(
-            apart[1] / float64_sums[2],
-            apart[2] / float64_sums[2],
-            apart[3] / float64_sums[3],
-            apart[4] / (2 * float64_sums[2]),
-        )
+    error = max(
+        apart[1] / float64_sums[2],
+        apart[2] / float64_sums[2],
+        apart[3] / float64_sums[3],
+        apart[4] / (2 * float64_sums[2]),
     )
+    return float(error) if error < NO_DIGITS else 0.0

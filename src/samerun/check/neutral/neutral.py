@@ -55,6 +55,7 @@ from samerun.check.neutral.runs_of_sides import (
     count_steps_by_rounds_if_uneven,
     count_uses,
     explain_lost_tie,
+    explain_parameters_trained_on_one_side,
     find_first_differing_step_or_call,
     find_step_or_call_record,
     is_run_by_ranks,
@@ -175,6 +176,9 @@ class SwitchJudge:
 
     def judge_difference_as_rounding_or_wrong(self) -> NeutralResult:
         switch, a, b = self.switch, self.a, self.b
+        if (told := explain_parameters_trained_on_one_side(a.numbers, b.numbers)) is not None:
+            self._require_same_on_rerun(a)
+            return with_culprit(NeutralResult(switch.name, "wrong", switch.detail, step=self.changed.step), told)
         require_same_names_and_sizes_at_first_change(a.numbers, b.numbers, self.changed)
         require_common_decisive_values(a.numbers, b.numbers)
         disturbed = self._rerun_side(a, disturbance=COARSE_ULP if computes_coarsely(a) else 1.0, name="disturbed")
@@ -331,21 +335,21 @@ class SwitchJudge:
         told = explain_difference(records[0], records[1], a64.numbers, b64.numbers, step)
         return told if told is not None and told.line else None
 
-    def _rerun_and_name_precision_losing_operator(self, base: NeutralResult, lossy: LossySide) -> NeutralResult:
-        """Name the operator at which one side loses its bits."""
+    def _rerun_and_name_precision_losing_operator(self, base: NeutralResult, lossy: LossySide) -> NeutralResult | None:
+        """Name the operator at which one side loses its bits; None if none does."""
         side, other = (self.a, self.b) if lossy.label == "a" else (self.b, self.a)
         operators = self._operators(side, lossy.step), self._operators(side, lossy.step, float64=True)
         told = find_losing_operator(*operators, self._operators(other, lossy.step))
-        return replace(base, step=lossy.step) if told is None else with_culprit(replace(base, step=lossy.step), told)
+        return with_culprit(replace(base, step=lossy.step), told) if told is not None else None
 
     def _operators(self, side: NumberedRun, step: int, float64: bool = False) -> list[OperatorSummary]:
         made = self._rerun_side(side, float64=float64, last_step=step, operators_of=step)
         return made.numbers.operators.get(step, [])
 
-    def _rerun_and_explain_compiled_regions(self, base: NeutralResult, a64: NumberedRun) -> NeutralResult:
+    def _rerun_and_explain_compiled_regions(self, base: NeutralResult, a64: NumberedRun) -> NeutralResult | None:
         """For a difference that shows only as the program computes: its stages are not told apart in float64."""
         told, region = self._rerun_to_locate_miscompiled_stage_and_node(None, a64, self.changed.step, in_float64=False)
-        return with_culprit(replace(base, region=region), told) if region.node else base
+        return with_culprit(replace(base, region=region), told) if region.node else None
 
     def _rerun_to_locate_miscompiled_stage_and_node(
         self, told: Culprit | None, a64: NumberedRun, step: int, in_float64: bool = True
@@ -384,7 +388,7 @@ class SwitchJudge:
         if point is None:
             return replace(base, detail=f"{self.switch.detail}; the error leaves the envelope of one ulp")
         text = f"the error in step {point.step} is {point.apart / (point.disturbed or 1):.2g} times that of one ulp"
-        base = replace(base, outcome="wrong", step=point.step, detail=f"{self.switch.detail}; {text}")
+        base = replace(base, step=point.step, detail=f"{self.switch.detail}; {text}")
         operators = self._operators(self.a, point.step), self._operators(self.a, point.step, float64=True)
         told = find_losing_operator(*operators, [])
-        return base if told is None else with_culprit(base, told)
+        return with_culprit(replace(base, outcome="wrong"), told) if told is not None else base

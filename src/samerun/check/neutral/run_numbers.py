@@ -206,3 +206,21 @@ def _iterate_records_until_damage(path: Path) -> Iterator[tuple[dict[str, Any], 
                 return
             if len(data) == head["bytes"]:
                 yield head, np.frombuffer(data, np.float64)
+
+
+def find_caller_of_one_side(
+    operator: OperatorSummary, these: list[OperatorSummary], others: list[OperatorSummary]
+) -> tuple[str, int] | None:
+    """The nearest call that led to an operator at a line of both sides and that the other side never makes; or None.
+
+    A call that leads to the optimizer's step as well is none: the whole training is called from another line. To what
+    is recomputed led the calls of its forward pass too, of which one is that which recomputes it.
+    """
+    forward = (o for o in these if (o.name, o.location, o.phase) == (operator.name, operator.location, f.FORWARD))
+    first_run = next(forward, operator) if operator.is_recomputed else operator
+    lines = {(o.location.file, o.location.line) for o in others}
+    if (operator.location.file, operator.location.line) not in lines:
+        return None
+    lines.update(caller for o in others for caller in o.callers)
+    lines.update(caller for o in these if o.phase == f.OPTIMIZER for caller in o.callers)
+    return next((caller for caller in (*operator.callers, *first_run.callers) if caller not in lines), None)

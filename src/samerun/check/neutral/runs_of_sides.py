@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -253,6 +254,35 @@ def explain_lost_tie(a: RunNumbers, b: RunNumbers) -> Culprit | None:
                     text = f"{alias} is {name} itself on side {side}, and a parameter of its own on side {other_side}"
                     return Culprit("", *parse_source_line(given[-1] if given else ""), text)
     return None
+
+
+def explain_parameters_trained_on_one_side(a: RunNumbers, b: RunNumbers) -> Culprit | None:
+    """Parameters that both sides' models hold and that only one side's optimizers move, by where one was made."""
+    for side, run, other in (("B", b, a), ("A", a, b)):
+        first = next(iter(other.steps.values()), None)
+        untrained = set(first.head.get("untrained", ()) if first is not None else ())
+        names = sorted(untrained & list_parameter_names(run) - list_parameter_names(other))
+        moved = [name for name in names if find_step_that_moves(run, name) is not None]
+        if moved and (step := find_step_that_moves(run, moved[0])) is not None:
+            which = moved[0] if len(moved) == 1 else f"{moved[0]} and {len(moved) - 1} more"
+            text = f"{which} is trained on side {side} only, though the models of both sides hold it"
+            line = step.head.get("made", {}).get("line") or step.head["line"]
+            return Culprit(step.head["optimizer"], *parse_source_line(line), text)
+    return None
+
+
+def find_step_that_moves(run: RunNumbers, parameter_name: str) -> NumberRecord | None:
+    """The first optimizer step behind which a parameter is another one than behind the step before; None if none is."""
+    key = ("parameter", parameter_name)
+    records = [record for record in run.steps.values() if key in record.values]
+    return next(
+        (
+            later
+            for one, later in itertools.pairwise(records)
+            if not np.array_equal(one.values[key], later.values[key], equal_nan=True)
+        ),
+        None,
+    )
 
 
 ALIKE = 0.9

@@ -8,6 +8,7 @@ from samerun.check.neutral.backward_pass_differences import IN_PLACE, operator_a
 from samerun.check.neutral.run_numbers import OperatorSummary
 from samerun.check.neutral.value_correspondence import MOVES_ELEMENTS, ValueIndex, call_key, mark_corresponding
 from samerun.record.config import INPUT_OF, RESULT_OF
+from samerun.record.trace import format as f
 
 
 class OddOperatorOfSide(NamedTuple):
@@ -37,12 +38,16 @@ def choose_side(culprits: list[OddOperatorOfSide]) -> OddOperatorOfSide:
     b, a = first.operator, last.operator
     if b.location[:2] in a.callers and (b.name == a.name or b.name.startswith(RESULT_OF)):
         return last  # compiled code of side B has no lines but the one that calls it
-    own_ways = (
-        one.operator.location not in {o.location for o in other.operators}
+    own_ways = [
+        one
         for one, other in ((first, last), (last, first))
-    )
-    is_tie = first.moment[0] == last.moment[0] and len(culprits) == 2 and all(own_ways)
-    return first if is_tie else earliest
+        if one.operator.location not in {o.location for o in other.operators}
+    ]
+    is_same_phase = first.moment[0] == last.moment[0] and len(culprits) == 2
+    if is_same_phase and len(own_ways) == 2:
+        return first
+    # A step written by hand goes on with other parameters, at a line of both sides, where one side has left it.
+    return own_ways[0] if is_same_phase and len(own_ways) == 1 and b.phase == a.phase == f.BETWEEN else earliest
 
 
 def find_indices_of_one_side(

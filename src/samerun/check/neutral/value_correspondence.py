@@ -8,6 +8,7 @@ computes there at once.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import defaultdict
 from collections.abc import Collection
@@ -38,6 +39,10 @@ CONSTANT = re.compile(r"aten\.((new_)?(zeros|ones|full|scalar_tensor)(_like)?|ze
 MADE_OF_NUMBERS = re.compile(
     rf"{CONSTANT.pattern}|aten\.(arange|linspace|logspace|eye|tril_indices|triu_indices|empty|new_empty)\."
 )
+
+
+MOST_RESULTS = 4
+"""So many results of an operator are compared with those of several operators."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +154,7 @@ def mark_corresponding(
 ) -> list[bool]:
     """For each operator whether all of its results correspond to values of the other run."""
     index = ValueIndex(others)
-    groups, other_groups = group_first_results_by_call_and_size(operators), group_first_results_by_call_and_size(others)
+    groups, other_groups = group_results_by_call_and_size(operators), group_results_by_call_and_size(others)
     # Where one side has its batch in another dimension, arithmetic gives the same elements in another order. An
     # operator that moves elements is what may put them into a wrong one.
     marks = [
@@ -165,6 +170,9 @@ def mark_corresponding(
     for key, group in other_groups.items():
         by_kind[key[:2]].append(group)
         by_kind[key[1:]].append(group)
+    # One side may have an operator for each of several results of one operator of the other (fused backward passes).
+    more = (group_results_by_call_and_size(others, number) for number in range(1, MOST_RESULTS))
+    for group in itertools.chain.from_iterable(each.values() for each in (other_groups, *more)):
         for each in (*group.values(), *([add_groups(group.values())] if len(group) > 1 else ())):
             by_elements[int(each.total[0])].append(each)
     joined_there = {int(o.results[0][2][0]) for o in others if JOINS.match(o.name) and o.results}
@@ -189,8 +197,9 @@ def mark_corresponding(
                 or index.contains_with_more_or_fewer_zeros(dtype, sums)
                 or any(sums_match_in_different_split(count, groups[key], each) for each in same)
                 or any(
-                    own.calls != each.calls and add_up(own, each, are_addends=False)
-                    for each in by_elements[int(own.total[0])]
+                    one.calls != each.calls and add_up(one, each, are_addends=False)
+                    for one in (own, GroupSums(1, sums))
+                    for each in by_elements[int(one.total[0])]
                 )
             )
     return marks
@@ -233,24 +242,6 @@ def list_call_indices(operators: list[OperatorSummary]) -> dict[tuple[Any, ...],
     return calls
 
 
-def find_caller_of_one_side(
-    operator: OperatorSummary, these: list[OperatorSummary], others: list[OperatorSummary]
-) -> tuple[str, int] | None:
-    """The nearest call that led to an operator at a line of both sides and that the other side never makes; or None.
-
-    A call that leads to the optimizer's step as well is none: the whole training is called from another line. To what
-    is recomputed led the calls of its forward pass too, of which one is that which recomputes it.
-    """
-    forward = (o for o in these if (o.name, o.location, o.phase) == (operator.name, operator.location, f.FORWARD))
-    first_run = next(forward, operator) if operator.is_recomputed else operator
-    lines = {(o.location.file, o.location.line) for o in others}
-    if (operator.location.file, operator.location.line) not in lines:
-        return None
-    lines.update(caller for o in others for caller in o.callers)
-    lines.update(caller for o in these if o.phase == f.OPTIMIZER for caller in o.callers)
-    return next((caller for caller in (*operator.callers, *first_run.callers) if caller not in lines), None)
-
-
 @dataclass
 class GroupSums:
     """The calls of one operator at one line with results of one size: how many, and their sums added up."""
@@ -267,10 +258,11 @@ def add_groups(groups: Collection[GroupSums]) -> GroupSums:
     return GroupSums(sum(g.calls for g in groups), sum((g.total for g in groups), np.zeros(5)))
 
 
-def group_first_results_by_call_and_size(operators: list[OperatorSummary]) -> dict[Any, SizedGroups]:
+def group_results_by_call_and_size(operators: list[OperatorSummary], number: int = 0) -> dict[Any, SizedGroups]:
+    """Of each call at each line the results with that number (0: the first, and mostly the only one)."""
     groups: dict[Any, SizedGroups] = defaultdict(dict)
     for operator in operators:
-        for _, _, sums in operator.results[:1]:
+        for _, _, sums in operator.results[number : number + 1]:
             group = groups[call_key(operator)].setdefault(int(sums[0]), GroupSums(0, np.zeros(5)))
             group.calls += 1
             group.total = group.total + sums

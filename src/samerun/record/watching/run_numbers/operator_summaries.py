@@ -17,6 +17,10 @@ SUMS = 5
 """How many numbers there are of each result."""
 
 
+MOST_DENSE = 1 << 24
+"""Sparse tensors with more elements, zeros among them, are left out: they would not fit into memory as dense ones."""
+
+
 class SummaryRow(NamedTuple):
     """One operator, as records hold it. Operands are given by the operators that made them (see Producer)."""
 
@@ -61,10 +65,14 @@ class OperatorSummaries:
         sources = {self.producers.find(t) for t in operands}
         attached, detached = self.producers.find_attached_and_detached(operands)
         shapes: list[list[Any]] = []
-        for tensor in filter(is_readable, results):
+        for tensor in results:
             with HiddenFromProgram():
-                self._numbers += summarise_as_count_and_four_sums(tensor)
-            self.producers.note(tensor, (at, len(shapes)), is_view)
+                # A sparse one stands for the dense one in which what it says twice of an element is added up.
+                is_sparse = is_small_sparse_coo(tensor)
+                if not is_sparse and not is_readable(tensor):
+                    continue
+                self._numbers += summarise_as_count_and_four_sums(tensor.detach().to_dense() if is_sparse else tensor)
+                self.producers.note(tensor._values() if is_sparse else tensor, (at, len(shapes)), is_view)
             shapes.append([str(tensor.dtype).removeprefix("torch."), list(tensor.shape)])
         stacks = site.callers, site.differentiated_at
         callers, asked_at = (self._stacks.setdefault(stack, len(self._stacks)) for stack in stacks)
@@ -88,3 +96,13 @@ class OperatorSummaries:
         if not self.rows:
             self._stacks = {}
         return taken
+
+
+def is_small_sparse_coo(tensor: Any) -> bool:
+    """Whether it is a plain sparse tensor that holds real values and may be made dense."""
+    return (
+        type(tensor) is torch.Tensor
+        and tensor.layout is torch.sparse_coo
+        and tensor.device.type != "meta"
+        and tensor.numel() <= MOST_DENSE
+    )

@@ -297,6 +297,7 @@ class StepValueRecorder:
                                    if (scheduler := made()) is not None},
                     "random": digest_generator_states(),
                     "shapes": {names[id(p)]: list(p.shape) for p in held if number == 1},
+                    "untrained": sorted({*names.values()} - {names[id(p)] for p in held}) if number == 1 else [],
                 },
                 items,
             )  # fmt: skip
