@@ -396,6 +396,32 @@ def test_the_operator_that_loses_bits() -> None:
     assert told is not None and "bfloat16" in told.why and told.line == 3
 
 
+def test_an_element_that_passes_a_threshold_by_its_last_bit_loses_none() -> None:
+    x = np.random.default_rng(6).standard_normal(64)
+    passed = np.where(np.arange(64) == 7, 0.0, x)
+    exact = [summary("mm", 1, x), summary("aten.threshold_backward.default", 2, x, (0,))]
+    rounded = [summary("mm", 1, x * (1 + 1e-8)), summary("aten.threshold_backward.default", 2, passed, (0,))]
+    assert find_losing_operator(rounded, exact, []) is None
+
+    def multiply_by_mask(value: Any, mask: Any) -> list[OperatorSummary]:
+        compared = summary("gt", 2, mask, (0,))
+        compared = replace(compared, results=(("bool", *compared.results[0][1:]),))
+        return [summary("mm", 1, value), compared, summary("mul", 3, value * mask, (0, 1))]
+
+    mask, other = np.arange(64) % 5 == 0, (np.arange(64) % 5 == 0) | (np.arange(64) == 7)
+    exact, rounded = multiply_by_mask(x, mask), multiply_by_mask(x * (1 + 1e-8), other)
+    assert find_losing_operator(rounded, exact, []) is None
+    told = find_losing_operator([rounded[0], exact[1], rounded[2]], exact, [])
+    assert told is not None and told.line == 3
+
+
+def test_what_is_zero_but_for_rounding_loses_no_bits() -> None:
+    x = np.random.default_rng(7).standard_normal(64)
+    exact = [summary("mm", 1, x), summary("mean", 2, x * 1e-18, (0,)), summary("mul", 3, x * 1e-18, (1,))]
+    rounded = [summary("mm", 1, x * (1 + 1e-8)), summary("mean", 2, x * 1e-9, (0,)), summary("mul", 3, x * 2e-9, (1,))]
+    assert find_losing_operator(rounded, exact, []) is None
+
+
 @pytest.mark.exhaustive
 def test_a_variable_that_the_program_does_not_name_is_told(tmp_path: Path) -> None:
     text = "import os, torch\ntorch.manual_seed(0)\nmodel = torch.nn.Linear(4, 1)\nside = os.environ.get('SIDE')\n"
