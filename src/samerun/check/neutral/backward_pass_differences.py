@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 
 from samerun.base.user_code import format_source_location
-from samerun.check.neutral.run_numbers import NumberRecord, OperatorSummary, parse_source_line
+from samerun.check.neutral.run_numbers import OF_RANKS, NumberRecord, OperatorSummary, parse_source_line
 from samerun.check.neutral.value_correspondence import Culprit, ValueIndex, is_number_dtype, is_trivial
 from samerun.record.config import CUT_OFF, RESCALED
 from samerun.record.trace import format as f
@@ -154,7 +154,9 @@ def find_varying_factor(operators: list[OperatorSummary]) -> OperatorSummary | N
     for o in operators:
         if o.phase != f.FORWARD or not o.name.startswith(("aten.div", "aten.mul")) or not o.location.line:
             continue
-        given = [operators[at].results[number][2] for at, number in o.sources if at >= 0 and operators[at].results]
+        # What a collective gives is written down before it has arrived.
+        given = [operators[at].results[number][2] for at, number in o.sources
+                 if at >= 0 and operators[at].results and not OF_RANKS.match(operators[at].name)]  # fmt: skip
         if len(o.results) != 1 or o.results[0][2][0] != 1 or not any(sums[0] == 1 and sums[2] for sums in given):
             continue
         loss = next(sums for sums in given if sums[0] == 1 and sums[2])

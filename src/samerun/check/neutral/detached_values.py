@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from samerun.base.user_code import format_source_location
-from samerun.check.neutral.run_numbers import OperatorSummary, find_caller_of_one_side
+from samerun.check.neutral.run_numbers import OF_RANKS, OperatorSummary, find_caller_of_one_side
 from samerun.check.neutral.value_correspondence import (
     Culprit,
     ValueIndex,
@@ -37,7 +37,7 @@ def explain_detached_value(b: list[OperatorSummary], a: list[OperatorSummary]) -
                 dtype, _, sums = made.results[number]
                 if not is_number_dtype(dtype) or is_trivial(dtype, sums) or not through.contains(sums):
                     continue
-                if kept.contains(sums) or _is_detached_there_too(user, sums, others):
+                if OF_RANKS.match(made.name) or kept.contains(sums) or _is_detached_there_too(user, sums, others):
                     continue
                 if not _lead_to_one_value(operators, user_at, others, sums):
                     continue

@@ -14,14 +14,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from samerun.check.neutral.rounding_verdict import RecordKind, common_keys, iterate_records_present_in_all_runs
-from samerun.check.neutral.run_numbers import OperatorSummary, RunNumbers
+from samerun.check.neutral.run_numbers import OF_RANKS, OperatorSummary, RunNumbers
 from samerun.check.neutral.value_correspondence import Culprit, call_key, is_trivial
 from samerun.record.comparison.rounding import LOSES_HALF, UNIT, norm
 
 TINY = 2.0**-30
 """Below any rounding error of single precision in a sum, so that a ratio of errors stays finite."""
-OF_RANKS = re.compile(r"_?c10d|fsdp")
-"""Operators that fill memory for other ranks, a part of which nobody may have written."""
 SIMILAR = 16
 """Of operators whose errors grow by factors that are no further apart, the first is named: the others follow on it."""
 PRODUCT = re.compile(r"aten\.(mm|addmm|bmm|baddbmm|addmv|mv|dot|convolution|linear|matmul|_scaled_dot|mkldnn)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
@@ -19,6 +20,8 @@ from samerun.record.trace.reader import SourceLocation, Trace
 from samerun.record.trace.run import RunTraces, read_optimizer_steps, select_events
 
 Array = np.ndarray[Any, Any]
+OF_RANKS = re.compile(r"_?c10d|fsdp")
+"""Operators of other ranks' values: some of what they give nobody may have written, or it arrives later."""
 
 
 @dataclass(frozen=True)
