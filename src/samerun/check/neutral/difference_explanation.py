@@ -30,7 +30,7 @@ from samerun.check.neutral.loss_scaling import (
     find_scaling_that_makes_ratio,
     result_element_counts,
 )
-from samerun.check.neutral.parameter_writes import explain_parameter_written_between_steps
+from samerun.check.neutral.parameter_writes import explain_parameter_written_between_steps, find_write_read_on_one_side
 from samerun.check.neutral.run_numbers import (
     NumberRecord,
     OperatorSummary,
@@ -44,6 +44,7 @@ from samerun.check.neutral.side_choice import (
     choose_side,
     find_indices_of_one_side,
     find_line_writing_the_rest,
+    is_padded_to_other_length,
     reads_statistics,
 )
 from samerun.check.neutral.value_correspondence import (
@@ -51,8 +52,8 @@ from samerun.check.neutral.value_correspondence import (
     UNSCALED,
     Culprit,
     ValueIndex,
-    call_key,
     find_first_noncorresponding_operator,
+    find_same_call,
 )
 from samerun.record.config import BACK_IN_TRAINING, GRADIENTS_DROPPED, OVERWRITTEN
 from samerun.record.trace import format as f
@@ -202,6 +203,10 @@ def move_to_line_of_one_side(found: NamedOperator, culprit: Culprit) -> Culprit:
         return culprit
     named, these, others = found.operator, found.these, found.others
     where = format_source_location(culprit.file, culprit.line)
+    written = find_write_read_on_one_side(named, these, others)
+    if written is not None:
+        why = f"{culprit.why}; one side alone is given there what {written.name} has written in between"
+        return Culprit(written.name, written.location.file, written.location.line, why)
     caller = find_caller_of_one_side(named, these, others)
     if caller is not None:
         why = f"{culprit.why}; side {found.side} alone gets to {where} by this line"
@@ -255,7 +260,8 @@ def explain_average_moved_with_each_part(
         return None
     moved_b, moved_a = (
         Counter((o.location.file, o.location.line) for o in operators
-                if IN_PLACE.match(o.name) and o.phase not in (f.BACKWARD, f.OPTIMIZER) and o.location.line)
+                if IN_PLACE.match(o.name) and o.phase not in (f.BACKWARD, f.OPTIMIZER) and o.location.line
+                and not o.location.module)
         for operators in (operators_b, operators_a)
     )  # fmt: skip
     for o in operators_b:
@@ -278,18 +284,6 @@ def count_calls_at_same_line_without_recomputed(operators: list[OperatorSummary]
     return sum(o.name == operator.name and o.location == operator.location and not o.is_recomputed for o in operators)
 
 
-def is_padded_to_other_length(
-    operator: OperatorSummary, operators: list[OperatorSummary], others: list[OperatorSummary]
-) -> bool:
-    """Whether both sides call an operator at its line, with results of other sizes that add up to another size."""
-    own, other = (
-        [sum(result_element_counts(o)) for o in each if call_key(o) == call_key(operator)]
-        for each in (operators, others)
-    )
-    is_on_both = operator.phase == f.FORWARD and bool(own) and bool(other)
-    return is_on_both and set(own).isdisjoint(other) and sum(own) != sum(other)
-
-
 def find_operator_that_hands_over(
     operator: OperatorSummary, operators: list[OperatorSummary], others: list[OperatorSummary]
 ) -> OperatorSummary | None:
@@ -298,11 +292,10 @@ def find_operator_that_hands_over(
     A step that one side leaves out shows where both go on: the value before it is one that both compute. So does one
     that only moves elements or gives them another shape: it may move them to a wrong place.
     """
-    turn = [o is operator for o in operators if call_key(o) == call_key(operator)].index(True)
-    twins = [o for o in others if call_key(o) == call_key(operator)]
-    if turn >= len(twins):
+    twin = find_same_call(operator, operators, others)
+    if twin is None:
         return None
-    given = ValueIndex([others[at] for at, _ in twins[turn].sources if at >= 0])
+    given = ValueIndex([others[at] for at, _ in twin.sources if at >= 0])
     lines = {o.location for o in others}
     handing = [operators[at] for at, number in operator.sources
                if at >= 0 and (MOVES_ELEMENTS.match(operators[at].name)

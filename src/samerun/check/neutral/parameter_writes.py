@@ -7,7 +7,7 @@ import numpy as np
 from samerun.base.user_code import format_source_location
 from samerun.check.neutral.backward_pass_differences import IN_PLACE
 from samerun.check.neutral.run_numbers import Array, NumberRecord, OperatorSummary
-from samerun.check.neutral.value_correspondence import Culprit, are_sums_of_same_value
+from samerun.check.neutral.value_correspondence import Culprit, are_sums_of_same_value, find_same_call
 from samerun.record.trace import format as f
 
 
@@ -33,6 +33,24 @@ def explain_parameter_written_between_steps(
                     used = format_source_location(user.location.file, user.location.line)
                     text = f"side {side} alone writes into a parameter that {used} uses, and leaves it another one"
                     return Culprit(made.name, made.location.file, made.location.line, text)
+    return None
+
+
+def find_write_read_on_one_side(
+    operator: OperatorSummary, these: list[OperatorSummary], others: list[OperatorSummary]
+) -> OperatorSummary | None:
+    """What has written, between two steps, into a value that an operator or its twin on the other side is given, while
+    the other of the two is given that value as it was before the step; None if nothing has.
+    """
+    twin = find_same_call(operator, these, others)
+    if twin is None:
+        return None
+    for reader, other, run in ((operator, twin, these), (twin, operator, others)):
+        writers = [run[at] for at, _ in reader.sources if at >= 0 and run[at].phase == f.BETWEEN]
+        writers = [o for o in writers if IN_PLACE.match(o.name) and o.location.line]
+        is_given_older = any(at < 0 for at, _ in other.sources) and len(other.sources) < len(reader.sources)
+        if writers and is_given_older:
+            return writers[0]
     return None
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections import defaultdict
+from typing import Any, NamedTuple
 
 from samerun.check.neutral.backward_pass_differences import IN_PLACE, operator_at_line
+from samerun.check.neutral.loss_scaling import result_element_counts
 from samerun.check.neutral.run_numbers import OperatorSummary
 from samerun.check.neutral.value_correspondence import MOVES_ELEMENTS, ValueIndex, call_key, mark_corresponding
 from samerun.record.config import INPUT_OF, RESULT_OF
@@ -87,3 +89,20 @@ def find_line_writing_the_rest(
     lines = {o.location[:2] for o in these}
     writers = (o for o in others if IN_PLACE.match(o.name) and o.location.line and o.location[:2] not in lines)
     return next((o.location[:2] for o in writers if any(written.contains(sums) for *_, sums in o.results)), None)
+
+
+def is_padded_to_other_length(
+    operator: OperatorSummary, operators: list[OperatorSummary], others: list[OperatorSummary]
+) -> bool:
+    """Whether, from an operator of the forward pass on, both sides make results of other sizes at a line, that add up
+    to another size.
+    """
+    sizes: dict[tuple[Any, ...], list[float]] = defaultdict(list)
+    other_sizes: dict[tuple[Any, ...], list[float]] = defaultdict(list)
+    for by_call, of_side in ((sizes, operators), (other_sizes, others)):
+        for o in of_side:
+            by_call[call_key(o)].append(sum(result_element_counts(o)))
+    begin = next((at for at, o in enumerate(operators) if o is operator), len(operators))
+    keys = {call_key(o) for o in operators[begin:] if o.phase == f.FORWARD} if operator.phase == f.FORWARD else set()
+    pairs = ((sizes[key], other_sizes[key]) for key in keys & other_sizes.keys())
+    return any(set(own).isdisjoint(other) and sum(own) != sum(other) for own, other in pairs)

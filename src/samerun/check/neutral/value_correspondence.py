@@ -209,6 +209,14 @@ def call_key(operator: OperatorSummary) -> tuple[Any, ...]:
     return operator.name, operator.phase, operator.location
 
 
+def find_same_call(
+    operator: OperatorSummary, these: list[OperatorSummary], others: list[OperatorSummary]
+) -> OperatorSummary | None:
+    """Call n of an operator at a line on the other side, for call n of these; None if there are not so many."""
+    turn = [o is operator for o in these if call_key(o) == call_key(operator)].index(True)
+    return next(itertools.islice((o for o in others if call_key(o) == call_key(operator)), turn, None), None)
+
+
 def mark_batch_parts(operators: list[OperatorSummary], others: list[OperatorSummary]) -> list[bool]:
     """Marks operators of a line that the other run calls a whole number of times less, or more, often.
 

@@ -179,8 +179,9 @@ def note_steps_if_requested(recorder: Recorder, optimizer_module: Any) -> None:
                     recorder.numbers.use_counts[f"optimizer {name}"] = 1
         recorder.numbers.before_step(optimizer)
 
-    optimizer_module.register_optimizer_step_pre_hook(hidden(before_step))
-    optimizer_module.register_optimizer_step_post_hook(hidden(lambda optimizer: recorder.numbers.after_step(optimizer)))
+    call_around_step_inside_program_hooks(
+        optimizer_module, hidden(before_step), hidden(lambda optimizer: recorder.numbers.after_step(optimizer))
+    )
 
     def note_loss(tensor: Any) -> None:
         if recorder.numbers is None or recorder.thread.inside_samerun or torch.compiler.is_compiling():
@@ -211,6 +212,30 @@ def note_steps_if_requested(recorder: Recorder, optimizer_module: Any) -> None:
         return __init__
 
     wrap_attribute(optimizer_module.Optimizer, "__init__", wrap_init)
+
+
+def call_around_step_inside_program_hooks(optimizer_module: Any, before: Any, after: Any) -> None:
+    """Call `before(optimizer, args, kwargs)` and `after` right at each step, between the hooks of the program.
+
+    What these do (clip gradients, move an average) another program may do before it calls the step, or after it.
+    """
+    # torch calls its global hooks outside of an optimizer's own ones, and this method, which does nothing, inside.
+    key = "samerun"
+
+    def make_last_of_own_hooks(optimizer: Any, args: Any, kwargs: Any) -> None:
+        optimizer._optimizer_step_pre_hooks.pop(key, None)
+        optimizer._optimizer_step_pre_hooks[key] = before
+
+    def wrap_step_code(original: Any) -> Any:
+        def _optimizer_step_code(self: Any) -> None:
+            original(self)
+            self._optimizer_step_pre_hooks.pop(key, None)
+            after(self, (), {})
+
+        return _optimizer_step_code
+
+    optimizer_module.register_optimizer_step_pre_hook(make_last_of_own_hooks)
+    wrap_attribute(optimizer_module.Optimizer, "_optimizer_step_code", wrap_step_code)
 
 
 STEPS = Interceptor("numbers-steps", "torch.optim.optimizer", note_steps_if_requested)
