@@ -206,7 +206,7 @@ def attribute_by_line_trace_or_likeliest_suspect(
     in_turn = rerun_and_find_task_order_suspect(search, situation, line, runs[1].traces)
     if in_turn is not None:
         return make_attributed_cause(in_turn, element_difference)
-    best = next((s for s in (*untested, *listed) if s in untested or not s.pins), listed[0])
+    best = next(iter(untested), None) or next((s for s in listed if not s.pins), listed[0])
     if line is not None and best.rank >= 8:
         more = (*best.evidence, line.first_difference_sentence)
         best = replace(best, file=line.file, line=line.line, evidence=more)
