@@ -95,7 +95,7 @@ def is_padded_to_other_length(
     operator: OperatorSummary, operators: list[OperatorSummary], others: list[OperatorSummary]
 ) -> bool:
     """Whether, from an operator of the forward pass on, both sides make results of other sizes at a line, that add up
-    to another size.
+    to another size, of what gradients flow through.
     """
     sizes: dict[tuple[Any, ...], list[float]] = defaultdict(list)
     other_sizes: dict[tuple[Any, ...], list[float]] = defaultdict(list)
@@ -103,6 +103,7 @@ def is_padded_to_other_length(
         for o in of_side:
             by_call[call_key(o)].append(sum(result_element_counts(o)))
     begin = next((at for at, o in enumerate(operators) if o is operator), len(operators))
-    keys = {call_key(o) for o in operators[begin:] if o.phase == f.FORWARD} if operator.phase == f.FORWARD else set()
+    behind = operators[begin:] if operator.phase == f.FORWARD and operator.attached else []
+    keys = {call_key(o) for o in behind if o.phase == f.FORWARD and o.attached}
     pairs = ((sizes[key], other_sizes[key]) for key in keys & other_sizes.keys())
     return any(set(own).isdisjoint(other) and sum(own) != sum(other) for own, other in pairs)

@@ -81,6 +81,13 @@ class OperatorSummaries:
                        asked_at, attached, detached)
         )  # fmt: skip
 
+    def is_result_of_collective(self, tensor: Any) -> bool:
+        """Whether a collective of ranks wrote into its memory last: gloo copies what it received there, from memory of
+        its own, and so the collective is what made it.
+        """
+        at, _ = self.producers.find(tensor)
+        return at >= 0 and self.rows[at].name.startswith(("c10d.", "_c10d_functional."))
+
     def count_up_to_writing(self, tensors: list[torch.Tensor]) -> int:
         """How many operators there are up to the last that made what one of these holds; all if none is known."""
         last = max((self.producers.find(t)[0] for t in tensors), default=-1)

@@ -153,7 +153,8 @@ class StepValueRecorder:
             with self._inside_samerun():
                 site = self._find_operator_phase_and_location()
                 if operator.name.startswith(OVERWRITING) and results and fills_its_memory(results[0]):
-                    operands = [t for t in operands if t is not results[0]]
+                    exchanged = self._summaries.is_result_of_collective(results[0])
+                    operands = [t for t in operands if t is not results[0] or exchanged]
                 self._summaries.add(operator.name, site, operands, results, drew, operator.silent)
         except Exception as error:
             self.recorder.stop(f"samerun could not summarise {operator.name}: {error!r}")
