@@ -90,8 +90,9 @@ def find_losing_operator(
         dtype = coarsest_dtype(operator)
         if UNIT.get(dtype, 0.0) > UNIT["float32"] and not known[operator.name, dtype] and operator.location.line:
             return make_culprit(operator, f"{operator.name} gives {dtype}, which nothing on the other side does")
-    errors = measure_errors(operators_of_lossy_side, operators_in_float64)
-    jumps = find_jumps(operators_of_lossy_side, operators_in_float64)
+    twins = pair_with_float64(operators_of_lossy_side, operators_in_float64)
+    errors = measure_errors(operators_of_lossy_side, twins)
+    jumps = find_jumps(operators_of_lossy_side, twins)
     losses = []
     for at, operator in enumerate(operators_of_lossy_side):
         before = max((errors[source] for source, _ in operator.sources if source >= 0), default=0.0)
@@ -168,9 +169,11 @@ def pair_with_float64(
     return twins
 
 
-def find_jumps(program: list[OperatorSummary], operators_in_float64: list[OperatorSummary]) -> list[bool]:
-    """For each operator whether it may jump: by its nature, or by whole or logical numbers that differ in float64."""
-    twins = pair_with_float64(program, operators_in_float64)
+def find_jumps(program: list[OperatorSummary], twins: list[OperatorSummary | None]) -> list[bool]:
+    """For each operator whether it may jump: by its nature, or by whole or logical numbers that differ in float64.
+
+    `twins`: each operator in float64 (see pair_with_float64).
+    """
     is_decided = [
         twin is not None
         and any(
@@ -187,10 +190,10 @@ def find_jumps(program: list[OperatorSummary], operators_in_float64: list[Operat
     ]
 
 
-def measure_errors(program: list[OperatorSummary], operators_in_float64: list[OperatorSummary]) -> list[float]:
+def measure_errors(program: list[OperatorSummary], twins: list[OperatorSummary | None]) -> list[float]:
     """For each operator the relative error of its results; 0 for what is not paired with one in float64."""
     errors = []
-    for operator, twin in zip(program, pair_with_float64(program, operators_in_float64), strict=True):
+    for operator, twin in zip(program, twins, strict=True):
         pairs = zip(operator.results, twin.results, strict=False) if twin is not None else ()
         errors.append(
             max(

@@ -262,9 +262,10 @@ def explain_parameters_trained_on_one_side(a: RunNumbers, b: RunNumbers) -> Culp
         first = next(iter(other.steps.values()), None)
         untrained = set(first.head.get("untrained", ()) if first is not None else ())
         names = sorted(untrained & list_parameter_names(run) - list_parameter_names(other))
-        moved = [name for name in names if find_step_that_moves(run, name) is not None]
-        if moved and (step := find_step_that_moves(run, moved[0])) is not None:
-            which = moved[0] if len(moved) == 1 else f"{moved[0]} and {len(moved) - 1} more"
+        moved = [(name, step) for name in names if (step := find_step_that_moves(run, name)) is not None]
+        if moved:
+            name, step = moved[0]
+            which = name if len(moved) == 1 else f"{name} and {len(moved) - 1} more"
             text = f"{which} is trained on side {side} only, though the models of both sides hold it"
             line = step.head.get("made", {}).get("line") or step.head["line"]
             return Culprit(step.head["optimizer"], *parse_source_line(line), text)
@@ -279,7 +280,7 @@ def find_step_that_moves(run: RunNumbers, parameter_name: str) -> NumberRecord |
         (
             later
             for one, later in itertools.pairwise(records)
-            if not np.array_equal(one.values[key], later.values[key], equal_nan=True)
+            if not are_equal_counting_nan_as_equal(one.values[key], later.values[key])
         ),
         None,
     )

@@ -97,13 +97,14 @@ def is_padded_to_other_length(
     """Whether, from an operator of the forward pass on, both sides make results of other sizes at a line, that add up
     to another size, of what gradients flow through.
     """
+    if operator.phase != f.FORWARD or not operator.attached:
+        return False
     sizes: dict[tuple[Any, ...], list[float]] = defaultdict(list)
     other_sizes: dict[tuple[Any, ...], list[float]] = defaultdict(list)
     for by_call, of_side in ((sizes, operators), (other_sizes, others)):
         for o in of_side:
             by_call[call_key(o)].append(sum(result_element_counts(o)))
     begin = next((at for at, o in enumerate(operators) if o is operator), len(operators))
-    behind = operators[begin:] if operator.phase == f.FORWARD and operator.attached else []
-    keys = {call_key(o) for o in behind if o.phase == f.FORWARD and o.attached}
+    keys = {call_key(o) for o in operators[begin:] if o.phase == f.FORWARD and o.attached}
     pairs = ((sizes[key], other_sizes[key]) for key in keys & other_sizes.keys())
     return any(set(own).isdisjoint(other) and sum(own) != sum(other) for own, other in pairs)
