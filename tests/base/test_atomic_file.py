@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import signal
@@ -9,10 +10,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 from check_command import wait_for
 
+from samerun.base import files
 from samerun.base.files import make_temporary_path_beside, replace_file_atomically, write_file_atomically
 
 pytest.importorskip("fcntl")
@@ -159,3 +163,41 @@ def test_two_jobs_that_save_to_one_path_and_are_killed(tmp_path: Path) -> None:
 @pytest.mark.exhaustive
 def test_two_jobs_that_save_to_one_path_and_are_killed_often(tmp_path: Path) -> None:
     killed_jobs(tmp_path, 400)
+
+
+@pytest.mark.filterwarnings("ignore")  # a descriptor may be left to the interpreter
+@pytest.mark.parametrize("write", ["one file", "with a backup", "nothing"])
+def test_an_interrupt_before_any_line_leaves_no_temporary_file(write: str, tmp_path: Path) -> None:
+    path, backup = tmp_path / "c.pt", tmp_path / "c.pt.previous" if write == "with a backup" else None
+    path.write_bytes(b"0")
+    lines = 0
+
+    def interrupt_before(number: int) -> Any:
+        left = itertools.count(1)
+
+        def trace(frame: FrameType, event: str, argument: object) -> Any:
+            if frame.f_code.co_filename != files.__file__:
+                return None
+            if event == "line" and next(left) == number:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+            return trace
+
+        return trace
+
+    while True:
+        lines += 1
+        before = sys.gettrace()
+        sys.settrace(interrupt_before(lines))
+        try:
+            if write == "nothing":
+                files.require_file_replaceable(path)
+            else:
+                replace_file_atomically(path, lambda file: file.write(b"1"), backup_path=backup)
+            break
+        except KeyboardInterrupt:
+            assert {one.name for one in tmp_path.iterdir()} <= {"c.pt", "c.pt.previous"}, lines
+            assert path.read_bytes() in (b"0", b"1")
+        finally:
+            sys.settrace(before)
+    assert lines > 10

@@ -88,8 +88,10 @@ def replace_file_atomically(
         _remove_abandoned_part_files(path)
         if backup_path is not None:
             _remove_abandoned_part_files(backup_path)
-        temporary_path, fd = _create_locked_part_file(path, mode)
-    try:
+    created: list[Path] = []
+    try:  # from before the file is there: a Ctrl-C between any two of these lines leaves none
+        with hide_from_recorder():
+            fd = _create_locked_part_file(path, mode, created)
         with os.fdopen(fd, "wb") as file:
             write_content(file)
             file.flush()
@@ -98,11 +100,12 @@ def replace_file_atomically(
                 os.fsync(file.fileno())
                 if backup_path is not None and os.path.lexists(path):
                     _link_or_copy_to_backup(path, backup_path)
-                os.replace(temporary_path, path)
+                os.replace(created[0], path)
                 fsync_folder(path.parent)
     except BaseException:
         with hide_from_recorder():
-            temporary_path.unlink(missing_ok=True)
+            for part in created:
+                part.unlink(missing_ok=True)
         raise
 
 
@@ -122,14 +125,17 @@ def exists_but_is_not_regular_file(path: Path) -> bool:
 
 def require_file_replaceable(path: Path) -> None:
     """Raises OSError where `replace_file_atomically` could not put a file at `path`. Leaves everything as it is."""
-    part, fd = _create_locked_part_file(path, 0o600)
+    created: list[Path] = []
     try:
+        os.close(_create_locked_part_file(path, 0o600, created))
         # A file that its owner has made read-only is meant to stay, though its folder would let it be replaced.
         if path.exists() and not os.access(path, os.W_OK):
             raise PermissionError(13, "Permission denied", str(path))
-    finally:
-        os.close(fd)
-        part.unlink(missing_ok=True)
+        created[0].unlink(missing_ok=True)
+    except BaseException:
+        for part in created:
+            part.unlink(missing_ok=True)
+        raise
 
 
 def fsync_folder(folder: Path) -> None:
@@ -155,21 +161,25 @@ def make_temporary_path_beside(path: Path) -> Path:
     return path.parent / f".{_truncate_file_name(path)}.{_hostname_crc()}{once}.part"
 
 
-def _create_locked_part_file(path: Path, mode: int) -> tuple[Path, int]:
-    """A new, locked temporary file. Exclusive creation: what lies there already, a link say, is never opened."""
+def _create_locked_part_file(path: Path, mode: int, created: list[Path]) -> int:
+    """A new, locked temporary file beside `path`: its descriptor. Its name is in `created` before it is there.
+
+    Exclusive creation: what lies there already, a link say, is never opened, and never deleted.
+    """
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
     while True:
-        part = make_temporary_path_beside(path)
+        created[:] = [make_temporary_path_beside(path)]
         try:
-            fd = os.open(part, flags, mode)
+            fd = os.open(created[0], flags, mode)
         except FileExistsError:
+            created.clear()
             continue
         if fcntl is None:
-            return part, fd
+            return fd
         with suppress(OSError):  # a file system without locks: then nobody removes it either
             fcntl.flock(fd, fcntl.LOCK_EX)
         if os.fstat(fd).st_nlink:
-            return part, fd
+            return fd
         os.close(fd)  # another writer took it for left over before it was locked
 
 
@@ -183,13 +193,17 @@ def _link_or_copy_to_backup(path: Path, backup_path: Path) -> None:
             except OSError:
                 _copy_and_fsync(path, temporary_path)
             os.replace(temporary_path, backup_path)
+            temporary_path.unlink(missing_ok=True)  # a rename between two names of one file does nothing
             return
         except FileNotFoundError:
             # A link cannot be locked: another writer took it for left over. Or the user has deleted the file.
             if not os.path.lexists(path):
                 return
-        finally:
-            temporary_path.unlink(missing_ok=True)  # a rename between two names of one file does nothing
+        except FileExistsError:  # not ours
+            raise
+        except BaseException:
+            temporary_path.unlink(missing_ok=True)
+            raise
 
 
 def _copy_and_fsync(source_path: Path, destination_path: Path) -> None:
