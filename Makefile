@@ -95,7 +95,7 @@ $(ADAPTERS)/.samerun-installed: $(STAMP)
 # are compared. Over 1.5 GB, so it has an environment of its own too. Nothing is fetched while the tests run.
 test-packages: $(PACKAGES)/.samerun-installed
 	REQUIRE_PACKAGES=1 OMP_NUM_THREADS=1 $(PACKAGES)/bin/python -m pytest -n $(WORKERS) --dist worksteal tests/repository/test_packages.py tests/adapters/test_trackers.py \
-		tests/adapters/test_launchers.py
+		tests/adapters/test_launchers.py tests/adapters/test_ray_engine.py
 
 # Programs that others wrote, taken from their repositories (tests/programs/public/README.md).
 test-programs: $(PACKAGES)/.samerun-installed

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from samerun.base.records import NeutralResult
-from samerun.check.execution.runner import Run, Runner
+from samerun.check.execution.runner import PlannedRun, Run, Runner
 from samerun.check.neutral.neutral import check_neutrality
 from samerun.check.plan import RunPlan, parse_environment_and_arguments
 from samerun.check.search.search import Search
@@ -44,7 +44,8 @@ LINE_TOLERANCE = 2
 class ForkingRunner(Runner):
     """Runs a Python script in a fork of this process: what a fresh process would do, without loading torch again."""
 
-    def run(self, plan: RunPlan, name: str, labels: tuple[str, ...] = ()) -> Run:
+    def run(self, planned: PlannedRun) -> Run:
+        plan, name = planned.plan, planned.name
         folder = self.folder / name
         folder.mkdir(parents=True)
         begin = time.monotonic()
@@ -52,7 +53,7 @@ class ForkingRunner(Runner):
         if child == 0:
             run_in_child(plan.with_watch(folder=str(folder)), folder)
         _, status = os.waitpid(child, 0)
-        return Run(name, labels, os.waitstatus_to_exitcode(status), time.monotonic() - begin, folder, plan)
+        return Run(name, planned.labels, os.waitstatus_to_exitcode(status), time.monotonic() - begin, folder, plan)
 
 
 def run_in_child(plan: RunPlan, folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -42,6 +43,9 @@ class Program:
         self.made += 1
         value = plan.watch.pin_variant if plan.watch.pins else None
         return SimpleNamespace(exit_code=0, result=BEHAVIOURS[self.behaviour](value))
+
+    def run_each(self, plan: RunPlan, names: Sequence[str], labels: tuple[str, ...] = ()) -> Iterator[Any]:
+        return (self.run_and_record(plan, name, labels) for name in names)
 
     def compare_runs(self, a: Any, b: Any) -> Any:
         return None if a.result == b.result else PARTED

@@ -11,11 +11,9 @@ from watched_program import run
 
 from samerun.check.attribution.confirmation import compute_required_pinned_reruns
 from samerun.check.evidence.situation import Suspect
-from samerun.check.execution.runner import Runner
-from samerun.check.search.run_status import limit_time_if_experiment
+from samerun.check.search.run_status import limit_time_of_experiment
 from samerun.record import pins
 from samerun.record.pins import PINNED_CLOCK_START
-from samerun.report.progress import RunProgress
 
 BEGIN = "import os, torch\nx = torch.ones(64)\n"
 END = "print(x.relu().shape)\n"
@@ -220,12 +218,8 @@ print(random.random(), numpy.random.rand())
         ((), 40.0, 40.0),
     ],
 )
-def test_an_experiment_has_a_limit(
-    labels: tuple[str, ...], asked: float | None, limit: float | None, tmp_path: Path
-) -> None:
-    runner = Runner(tmp_path, asked, RunProgress(quiet=True))
-    assert limit_time_if_experiment(runner, 10.0, labels).time_limit == limit
-    assert runner.time_limit == asked
+def test_an_experiment_has_a_limit(labels: tuple[str, ...], asked: float | None, limit: float | None) -> None:
+    assert limit_time_of_experiment(asked, 10.0, labels) == limit
 
 
 @pytest.mark.exhaustive

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from samerun.base.target import resolve_target
-from samerun.check.execution.runner import Runner
+from samerun.check.execution.runner import PlannedRun, Runner
 from samerun.check.plan import RunPlan
 from samerun.check.variations.memory import why_aslr_cannot_be_disabled
 from samerun.check.variations.table import parse_vary_option
@@ -38,8 +38,8 @@ def held_plan(script: Path, *arguments: str, **watch: object) -> RunPlan:
 
 
 @contextmanager
-def runner(folder: Path, time_limit: float | None = 300) -> Iterator[Runner]:
-    made = Runner(folder, time_limit, lambda name, seconds, state: None)
+def runner(folder: Path) -> Iterator[Runner]:
+    made = Runner(folder, 300, lambda name, seconds, state: None)
     try:
         yield made
     finally:
@@ -54,7 +54,7 @@ def test_the_name_of_a_run_moves_nothing(tmp_path: Path) -> None:
     said = []
     with runner(tmp_path / "runs") as made:
         for name in ("a", "a-name-that-is-longer", "b", "prefix-of-rounds.varied-together~11"):
-            run = made.run(held_plan(script), name)
+            run = made.run(PlannedRun(held_plan(script), name, 300))
             assert run.exit_code == 0 and run.events
             said.append(run.read_output_tail("stdout"))
             assert (tmp_path / "runs" / name / "stdout").exists()
@@ -71,5 +71,5 @@ def test_where_links_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     script = tmp_path / "it.py"
     script.write_text("import torch\ntorch.ones(2).sum()\n", encoding="utf-8")
     with runner(tmp_path / "runs") as made:
-        run = made.run(held_plan(script), "a")
+        run = made.run(PlannedRun(held_plan(script), "a", 300))
     assert run.exit_code == 0 and run.operators == 2

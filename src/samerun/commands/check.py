@@ -25,10 +25,12 @@ from samerun.control.random_source import LARGEST_SEED
 if TYPE_CHECKING:
     from samerun.base.records import CheckReport
     from samerun.check.execution.interruption import Interruption
+    from samerun.check.execution.runner import Runner
     from samerun.check.plan import RunPlan, Variation
     from samerun.check.search.findings import IgnoreRule, SamerunRunPlan
     from samerun.check.search.search import Search
     from samerun.check.variations.neutral_switches import NeutralSwitch
+    from samerun.report.progress import RunProgress
 
 
 @click.command(
@@ -68,6 +70,10 @@ if TYPE_CHECKING:
 @click.option("--neutral-env", multiple=True, metavar="NAME=A,B[,C]",
               help="An environment variable of your own that should change nothing.")  # fmt: skip
 @click.option("--eager", is_flag=True, help="With torch.compile off, to see the operators inside compiled regions.")
+@click.option("--on", metavar="ENGINE", help="Make the runs on other machines, which see the same files: a command that"
+              " runs another one there (srun, ssh), or ray://HOST:PORT.")  # fmt: skip
+@click.option("--at-once", default=1, show_default=True, type=click.IntRange(1, 1000), metavar="N",
+              help="With --on: up to N runs at the same time, if the program reads no file it writes.")  # fmt: skip
 @click.option("--save", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
               help="Keep the traces and outputs of every run.")  # fmt: skip
 @click.option("--json", "json_to", metavar="FILE", help="Write the report as JSON; - for standard output.")
@@ -101,6 +107,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
       samerun check --neutral compile,recompute,attention train.py
       samerun check --neutral "--batch 64" --against "--batch 16 --accumulate 4" train.py
       samerun check --neutral-env ATTENTION=math,flash train.py
+      samerun check --on "srun --gres gpu:1" --at-once 4 --repeat 8 train.py
 
     \b
     Variations: rerun;
@@ -140,7 +147,6 @@ def run_check_and_report(
     **options: Any,
 ) -> int:
     """Run the check and write its reports; returns the exit code."""
-    from samerun.check.execution.runner import Runner
     from samerun.check.search.findings import parse_ignore_rule
     from samerun.check.search.search import Search
     from samerun.commands.lint import add_lint_hints_if_uncertain
@@ -165,7 +171,7 @@ def run_check_and_report(
     with ExitStack() as stack:
         folder = _open_trace_folder_and_guard(save, stack)
         progress = stack.enter_context(RunProgress(quiet))
-        runner = stack.enter_context(closing(Runner(folder, options["time_limit"], progress)))
+        runner = stack.enter_context(closing(_make_runner(folder, progress, options)))
         search = Search(
             runner, plan, variations, environment, options["repeat"], saved=save is not None,
             interruptions=asked,
@@ -185,6 +191,24 @@ def run_check_and_report(
                 if not quiet:
                     echo_escaped(f"samerun: {line}", err=True)
     return report.exit_code
+
+
+def _make_runner(folder: Path, progress: RunProgress, options: dict[str, Any]) -> Runner:
+    """What makes the runs: here, or where --on says. Raises SamerunError for options that do not go together."""
+    from samerun.check.execution.runner import Runner
+
+    limit, at_once = options["time_limit"], options["at_once"]
+    if options["on"] is None:
+        if at_once != 1:
+            raise SamerunError(
+                f"--at-once {at_once}: on one machine, runs at the same time would share its ports, cores and memory.",
+                hint='Name other machines: --on "srun --gres gpu:1", or --on ray://HOST:PORT.',
+            )
+        return Runner(folder, limit, progress)
+    from samerun.check.execution.engines import parse_engine
+    from samerun.check.execution.remote_runner import RemoteRunner
+
+    return RemoteRunner(folder, limit, progress, parse_engine(options["on"]), at_once)
 
 
 def _search_in_the_mode_asked_for(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -60,6 +60,7 @@ class ExperimentRunner(Protocol):
     """The part of `Search` that experiments use: runs and comparisons."""
 
     def run_and_record(self, plan: RunPlan, name: str, labels: tuple[str, ...] = ()) -> Run: ...
+    def run_each(self, plan: RunPlan, names: Sequence[str], labels: tuple[str, ...] = ()) -> Iterator[Run]: ...
     def compare_runs(self, a: Run, b: Run) -> Difference | None: ...
     def compare_runs_ignoring_order(self, a: Run, b: Run) -> Difference | None: ...
 
@@ -118,13 +119,17 @@ class Experiment:
     def run(self, plan: RunPlan, name_suffix: str) -> Run:
         return self.search.run_and_record(plan, f"{self.name}{name_suffix}", self.label)
 
+    def run_each(self, plan: RunPlan, name_suffixes: Sequence[str]) -> Iterator[Run]:
+        return self.search.run_each(plan, [f"{self.name}{suffix}" for suffix in name_suffixes], self.label)
+
     def rerun_pinned_and_check_it_disappears(self) -> bool:
         """Whether several pinned runs are the same up to where the difference was."""
-        first = self.first = self.run(self.pinned_plan, "a")
+        runs = self.run_each(self.pinned_plan, [chr(ord("a") + number) for number in range(self.trials + 1)])
+        first = self.first = next(runs)
         if first.exit_code != self.situation.a.exit_code:
             return False
-        for number in range(self.trials):
-            found = self.compare(first, self.run(self.pinned_plan, chr(ord("b") + number)))
+        for again in runs:
+            found = self.compare(first, again)
             if found is None:
                 continue
             if not comes_later_in_same_thread(found, self.situation.difference):
@@ -162,10 +167,8 @@ class Experiment:
             if agreeing_unpinned_runs
             else TRIALS_IF_LATER
         )
-        return not any(
-            self._differ_before_pinned_runs_differ(self.first, self.run(self.pinned_plan, f"-longer{number + 1}"))
-            for number in range(needed - self.trials)
-        )
+        longer = self.run_each(self.pinned_plan, [f"-longer{number + 1}" for number in range(needed - self.trials)])
+        return not any(self._differ_before_pinned_runs_differ(self.first, run) for run in longer)
 
     def rerun_and_check_results_follow_pins(self) -> bool:
         """Whether the results change when the source is pinned at another value."""
@@ -203,7 +206,7 @@ def rerun_and_check_later_runs_agree(search: ExperimentRunner, situation: Situat
 
     A file of the first run that lies where no experiment can take it away is then why, as far as can be told.
     """
-    runs = (search.run_and_record(situation.a.plan, f"later-{number + 1}") for number in range(LATER_RUNS))
+    runs = search.run_each(situation.a.plan, [f"later-{number + 1}" for number in range(LATER_RUNS)])
     return all(search.compare_runs(situation.b, run) is None for run in runs)
 
 
@@ -217,11 +220,8 @@ def find_suspect_lines_that_differ_when_varied_alone(
     """The suspects whose line makes a difference when only it is varied, in the order given."""
     hits = []
     for number, suspect in enumerate(suspects, 1):
-        run = search.run_and_record(
-            varied_plan.with_watch(varied_line=(varied_source_name, suspect.file, suspect.line)),
-            f"only-{number}",
-            (varied_source_name,),
-        )
+        plan = varied_plan.with_watch(varied_line=(varied_source_name, suspect.file, suspect.line))
+        run = search.run_and_record(plan, f"only-{number}", (varied_source_name,))
         if search.compare_runs(situation.a, run) is not None:
             hits.append(suspect)
     return hits
@@ -298,8 +298,7 @@ def rerun_and_check_agreement(
     search: ExperimentRunner, base: Run, compare: Callable[[Run, Run], Difference | None]
 ) -> bool:
     """Whether the plan of a run gives the same again, so often that it is not by chance."""
-    count = count_reruns_that_must_agree(search, base)
-    again = (search.run_and_record(base.plan, f"held-{number + 2}") for number in range(count))
+    again = search.run_each(base.plan, [f"held-{n + 2}" for n in range(count_reruns_that_must_agree(search, base))])
     return all(compare(base, run) is None for run in again)
 
 

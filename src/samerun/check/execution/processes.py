@@ -18,6 +18,51 @@ GRACE_SECONDS = 1.0
 TAIL_BYTES = 1 << 16
 
 
+@dataclass(frozen=True)
+class ProcessStart:
+    """A program to be started, in plain values."""
+
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    output_folder: Path
+    """Where the files `stdout` and `stderr` are written."""
+    working_folder: str
+    umask: int | None
+    prefix: tuple[str, ...]
+    marker: str
+    """The value of CONFIG_VARIABLE: all processes that carry it belong to the run."""
+
+
+class ProcessEnd(NamedTuple):
+    """How a program ended. exit_code: as of subprocess; -9 for one that cannot be killed."""
+
+    exit_code: int
+    seconds: float
+    timed_out: bool
+
+
+def run_to_end(
+    start: ProcessStart, limit_seconds: float | None, on_tick: Callable[[float], None], load: MachineLoad
+) -> ProcessEnd:
+    """Run to the end, to the time limit or to an exception in `on_tick`; leaves no process of the run in any case.
+
+    Raises SamerunError where the program cannot be started.
+    """
+    begin, begun = time.monotonic(), load.take_load_sample()
+    timed_out = False
+    with open(start.output_folder / "stdout", "wb") as stdout, open(start.output_folder / "stderr", "wb") as stderr:
+        process = start_in_new_session(
+            start.command, start.environment, stdout, stderr, start.working_folder, start.umask, start.prefix
+        )
+        try:
+            timed_out = wait_and_return_whether_timed_out(process, limit_seconds, on_tick)
+        finally:
+            kill_process_tree(process, start.marker)
+    seconds = time.monotonic() - begin
+    load.add_others_cpu_time_since(begun)
+    return ProcessEnd(-9 if process.returncode is None else process.returncode, seconds, timed_out)
+
+
 def start_in_new_session(
     command: Sequence[str], environment: Mapping[str, str], stdout: IO[bytes], stderr: IO[bytes], working_folder: str,
     umask: int | None = None, command_prefix: Sequence[str] = (), inherited_fds: Sequence[int] = (),

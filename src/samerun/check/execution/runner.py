@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 import filecmp
+import itertools
 import os
 import shutil
-import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -93,6 +94,33 @@ class RunFailed(SamerunError):
         """The end of the program's standard error: its folder may be gone when this is shown."""
 
 
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run that is to be made. time_limit: in seconds."""
+
+    plan: RunPlan
+    name: str
+    time_limit: float | None
+    labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class PreparedRun:
+    """A run whose folder is ready. shown: the path of that folder as the program is told it."""
+
+    plan: RunPlan
+    folder: Path
+    shown: Path
+    start: processes.ProcessStart
+
+    def clean_up(self) -> None:
+        """Delete the copies that only the running program needs."""
+        for made in ("copy", "home"):
+            shutil.rmtree(self.folder / made, ignore_errors=True)
+        if self.shown != self.folder:
+            self.shown.unlink(missing_ok=True)
+
+
 class Runner:
     """Runs plans one after the other, each with a folder of its own under `folder`."""
 
@@ -101,7 +129,7 @@ class Runner:
         self.time_limit = time_limit
         self.progress = progress
         self.load = MachineLoad()
-        self._made = 0
+        self._link_numbers = itertools.count(1)
 
     def close(self) -> None:
         """Delete the links to the runs' folders."""
@@ -113,8 +141,7 @@ class Runner:
         The program is told where to record. A longer path there moves objects in memory, and with them the order of
         whatever the program hashes by address: runs would differ by their names.
         """
-        self._made += 1
-        link = self.folder / "now" / f"{self._made:06d}"
+        link = self.folder / "now" / f"{next(self._link_numbers):06d}"
         try:
             link.parent.mkdir(exist_ok=True)
             link.symlink_to(os.path.relpath(folder, link.parent), target_is_directory=True)
@@ -122,8 +149,34 @@ class Runner:
             return folder
         return link
 
-    def run(self, plan: RunPlan, name: str, labels: tuple[str, ...] = ()) -> Run:
+    def ahead(self, planned: Sequence[PlannedRun]) -> AbstractContextManager[None]:
+        """Tell which runs will probably be asked for inside of the block: other machines may begin with them."""
+        return nullcontext()
+
+    def notes(self) -> list[str]:
+        """Sentences for the report about the machine."""
+        return list(filter(None, [self.load.busy_note]))
+
+    def run(self, planned: PlannedRun) -> Run:
         """Run to the end, to the time limit or to Ctrl-C; leaves no process of the run behind in any case."""
+        name, labels = planned.name, planned.labels
+        label = f"{name} ({', '.join(labels)})" if labels and name != f"varied-{labels[0]}" else name
+        prepared, ended = self._execute(planned, lambda now: self.progress(label, now, "running"))
+        self.progress(label, ended.seconds, "done")
+        return Run(name, labels, ended.exit_code, ended.seconds, prepared.folder, prepared.plan, ended.timed_out)
+
+    def _execute(
+        self, planned: PlannedRun, on_tick: Callable[[float], None]
+    ) -> tuple[PreparedRun, processes.ProcessEnd]:
+        """Prepare a run and execute it here."""
+        prepared = self._prepare(planned.plan, planned.name)
+        try:
+            return prepared, processes.run_to_end(prepared.start, planned.time_limit, on_tick, self.load)
+        finally:
+            prepared.clean_up()
+
+    def _prepare(self, plan: RunPlan, name: str) -> PreparedRun:
+        """Make the folder of a run with all that its plan asks for."""
         folder, here = self.folder / name, Path.cwd()
         try:
             folder.mkdir(parents=True)
@@ -154,28 +207,10 @@ class Runner:
         if plan.own_checkpoints and CHECKPOINTS not in plan.environment:
             environment[CHECKPOINTS] = str(folder / "checkpoints")
             (folder / "checkpoints").mkdir()
-        label = f"{name} ({', '.join(labels)})" if labels and name != f"varied-{labels[0]}" else name
-        begin, begun = time.monotonic(), self.load.take_load_sample()
-        timed_out = False
-        with open(folder / "stdout", "wb") as stdout, open(folder / "stderr", "wb") as stderr:
-            process = processes.start_in_new_session(
-                plan.command, environment, stdout, stderr, str(where), plan.umask, plan.prefix
-            )
-            try:
-                timed_out = processes.wait_and_return_whether_timed_out(
-                    process, self.time_limit, lambda now: self.progress(label, now, "running")
-                )
-            finally:
-                processes.kill_process_tree(process, str(config))
-                for made in ("copy", "home"):
-                    shutil.rmtree(folder / made, ignore_errors=True)
-                if shown != folder:
-                    shown.unlink(missing_ok=True)
-        seconds = time.monotonic() - begin
-        self.load.add_others_cpu_time_since(begun)
-        code = -9 if process.returncode is None else process.returncode  # what cannot be killed is waited for no longer
-        self.progress(label, seconds, "done")
-        return Run(name, labels, code, seconds, folder, plan, timed_out)
+        start = processes.ProcessStart(
+            plan.command, environment, folder, str(where), plan.umask, plan.prefix, str(config)
+        )
+        return PreparedRun(plan, folder, shown, start)
 
 
 # --- runs that could not be recorded ---------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 import numpy as np
@@ -59,10 +60,12 @@ from samerun.check.neutral.runs_of_sides import (
     find_first_differing_step_or_call,
     find_step_or_call_record,
     is_run_by_ranks,
+    make_run_name,
     require_common_decisive_values,
     require_ended_well,
     require_same_names_and_sizes_at_first_change,
     with_culprit,
+    with_step_value_and_float64_errors,
 )
 from samerun.check.neutral.side_alignment import SideAlignment
 from samerun.check.neutral.step_rounds import StepRounds
@@ -71,8 +74,8 @@ from samerun.check.plan import RunPlan
 from samerun.check.search.report_records import NO_OPERATOR
 from samerun.check.search.run_status import REGIONS, require_success, require_trace_to_compare
 from samerun.check.search.search import Search
-from samerun.check.variations.neutral_switches import NeutralSwitch, SideLabel, make_side
-from samerun.record.comparison.rounding import LOSES_HALF, norm
+from samerun.check.variations.neutral_switches import LABELS, NeutralSwitch, SideLabel, make_side
+from samerun.record.comparison.rounding import LOSES_HALF
 from samerun.record.config import NumbersRequest
 from samerun.record.region_finding import RegionFinding, read_rank0_or_main_region_finding
 
@@ -88,7 +91,8 @@ OUTCOMES: dict[str, VariationOutcome] = {"wrong": DIFFERENT, "unaligned": TROUBL
 def check_neutrality(search: Search, switches: Sequence[NeutralSwitch]) -> CheckReport:
     """Raises RunFailed if side A of a switch does not end well."""
     check = NeutralCheck(search)
-    results = [check.check_switch(switch) for switch in switches]
+    with check.ahead(check.plan_sides(switches)):
+        results = [check.check_switch(switch) for switch in switches]
     judged = {result.outcome for result in results} - {"skipped"}
     verdict: Verdict = DIFFERENT if "wrong" in judged else TROUBLE if "unaligned" in judged or not judged else SAME
     outcomes = tuple(Outcome(r.name, OUTCOMES.get(r.outcome, SAME), r.detail) for r in results)
@@ -113,10 +117,10 @@ class NeutralCheck:
         reason = switch.unavailable(self.search.plan)
         if reason:
             return NeutralResult(switch.name, "skipped", f"{switch.detail}; {reason}")
-        a = self._run_side(switch, "a")
+        a = self.run_once(*self._plan_side(switch, "a"))
         require_success(a.run)
         try:
-            b = self._run_side(switch, "b")
+            b = self.run_once(*self._plan_side(switch, "b"))
             require_ended_well(b, "side B")
             if switch.needs_use and not count_uses(switch.needs_use, a, b):
                 return NeutralResult(switch.name, "skipped", f"{switch.detail}; {switch.lacking}")
@@ -145,16 +149,28 @@ class NeutralCheck:
         require_same_printed_numbers(a, b, lambda side: self.run_once(side.plan, f"{side.run.name}-again", again=True))
         return make_same_result(switch, a, b)
 
-    def _run_side(self, switch: NeutralSwitch, label: SideLabel) -> NumberedRun:
-        base = self.search.plan.with_watch(numbers=NumbersRequest(), depth="steps")
-        return self.run_once(switch.side(label)(base), f"{switch.name}-{label}")
+    def plan_sides(self, switches: Sequence[NeutralSwitch]) -> list[tuple[RunPlan, str]]:
+        """The runs of all sides that will be made."""
+        made = [switch for switch in switches if not switch.unavailable(self.search.plan)]
+        return [self._plan_side(switch, label) for switch in made for label in LABELS]
 
-    def run_once(self, plan: RunPlan, name: str, again: bool = False, labels: tuple[str, ...] = ()) -> NumberedRun:
+    def _plan_side(self, switch: NeutralSwitch, label: SideLabel) -> tuple[RunPlan, str]:
+        base = self.search.plan.with_watch(numbers=NumbersRequest(), depth="steps")
+        return switch.side(label)(base), make_run_name(f"{switch.name}-{label}")
+
+    def ahead(self, planned: Sequence[tuple[RunPlan, str]]) -> AbstractContextManager[None]:
+        """Begin with those of the runs that were not made yet, each once, where there are machines for them."""
+        known = [made.plan for made in self._made]
+        return self.search.ahead(
+            *(run for at, run in enumerate(planned) if run[0] not in (*known, *(plan for plan, _ in planned[:at])))
+        )
+
+    def run_once(self, plan: RunPlan, name: str, labels: tuple[str, ...] = (), again: bool = False) -> NumberedRun:
         """The run of a plan, made now or before; `again`: made now in any case."""
         known = next((made for made in self._made if made.plan == plan), None)
         if known is not None and not again:
             return known
-        run = self.search.run_and_record(plan, name.replace("=", "-").replace("/", "-")[:80], labels)
+        run = self.search.run_and_record(plan, make_run_name(name), labels)
         require_trace_to_compare(run)
         made = NumberedRun(plan, run, read_run_numbers(run.folder, run.traces))
         self._made.append(made)
@@ -196,7 +212,7 @@ class SwitchJudge:
             return self._judge_precision(base, outside)
         limit = max(self.changed.step + STEPS_IN_FLOAT64, (outside.number if outside is not None else 0) + 2)
         try:
-            a64, b64 = (self._rerun_side(side, float64=True, last_step=limit) for side in (a, b))
+            a64, b64 = self._rerun_both_in_float64(limit)
             require_ended_well(a64, "side A in float64")
             require_ended_well(b64, "side B in float64")
         except NotComparable as error:
@@ -212,7 +228,7 @@ class SwitchJudge:
             judgement = rounding_verdict.judge_runs_up_to_first_fault(
                 a.numbers, b.numbers, a64.numbers, b64.numbers, p64.numbers, compiled
             )
-        base = self._with_step_value_and_float64_errors(base, judgement, a64)
+        base = with_step_value_and_float64_errors(base, judgement, self.changed, self.a, self.b, a64)
         if judgement.verdict == "wrong":
             return self._rerun_and_explain_wrong(base, judgement, a64, b64)
         if judgement.number == 0 or judgement.verdict == "unclear":
@@ -245,7 +261,7 @@ class SwitchJudge:
         step = self.calls.first_uncompared_step
         if not step or is_run_by_ranks(self.a, self.b):
             return None
-        a64, b64 = self._rerun_both_in_float64(step)
+        a64, b64 = self._rerun_both_in_float64(step, step)
         return judge_uses_of_results_if_known(self.switch, self.calls, a64, b64)
 
     # --- runs ----------------------------------------------------------------------------------------
@@ -254,6 +270,13 @@ class SwitchJudge:
         operators_of: int | None = None, name: str = "", labels: tuple[str, ...] = (),
     ) -> NumberedRun:  # fmt: skip
         """Run a side again: in float64, disturbed, up to a step, with its operators and those before it summarised."""
+        made = self.check.run_once(*self._plan_rerun(side, float64, disturbance, last_step, operators_of, name), labels)
+        return self.alignment.align(made, side.rounds)
+
+    def _plan_rerun(
+        self, side: NumberedRun, float64: bool, disturbance: float = 0.0, last_step: int | None = None,
+        operators_of: int | None = None, name: str = "",
+    ) -> tuple[RunPlan, str]:  # fmt: skip
         request, steps = side.plan.watch.numbers, side.plan.watch.max_steps
         assert request is not None
         step = operators_of or self.changed.step
@@ -263,13 +286,16 @@ class SwitchJudge:
         of = max(1, rounds.first_step(step - 1)), rounds.last_step(step)
         asked = replace(request, float64=float64, disturbance=disturbance, operator_steps=of)
         parts = [side.run.name, "float64" if float64 else "", name, f"step{operators_of}" if operators_of else ""]
-        plan = side.plan.with_watch(numbers=asked, max_steps=steps)
-        made = self.check.run_once(plan, "-".join(filter(None, parts)), labels=labels)
-        return self.alignment.align(made, side.rounds)
+        return side.plan.with_watch(numbers=asked, max_steps=steps), make_run_name("-".join(filter(None, parts)))
 
-    def _rerun_both_in_float64(self, step: int) -> list[NumberedRun]:
-        """Up to a step, with its operators."""
-        return [self._rerun_side(side, float64=True, last_step=step, operators_of=step) for side in (self.a, self.b)]
+    def _rerun_both_in_float64(self, last_step: int, operators_of: int | None = None) -> list[NumberedRun]:
+        """Up to a step."""
+        plans = [self._plan_rerun(side, True, 0.0, last_step, operators_of) for side in (self.a, self.b)]
+        with self.check.ahead(plans):
+            return [
+                self._rerun_side(side, float64=True, last_step=last_step, operators_of=operators_of)
+                for side in (self.a, self.b)
+            ]
 
     def _require_same_on_rerun(self, side: NumberedRun) -> None:
         """Raises NotComparable if side A differs from itself: then another side says nothing."""
@@ -279,32 +305,6 @@ class SwitchJudge:
             raise NotComparable(ALREADY_DIFFERS)
 
     # --- verdicts ------------------------------------------------------------------------------------
-    def _with_step_value_and_float64_errors(
-        self, base: NeutralResult, judgement: RunJudgement, a64: NumberedRun
-    ) -> NeutralResult:
-        """Add how far both sides are from side A in float64, at the record that tells the most."""
-        wrong = judgement.verdict == "wrong"
-        kind, number = (judgement.kind, judgement.number) if wrong else (self.changed.kind, self.changed.number)
-        records = [find_step_or_call_record(n, kind, number) for n in (self.a.numbers, self.b.numbers, a64.numbers)]
-        if any(record is None for record in records):
-            return base
-        a, b, exact = (record for record in records if record is not None)
-        worst = judgement.worst.key if wrong and judgement.worst is not None else None
-        keys = rounding_verdict.common_keys((a, b, exact))
-        kinds = ("gradient", "output", "parameter") if worst is None else (worst[0],)
-        kind_of = next((each for each in kinds if any(key[0] == each for key in keys)), "")
-        keys = [key for key in keys if key[0] == kind_of] if worst is None else [worst]
-        ulp = math.hypot(*(rounding_verdict.ulp_norm(exact, a, key) for key in keys))
-        errors = [
-            math.hypot(*(norm(r.values[key] - exact.values[key]) for key in keys)) / ulp if ulp else math.inf
-            for r in (a, b)
-        ]  # fmt: skip
-        step = judgement.number if kind == "step" else a.head["step"] + 1
-        base = replace(base, step=step if wrong else base.step, value=" ".join(worst) if worst else f"all {kind_of}s")
-        if not all(map(math.isfinite, errors)):
-            return base
-        return replace(base, error_a_ulp=float(f"{errors[0]:.4g}"), error_b_ulp=float(f"{errors[1]:.4g}"))
-
     def _rerun_and_explain_wrong(
         self, base: NeutralResult, judgement: RunJudgement, a64: NumberedRun, b64: NumberedRun
     ) -> NeutralResult:
@@ -313,7 +313,7 @@ class SwitchJudge:
         ]
         step = judgement.number if judgement.kind == "step" else (records[0].head["step"] + 1 if records[0] else 1)
         if step not in a64.numbers.operators or step not in b64.numbers.operators:
-            a64, b64 = self._rerun_both_in_float64(step)
+            a64, b64 = self._rerun_both_in_float64(step, step)
         told = self.lost_tie or explain_difference(records[0], records[1], a64.numbers, b64.numbers, step)
         if judgement.kind == "call" and told is not None and COPYING.match(told.operator) and step > 1:
             told = self._rerun_and_explain_step_before_call(step - 1) or told
@@ -331,7 +331,7 @@ class SwitchJudge:
     def _rerun_and_explain_step_before_call(self, step: int) -> Culprit | None:
         """Where a value that is copied into a model before a call was made: in the last step (averages of weights)."""
         records = [find_step_or_call_record(side.numbers, "step", step) for side in (self.a, self.b)]
-        a64, b64 = self._rerun_both_in_float64(step)
+        a64, b64 = self._rerun_both_in_float64(step, step)
         told = explain_difference(records[0], records[1], a64.numbers, b64.numbers, step)
         return told if told is not None and told.line else None
 
@@ -381,7 +381,7 @@ class SwitchJudge:
     def _judge_precision(self, base: NeutralResult, first_point_outside: DistancePoint | None) -> NeutralResult:
         """The program's own precision against float64: is what it loses no more than a disturbance does?"""
         judgement = RunJudgement("clean", self.changed.kind, self.changed.number, ())
-        base = self._with_step_value_and_float64_errors(base, judgement, self.b)
+        base = with_step_value_and_float64_errors(base, judgement, self.changed, self.a, self.b, self.b)
         if first_point_outside is None:
             return replace(base, detail=f"{self.switch.detail}; the error stays in the envelope of one ulp")
         point = next((p for p in base.points if p.disturbed and p.apart > LOSES_HALF * p.disturbed), None)

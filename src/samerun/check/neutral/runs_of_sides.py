@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,7 +16,7 @@ from samerun.check.neutral.step_rounds import StepRounds, find_rounds
 from samerun.check.neutral.value_correspondence import Culprit
 from samerun.check.plan import RunPlan
 from samerun.check.search.report_records import relative_path_if_below_working_directory
-from samerun.record.comparison.rounding import UNIT, ItemKey
+from samerun.record.comparison.rounding import UNIT, ItemKey, norm
 from samerun.record.trace import format as f
 from samerun.record.trace.run import read_optimizer_steps, select_events
 
@@ -46,6 +47,11 @@ class NumberedRun:
 
     def in_rounds(self, rounds: StepRounds | None) -> NumberedRun:
         return self if rounds is None else replace(self, rounds=rounds, numbers=rounds.apply(self.numbers))
+
+
+def make_run_name(text: str) -> str:
+    """The name of a run, and of its folder, for a side of a switch."""
+    return text.replace("=", "-").replace("/", "-")[:80]
 
 
 def require_ended_well(side: NumberedRun, side_description: str) -> None:
@@ -353,3 +359,31 @@ def with_culprit(result: NeutralResult, culprit: Culprit) -> NeutralResult:
     file = relative_path_if_below_working_directory(culprit.file)
     detail = "; ".join(filter(None, (result.detail, culprit.why)))
     return replace(result, detail=detail, operator=culprit.operator, file=file, line=culprit.line)
+
+
+def with_step_value_and_float64_errors(
+    base: NeutralResult, judgement: rounding_verdict.RunJudgement, changed: FirstChange, a: NumberedRun, b: NumberedRun,
+    a64: NumberedRun,
+) -> NeutralResult:  # fmt: skip
+    """The result with how far both sides are from side A in float64, at the record that tells the most."""
+    wrong = judgement.verdict == "wrong"
+    kind, number = (judgement.kind, judgement.number) if wrong else (changed.kind, changed.number)
+    records = [find_step_or_call_record(n, kind, number) for n in (a.numbers, b.numbers, a64.numbers)]
+    if any(record is None for record in records):
+        return base
+    of_a, of_b, exact = (record for record in records if record is not None)
+    worst = judgement.worst.key if wrong and judgement.worst is not None else None
+    keys = rounding_verdict.common_keys((of_a, of_b, exact))
+    kinds = ("gradient", "output", "parameter") if worst is None else (worst[0],)
+    kind_of = next((each for each in kinds if any(key[0] == each for key in keys)), "")
+    keys = [key for key in keys if key[0] == kind_of] if worst is None else [worst]
+    ulp = math.hypot(*(rounding_verdict.ulp_norm(exact, of_a, key) for key in keys))
+    errors = [
+        math.hypot(*(norm(r.values[key] - exact.values[key]) for key in keys)) / ulp if ulp else math.inf
+        for r in (of_a, of_b)
+    ]  # fmt: skip
+    step = judgement.number if kind == "step" else of_a.head["step"] + 1
+    base = replace(base, step=step if wrong else base.step, value=" ".join(worst) if worst else f"all {kind_of}s")
+    if not all(map(math.isfinite, errors)):
+        return base
+    return replace(base, error_a_ulp=float(f"{errors[0]:.4g}"), error_b_ulp=float(f"{errors[1]:.4g}"))

@@ -6,14 +6,12 @@ import errno
 import os
 import re
 import shutil
-from copy import copy
 
 from samerun.base.target import suggest_running_without_samerun
 from samerun.check.evidence.results import find_first_unmatched_printed_lines
 from samerun.check.execution.runner import (
     Run,
     RunFailed,
-    Runner,
     describe_folder_if_disk_failure,
     make_recording_failure_hint,
 )
@@ -123,17 +121,16 @@ def describe_failure(run: Run, prefix: str = "") -> str:
     return f"{prefix}this run ended with exit code {run.exit_code}" if run.exit_code else ""
 
 
-def limit_time_if_experiment(runner: Runner, baseline_seconds: float, labels: tuple[str, ...]) -> Runner:
-    """The runner for a run: an experiment on a program that took so many seconds gets a time limit.
+def limit_time_of_experiment(
+    time_limit: float | None, baseline_seconds: float, labels: tuple[str, ...]
+) -> float | None:
+    """The time limit of a run: an experiment on a program that took so many seconds always gets one.
 
     A pinned source may keep a program from ever ending (a loop that waits for another random number): the experiment
     then confirms nothing.
     """
     if not any(label.startswith("pin:") or label in ("lines", REGIONS) for label in labels):
-        return runner
+        return time_limit
     most = (PATIENCE_BY_LINES if "lines" in labels else PATIENCE) * baseline_seconds + PATIENCE_SECONDS
     most += REGIONS_SECONDS if REGIONS in labels else 0.0
-    limit = most if runner.time_limit is None else min(most, runner.time_limit)
-    patient = copy(runner)
-    patient.time_limit = limit
-    return patient
+    return most if time_limit is None else min(most, time_limit)

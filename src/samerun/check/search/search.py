@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any
 
 from samerun.base.records import (
     ALREADY,
@@ -25,9 +24,9 @@ from samerun.check.evidence.situation import Situation, Suspect
 from samerun.check.evidence.trace_signs import has_no_sign_of_race
 from samerun.check.evidence.value_differences import measure_growth_points_if_different
 from samerun.check.execution.interruption import Interruption
-from samerun.check.execution.runner import Run, Runner
+from samerun.check.execution.runner import PlannedRun, Run, Runner
 from samerun.check.plan import RunPlan, Variation
-from samerun.check.search import resume
+from samerun.check.search import resume, unpinned_environment
 from samerun.check.search.bisection import (
     VariedRun,
     bisect_and_record_outcomes,
@@ -47,7 +46,7 @@ from samerun.check.search.resume_experiments import ResumeExperiments
 from samerun.check.search.run_status import (
     describe_failure,
     find_first_difference_of_runs,
-    limit_time_if_experiment,
+    limit_time_of_experiment,
     require_success,
     require_trace_to_compare,
     require_within_time_limit,
@@ -55,8 +54,6 @@ from samerun.check.search.run_status import (
 )
 from samerun.record.comparison.compare import Difference
 
-DIFFERENT_IN_EVERY_PROCESS = ("address_layout", "hash_seed", "memory")
-"""Variations of what differs in every process by itself."""
 EXTRA_REPEATS = 2
 
 
@@ -97,12 +94,28 @@ class Search:
 
     # --- runs ----------------------------------------------------------------------------------------
     def run_and_record(self, plan: RunPlan, name: str, labels: tuple[str, ...] = ()) -> Run:
-        name = self.prefix + name
-        taken = sum(run.name == name or run.name.startswith(f"{name}~") for run in self.runs)
-        runner = limit_time_if_experiment(self.runner, self.runs[0].seconds, labels) if self.runs else self.runner
-        run = runner.run(plan, f"{name}~{taken + 1}" if taken else name, labels)
+        run = self.runner.run(self._plan_run(plan, name, labels))
         self.runs.append(run)
         return run
+
+    def run_each(self, plan: RunPlan, names: Sequence[str], labels: tuple[str, ...] = ()) -> Iterator[Run]:
+        """Run a plan under each of the names, one after the other as they are asked for, begun ahead where possible."""
+        with self.ahead(*((plan, name, labels) for name in names)):
+            for name in names:
+                yield self.run_and_record(plan, name, labels)
+
+    def ahead(
+        self, *wanted: tuple[RunPlan, str] | tuple[RunPlan, str, tuple[str, ...]]
+    ) -> AbstractContextManager[None]:
+        """Tell which runs will be asked for in the block, so that other machines may begin with them."""
+        return self.runner.ahead([self._plan_run(*each) for each in wanted])
+
+    def _plan_run(self, plan: RunPlan, name: str, labels: tuple[str, ...] = ()) -> PlannedRun:
+        name = self.prefix + name
+        taken = sum(run.name == name or run.name.startswith(f"{name}~") for run in self.runs)
+        limit = self.runner.time_limit
+        limit = limit_time_of_experiment(limit, self.runs[0].seconds, labels) if self.runs else limit
+        return PlannedRun(plan, f"{name}~{taken + 1}" if taken else name, limit, labels)
 
     def make_varied_plan(self, pinned: Sequence[Variation], varied: Sequence[Variation] = ()) -> RunPlan:
         """The plan with each variation pinned at its control value, and those in `varied` at the other one."""
@@ -160,7 +173,7 @@ class Search:
                 cause = ResumeExperiments(self, result.situation, result.resumed).run_experiments_and_find_cause()
                 return self.record_skipped_and_make_report(DIFFERENT, result.situation, cause)
         printed = report_explained_printed_difference(self, first, pinned, varying)
-        return printed if printed is not None else self.record_skipped_and_make_report(SAME)
+        return printed or self.record_skipped_and_make_report(SAME)
 
     def is_available_or_record_skip(self, variation: Variation) -> bool:
         """Whether it can be varied here; if not, records the reason for the report."""
@@ -193,8 +206,8 @@ class Search:
         most = max(2, self.repeat)
         if is_last_test and self.repeat == 2 and not has_no_sign_of_race(control.traces):
             most += EXTRA_REPEATS
-        for number in range(2, most + 1):
-            again = self.run_and_record(plan, f"control-{number}")
+        names = [f"control-{number}" for number in range(2, most + 1)]
+        for again in self.run_each(plan, names):
             difference = self.compare_and_count_rerun(control, again)
             if difference is None:
                 self.delete_traces_if_unsaved(again)
@@ -291,40 +304,11 @@ class Search:
         pinned, untested = {v.name for v in skipped}, list[Suspect]()
         found = attribution.attribute_rerun_difference_by_experiments(self, situation, pinned, untested)
         if found is None:  # not the program: part of the environment that differs in every process and was not pinned
-            if (hidden := self.search_unpinned_environment(situation, skipped)) is not None:
+            if (hidden := unpinned_environment.search_unpinned_environment(self, skipped)) is not None:
                 return self.record_skipped_and_make_report(DIFFERENT, *hidden)
             measured = rerun_and_measure_difference(self, situation, situation.a.plan, situation.a.plan)
             found = attribution.attribute_by_line_trace_or_likeliest_suspect(self, situation, measured, untested)
         return self.record_skipped_and_make_report(DIFFERENT, situation, found)
-
-    def search_unpinned_environment(
-        self, situation: Situation, pinned_so_far: Sequence[Variation]
-    ) -> tuple[Situation, attribution.AttributedCause] | None:
-        """Which part of the environment that differs in every process makes the difference, if one does.
-
-        Addresses come first, even if they were pinned so far: another hash seed moves objects as well (decision 33).
-        """
-        named = {v.name: v for v in self.environment if not v.unavailable(self.plan)}
-        known = [named[name] for name in DIFFERENT_IN_EVERY_PROCESS if name in named]
-        rest = [v for v in known if v.cause == "object-id" or v not in pinned_so_far]
-        pinned = list(dict.fromkeys([*pinned_so_far, *rest]))
-        if len(pinned) == len(pinned_so_far):
-            return None
-        base = self.run_and_record(self.make_varied_plan(pinned), "held-1")
-        agrees = partial(confirmation.rerun_and_check_agreement, self, base, self.compare_runs_ignoring_order)
-        if not agrees():
-            return None
-        # Addresses differ in every run, but their order does not always: they get more tries.
-        for variation in [v for v in rest for _ in range(3 if v.cause == "object-id" else 1)]:
-            varied_run = self.run_varied(base, pinned, [variation])
-            if varied_run.difference is not None:
-                if not agrees():  # a race, on a machine that was busy for a while
-                    break
-                varied = Situation(variation.name, base, varied_run.run, varied_run.difference)
-                varied = self.rerun_to_find_operator(varied)
-                found = attribution.attribute_variation_difference_to_line(self, varied, variation)
-                return replace(varied, variation="rerun"), replace(found, variation=variation.name)
-        return None
 
     def compare_runs(self, a: Run, b: Run) -> Difference | None:
         """The first difference of two runs; None if they are the same."""
@@ -358,11 +342,13 @@ class Search:
         difference, plan = situation.difference, situation.a.plan
         if difference.what != "leaf" or plan.watch.depth == "ops":
             return situation
-        settings: dict[str, Any] = {"depth": "ops", "operator_window": (difference.step, difference.step)}
-        a, b = (
-            self.run_and_record(run.plan.with_watch(**settings), f"{run.name}-step{difference.step}", run.labels)
-            for run in (situation.a, situation.b)
-        )
+        step = difference.step
+        plans = [r.plan.with_watch(depth="ops", operator_window=(step, step)) for r in (situation.a, situation.b)]
+        runs = [
+            (plan, f"{r.name}-step{step}", r.labels) for plan, r in zip(plans, (situation.a, situation.b), strict=True)
+        ]
+        with self.ahead(*runs):
+            a, b = (self.run_and_record(*run) for run in runs)
         found = self.compare_runs(a, b)
         if found is None or found.what == "leaf":
             return situation
@@ -394,7 +380,7 @@ class Search:
             first_difference=first,
             cause=make_cause_path_relative(found.cause) if found is not None else None,
             fix=found.fix if found is not None else None,
-            notes=(*self.notes, *skipped, *filter(None, [self.runner.load.busy_note])),
+            notes=(*self.notes, *skipped, *self.runner.notes()),
             others=tuple(make_cause_path_relative(other) for other in found.others) if found is not None else (),
             spread=summarize_differing_steps(situation, self.growth_points) if situation is not None else None,
         )

@@ -18,6 +18,7 @@ from samerun.record.config import NumbersRequest
 
 Side = Callable[[RunPlan], RunPlan]
 SideLabel = Literal["a", "b"]
+LABELS: tuple[SideLabel, ...] = ("a", "b")
 AS_IT_IS = "as it is"
 
 
