@@ -49,6 +49,19 @@ def explain_detached_value(b: list[OperatorSummary], a: list[OperatorSummary]) -
     return None
 
 
+def find_collective_without_gradient(operators: list[OperatorSummary]) -> OperatorSummary | None:
+    """A collective of the forward pass that is given a value with gradients, and whose result, which has none, is
+    computed with further; None if there is none. Functions with a backward pass of their own call them without.
+    """
+    for at, o in enumerate(operators):
+        if o.phase != f.FORWARD or not o.attached or not OF_RANKS.match(o.name) or "autograd" in o.name:
+            continue
+        users = (user for user in operators[at + 1 :] if user.phase == f.FORWARD and user.attached)
+        if o.location.line and any(source == at for user in users for source, _ in user.sources):
+            return o
+    return None
+
+
 def _make_operator_with_results(results: Any) -> OperatorSummary:
     """An operator that stands for all of these results."""
     return OperatorSummary("", f.FORWARD, NOWHERE, (), tuple(results))

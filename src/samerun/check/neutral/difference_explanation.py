@@ -18,7 +18,7 @@ from samerun.check.neutral.backward_pass_differences import (
     explain_uneven_steps,
     find_varying_factor,
 )
-from samerun.check.neutral.detached_values import explain_detached_value
+from samerun.check.neutral.detached_values import explain_detached_value, find_collective_without_gradient
 from samerun.check.neutral.draw_differences import explain_by_random_call_counts, find_seeding_line_of_one_side
 from samerun.check.neutral.loss_scaling import (
     SCALING,
@@ -30,7 +30,11 @@ from samerun.check.neutral.loss_scaling import (
     find_scaling_that_makes_ratio,
     result_element_counts,
 )
-from samerun.check.neutral.parameter_writes import explain_parameter_written_between_steps, find_write_read_on_one_side
+from samerun.check.neutral.parameter_writes import (
+    explain_parameter_moved_without_gradient,
+    explain_parameter_written_between_steps,
+    find_write_read_on_one_side,
+)
 from samerun.check.neutral.run_numbers import (
     NumberRecord,
     OperatorSummary,
@@ -83,6 +87,9 @@ def explain_difference(
             or explain_scaler_update_between_microbatches(record_b, record_a)
             or explain_uneven_steps(b64.steps, a64.steps)
             or explain_missing_gradients(record_b, record_a, operators_b, operators_a)
+            or explain_parameter_moved_without_gradient(
+                b64.steps.get(step, record_b), a64.steps.get(step, record_a), operators_b, operators_a
+            )
             or explain_average_moved_with_each_part(b64.steps.get(step), a64.steps.get(step), operators_b, operators_a)
             or explain_parameter_written_between_steps(
                 operators_b, operators_a, b64.steps.get(step - 1), a64.steps.get(step - 1)
@@ -126,6 +133,11 @@ def explain_by_values(
     if other is not None and other.location != found.operator.location and other.location.line:
         where = format_source_location(other.location.file, other.location.line)
         what += f"; on the other side it is {other.name} at {where}"
+    if found.is_split and found.operator.phase == f.BACKWARD:
+        for side, run in (("B", b64), ("A", a64)):
+            if (cut := find_collective_without_gradient(run.rank_operators.get(step, []))) is not None:
+                what = f"side {side} takes no gradient through what {cut.name} brings from other ranks"
+                return Culprit(cut.name, cut.location.file, cut.location.line, what)
     culprit = find_line_to_mend(found, record_a, record_b, what)
     if found.operator.is_random and (seeded := find_seeding_line_of_one_side(a64, b64, step)):
         what = f"{culprit.why}; a generator gets another state at {format_source_location(*seeded)}, on one side only"

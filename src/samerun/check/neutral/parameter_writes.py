@@ -36,6 +36,65 @@ def explain_parameter_written_between_steps(
     return None
 
 
+def explain_parameter_moved_without_gradient(
+    b: NumberRecord, a: NumberRecord, operators_b: list[OperatorSummary], operators_a: list[OperatorSummary]
+) -> Culprit | None:
+    """A parameter that has no gradient on either side, and that one side's optimizer moves all the same (decay,
+    momentum): at the line that makes zeros for the gradient it lacks, or where the parameter is written into first.
+    """
+    for key in b.values:
+        kind, name = key
+        if kind != "parameter" or key not in a.values or any(("gradient", name) in record.values for record in (a, b)):
+            continue
+        of_b, of_a = (_find_writes_of_optimizer(run, r.values[key]) for run, r in ((operators_b, b), (operators_a, a)))
+        if bool(of_b) == bool(of_a):
+            continue
+        side, these, others, writes = (
+            ("B", operators_b, operators_a, of_b) if of_b else ("A", operators_a, operators_b, of_a)
+        )
+        elsewhere = {o.location for o in others}
+        shape = these[writes[0][0]].results[writes[0][1]][1]
+        made = [o for o in these if o.phase == f.OPTIMIZER and o.location not in elsewhere and _makes_zeros(o, shape)]
+        named = made[0] if made else these[writes[-1][0]]
+        text = f"{name} has no gradient in this step, and side {side} alone moves it"
+        return Culprit(named.name, named.location.file, named.location.line, text)
+    return None
+
+
+def _find_writes_of_optimizer(operators: list[OperatorSummary], value: Array) -> list[tuple[int, int]]:
+    """Of what an optimizer wrote into a parameter that has this value behind it: operators with the number of their
+    result, the last one first. Empty where none did, and where only a sample of the value is known.
+    """
+    at = next(
+        (
+            (at, number)
+            for at, o in reversed(list(enumerate(operators)))
+            for number, (_, _, sums) in enumerate(
+                o.results if o.phase == f.OPTIMIZER and IN_PLACE.match(o.name) else ()
+            )
+            if len(value) == int(sums[0]) and _has_sums(value, sums)
+        ),
+        None,
+    )
+    found = []
+    while at is not None:
+        found.append(at)
+        shape = operators[at[0]].results[at[1]][1]
+        at = next(
+            (
+                source for source in operators[at[0]].sources
+                if source[0] >= 0 and source[1] == at[1] and operators[source[0]].phase == f.OPTIMIZER
+                and IN_PLACE.match(operators[source[0]].name) and operators[source[0]].results[source[1]][1] == shape
+            ),
+            None,
+        )  # fmt: skip
+    return found
+
+
+def _makes_zeros(operator: OperatorSummary, shape: tuple[int, ...]) -> bool:
+    return any(each == shape and not sums[2] for _, each, sums in operator.results)
+
+
 def find_write_read_on_one_side(
     operator: OperatorSummary, these: list[OperatorSummary], others: list[OperatorSummary]
 ) -> OperatorSummary | None:
