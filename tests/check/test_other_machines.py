@@ -62,6 +62,7 @@ def test_a_cause_is_found_by_runs_on_another_machine(tmp_path: Path) -> None:
     assert report["cause"]["line"] == 4 and report["cause"]["certain"]
     assert (tmp_path / "runs/control-3/stdout").read_text() == f"told {tmp_path}\n"  # where and with what the user is
     assert any(note.startswith(f"The runs were made by --on {on} on ") for note in report["notes"])
+    assert not list((tmp_path / "runs").rglob(other_machine.REQUEST)), "it holds the whole environment"
     assert count_run_folders(tmp_path / "runs") == len(report["runs"])  # what was begun ahead and not needed is deleted
 
 

@@ -114,6 +114,7 @@ def collect_facts_that_results_depend_on() -> dict[str, Any]:
 def run_as_requested(folder: Path) -> RemoteRunOutcome:
     """Run what FOLDER/request.json says, to its end, its time limit, or until it is no longer wanted."""
     request = RemoteRunRequest(**json.loads((folder / REQUEST).read_text(encoding="utf-8")))
+    (folder / REQUEST).unlink()  # it holds the whole environment of who asked
     orders = Orders(folder, Path(request.lease))
     placed = {name: value for name, value in os.environ.items() if name.startswith(PLACED_PREFIXES)}
     load = processes.MachineLoad()

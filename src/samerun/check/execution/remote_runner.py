@@ -34,14 +34,19 @@ class _StartedRun:
     job: Job
     begin: float
 
+    def order_stop(self) -> None:
+        (self.prepared.folder / other_machine.ORDER).write_text(other_machine.STOP, encoding="utf-8")
+
     def end(self) -> None:
         """End it, with all that it started, if it has not ended."""
-        (self.prepared.folder / other_machine.ORDER).write_text(other_machine.STOP, encoding="utf-8")
+        self.order_stop()
         limit = time.monotonic() + STOP_SECONDS
         while self.job.poll() is None and time.monotonic() < limit:
             time.sleep(POLL_SECONDS)
         if self.job.poll() is None:
             self.job.cancel()
+        for name in (other_machine.REQUEST, other_machine.ORDER):  # the environment is nobody's who is given the traces
+            (self.prepared.folder / name).unlink(missing_ok=True)
         self.prepared.clean_up()
 
 
@@ -103,6 +108,8 @@ class RemoteRunner(Runner):
 
     def _discard(self, names: Sequence[str]) -> None:
         for name in names:
+            self._started[name].order_stop()  # all at once: each may take its time
+        for name in names:
             started = self._started.pop(name)
             started.end()
             shutil.rmtree(started.prepared.folder, ignore_errors=True)
@@ -125,6 +132,7 @@ class RemoteRunner(Runner):
             other_machine.ORDER: other_machine.GO_ON, other_machine.OUTCOME: "",
         }  # fmt: skip
         for name, text in files.items():
+            (folder / name).touch(mode=0o600)
             (folder / name).write_text(text, encoding="utf-8")
         self.progress(f"asking {self.engine.name} for a machine", 0.0, "running")  # a cluster may take its time
         command = (sys.executable, str(Path(other_machine.__file__).resolve()), str(folder))
