@@ -64,8 +64,10 @@ def run_check(tmp_path: Path, program: str, *words: str) -> tuple[int, dict[str,
 
 
 @pytest.mark.exhaustive
+@pytest.mark.parametrize("number", range(1, int(os.environ.get("CLEAN_CHECKS", "1")) + 1))
 @pytest.mark.parametrize("program", CLEAN)
-def test_clean_programs_are_the_same(program: str, tmp_path: Path) -> None:
+def test_clean_programs_are_the_same(program: str, number: int, tmp_path: Path) -> None:
+    """`CLEAN_CHECKS=10` checks each ten times: a false alarm may be rare."""
     code, report = run_check(tmp_path, program)
     assert (code, report["verdict"]) == (0, "same"), (report["first_difference"], report["cause"])
 
