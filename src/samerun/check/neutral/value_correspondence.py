@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from samerun.check.neutral.operator_roles import mark_leading_to_gradients, mark_sent_to_one_rank
 from samerun.check.neutral.run_numbers import OperatorSummary
 from samerun.record.config import INPUT_OF, RESULT_OF
 from samerun.record.trace import format as f
@@ -325,6 +326,8 @@ def find_first_noncorresponding_operator(
     odd = [at for at in odd if any(is_number_dtype(dtype) for dtype, _, _ in operators[at].results)] or odd
     odd = [at for at in odd if not CONSTANT.match(operators[at].name)] or odd
     odd = [at for at in odd if not prepared[at]] or odd
+    sent = mark_sent_to_one_rank(operators)
+    odd = [at for at in odd if not sent[at]] or odd
     # A loss is one number, whose share in a split batch corresponds to nothing: it is named only if it is all there is.
     # One number that leads to no gradient is for the log.
     trained = mark_leading_to_gradients(operators)
@@ -350,16 +353,6 @@ def mark_built_from_constants_on_one_side_only(
         constant[at] and all((call_key(o), int(sums[0])) not in there for _, _, sums in o.results)
         for at, o in enumerate(operators)
     ]
-
-
-def mark_leading_to_gradients(operators: list[OperatorSummary]) -> list[bool]:
-    """For each operator whether something of the backward pass is computed from its results."""
-    leads = [operator.phase == f.BACKWARD for operator in operators]
-    for at in range(len(operators) - 1, -1, -1):
-        for source, _ in operators[at].sources if leads[at] else ():
-            if 0 <= source < at:
-                leads[source] = True
-    return leads
 
 
 def mark_rejoining(

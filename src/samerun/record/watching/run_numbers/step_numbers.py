@@ -102,13 +102,14 @@ class StepValueRecorder:
         self._local = threading.local()
         """`mode`: that of the thread."""
         self._file: Any = None
-        self._is_forked_child = False
+        self._is_forked_child = self._has_been_rank = False
         exclude_from_compilation(Float64Mode.__torch_dispatch__)
         recorder.fork_callbacks.append(self._begin_own_record_in_forked_child)
         recorder.end_callbacks.append(self.write_end)
 
     def _begin_own_record_in_forked_child(self) -> None:
         self._file, self._is_forked_child = None, True
+        self._hand_written = HandWrittenSteps(self.recorder, self.models)  # what the parent last saw is no step here
         self.recorder.end_callbacks.append(self.write_end)
 
     # --- the mode ------------------------------------------------------------------------------------
@@ -309,8 +310,11 @@ class StepValueRecorder:
             self._disturb(held)
 
     def _record_hand_written_step_if_made(self, called_model: Any = None) -> None:
-        if self._optimizers or self._is_forked_child:
-            return
+        self._has_been_rank = self._has_been_rank or (
+            torch.distributed.is_available() and torch.distributed.is_initialized()
+        )
+        if self._optimizers or (self._is_forked_child and not self._has_been_rank):
+            return  # a child that is no rank may see what its parent trains
         at_end = called_model is None
         try:
             with no_torch_function(), outside_transforms():
