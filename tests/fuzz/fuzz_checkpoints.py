@@ -81,7 +81,7 @@ def values(chance: random.Random) -> Any:
 
 def change(whole: Any, value: Any, chance: random.Random) -> None:
     """Replace, remove or add one part somewhere inside."""
-    while True:
+    while isinstance(value, (dict, list)) and isinstance(whole, dict):  # an earlier change may have put anything here
         keys = list(value) if isinstance(value, dict) else list(range(len(value)))
         if not keys:
             return
