@@ -7,8 +7,8 @@ import re
 from samerun.check.neutral.run_numbers import OperatorSummary
 from samerun.record.trace import format as f
 
-SENDING = re.compile(r"c10d\.(reduce_|gather_|scatter_|send)\.")
-"""Collectives that bring what ranks hold to one of them; the others are left with memory that means nothing."""
+SENDING = re.compile(r"c10d\.reduce_\.")
+"""The collective whose result one rank holds; the others are left with memory that means nothing."""
 IN_PLACE = re.compile(r"\w+\.\w+_\.")
 
 

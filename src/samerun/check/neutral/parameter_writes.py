@@ -42,6 +42,13 @@ def explain_parameter_moved_without_gradient(
     """A parameter that has no gradient on either side, and that one side's optimizer moves all the same (decay,
     momentum): at the line that makes zeros for the gradient it lacks, or where the parameter is written into first.
     """
+    # Where an optimizer writes into parameters through one vector, or keeps its gradients to itself, nothing is seen.
+    trained = [
+        key for key in b.values if key[0] == "parameter" and all(("gradient", key[1]) in r.values for r in (a, b))
+    ]
+    for operators, record in ((operators_a, a), (operators_b, b)):
+        if not any(_find_writes_of_optimizer(operators, record.values[k]) for k in trained if k in record.values):
+            return None
     for key in b.values:
         kind, name = key
         if kind != "parameter" or key not in a.values or any(("gradient", name) in record.values for record in (a, b)):
