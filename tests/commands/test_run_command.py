@@ -106,7 +106,8 @@ def test_signals_reach_the_program(tmp_path: Path) -> None:
     (tmp_path / "wait.py").write_text(
         "import signal, sys, time\n"
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(42))\n"
-        "print('ready', flush=True)\ntime.sleep(60)\n"
+        # Short sleeps: a signal in the moments before one begins is only handled behind it.
+        "print('ready', flush=True)\nfor _ in range(600): time.sleep(0.1)\n"
     )
     process = subprocess.Popen(
         [sys.executable, "-m", "samerun", "run", "wait.py"], cwd=tmp_path, stdout=subprocess.PIPE, text=True,
