@@ -102,13 +102,16 @@ def collect_facts_that_results_depend_on() -> dict[str, Any]:
     """Processor with its instructions, cores, Python, libraries and GPUs of this machine."""
     facts = collect_machine_facts()
     del facts["system"]
-    for name, pattern, word in (
-        ("instructions", "proc/cpuinfo", "flags"), ("gpus", "proc/driver/nvidia/gpus/*/information", "Model"),
-    ):  # fmt: skip
-        lines = [line for path in sorted(Path("/").glob(pattern)) for line in _read(path).splitlines()]
-        values = [line.partition(":")[2].strip() for line in lines if line.partition(":")[0].strip() == word]
-        facts[name] = values[0] if name == "instructions" and values else values
+    gpus = sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
+    facts["instructions"] = _read_values(Path("/proc/cpuinfo"), "flags")[:1]  # every core says the same
+    facts["gpus"] = [model for path in gpus for model in _read_values(path, "Model")]
     return facts
+
+
+def _read_values(path: Path, name: str) -> list[str]:
+    """What a file with lines `name: value` says under a name."""
+    lines = (line.partition(":") for line in _read(path).splitlines())
+    return [value.strip() for word, _, value in lines if word.strip() == name]
 
 
 def run_as_requested(folder: Path) -> RemoteRunOutcome:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 
 import numpy as np
 
 from samerun.base.user_code import format_source_location
+from samerun.check.neutral.operator_roles import IN_PLACE
 from samerun.check.neutral.run_numbers import OF_RANKS, NumberRecord, OperatorSummary, parse_source_line
 from samerun.check.neutral.value_correspondence import Culprit, ValueIndex, is_number_dtype, is_trivial
 from samerun.record.config import CUT_OFF, RESCALED
 from samerun.record.trace import format as f
 
-IN_PLACE = re.compile(r"\w+\.\w+_\.")
 VARIES = 1e-9
 """By so much, relative to their size, the factors of the parts of a batch differ if they are not the same number."""
 

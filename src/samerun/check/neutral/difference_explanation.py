@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from samerun.base.user_code import format_source_location
 from samerun.check.neutral.backward_pass_differences import (
-    IN_PLACE,
     explain_gradients_taken_further,
     explain_missing_gradients,
     explain_recomputation,
@@ -30,6 +29,7 @@ from samerun.check.neutral.loss_scaling import (
     find_scaling_that_makes_ratio,
     result_element_counts,
 )
+from samerun.check.neutral.operator_roles import IN_PLACE
 from samerun.check.neutral.parameter_writes import (
     explain_parameter_moved_without_gradient,
     explain_parameter_written_between_steps,

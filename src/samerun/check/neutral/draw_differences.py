@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from samerun.base.user_code import format_source_location
-from samerun.check.neutral.backward_pass_differences import IN_PLACE, operator_at_line
+from samerun.check.neutral.backward_pass_differences import operator_at_line
+from samerun.check.neutral.operator_roles import IN_PLACE
 from samerun.check.neutral.run_numbers import (
     NumberRecord,
     OperatorSummary,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from samerun.base.user_code import format_source_location
-from samerun.check.neutral.backward_pass_differences import IN_PLACE
+from samerun.check.neutral.operator_roles import IN_PLACE
 from samerun.check.neutral.run_numbers import Array, NumberRecord, OperatorSummary
 from samerun.check.neutral.value_correspondence import Culprit, are_sums_of_same_value, find_same_call
 from samerun.record.trace import format as f

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any, NamedTuple
 
-from samerun.check.neutral.backward_pass_differences import IN_PLACE, operator_at_line
+from samerun.check.neutral.backward_pass_differences import operator_at_line
 from samerun.check.neutral.loss_scaling import result_element_counts
+from samerun.check.neutral.operator_roles import IN_PLACE
 from samerun.check.neutral.run_numbers import OperatorSummary
 from samerun.check.neutral.value_correspondence import MOVES_ELEMENTS, ValueIndex, call_key, mark_corresponding
 from samerun.record.config import INPUT_OF, RESULT_OF
