@@ -43,6 +43,7 @@ watch_status resolve_slot_offsets(void) {
     FIND(operator_at, host.WatchedOperator, name);
     FIND(operator_at, host.WatchedOperator, call);
     FIND(operator_at, host.WatchedOperator, asynchronous);
+    FIND(operator_at, host.WatchedOperator, rank_argument);
     FIND(operator_at, host.WatchedOperator, written_arguments);
     FIND(operator_at, host.WatchedOperator, scratch_output);
     FIND(storage_at, host.StorageRecord, weak_ref);

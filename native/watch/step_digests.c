@@ -33,7 +33,9 @@ static PyObject *find_usual_operator(step_digester_t *digester, PyObject *const 
         begins_with_number(arguments[2]) || (count == 4 && !PyDict_Check(arguments[3])))
         return NULL;
     PyObject *found = find_watched_operator(digester->operators, arguments[0]);
-    if (!found || slot_is_true(found, operator_at.random) || slot_is_true(found, operator_at.asynchronous)) return NULL;
+    if (!found || slot_is_true(found, operator_at.random) || slot_is_true(found, operator_at.asynchronous) ||
+        slot_number(found, operator_at.rank_argument) >= 0)
+        return NULL;
     if (is_torch_function_mode_active()) return NULL;
     PyObject *fake = PyObject_CallNoArgs(digester->is_on_fake_tensors);
     Py_XDECREF(fake); /* True and False are never freed */

@@ -55,7 +55,7 @@ typedef struct {
 } state_slots_t;
 typedef struct {
     Py_ssize_t silent, allocates, random, overwrites, overwrites_first, writes_nothing, in_place, name_id, name;
-    Py_ssize_t call, asynchronous, written_arguments, scratch_output; /* of WatchedOperator */
+    Py_ssize_t call, asynchronous, rank_argument, written_arguments, scratch_output; /* of WatchedOperator */
 } operator_slots_t;
 typedef struct {
     Py_ssize_t weak_ref, on_cpu, view_digests, content_digest, trusted, uninitialised, made_at, last_writer;

@@ -10,15 +10,21 @@ from typing import Any, NamedTuple
 
 from samerun.base.errors import SamerunError, StepNotRepeatableError
 from samerun.base.machine import collect_torch_facts, read_cpu_model_name
-from samerun.control.rank_exchange import RankExchange, pack_arguments, unpack_arguments
+from samerun.control.mesh_coordinates import (
+    CoordinatesByMesh,
+    recorded_mesh_coordinates,
+    replaced_mesh_coordinates,
+)
+from samerun.control.rank_exchange import (
+    RankExchange,
+    choose_rank_distance,
+    pack_arguments,
+    require_equal_parts,
+    unpack_arguments,
+)
 from samerun.control.rng.training_snapshot import GENERATOR, TrainingSnapshot
 from samerun.control.streams.process_seed import acting_as_rank
 from samerun.step_computation import ComputedStep, StepDifference, StepDigests, compute_and_digest_step, digest_value
-
-SHARDED_HINT = (
-    "A rank has a part of the model alone and cannot compute the step of another."
-    ' Leave out also="peer": the step is then computed twice by the same ranks.'
-)
 
 
 class Suspicion(NamedTuple):
@@ -71,6 +77,7 @@ class StepPacket(NamedTuple):
     arguments: Any
     own_generators: list[Any]
     collectives: list[Any]
+    mesh_coordinates: CoordinatesByMesh
     digests: StepDigests
 
 
@@ -106,7 +113,7 @@ class PeerResult(NamedTuple):
 
 
 class PeerCheck:
-    """Steps of a training whose parameters every rank holds whole, each computed by two ranks.
+    """Steps of a training, each computed by two ranks, which hold the same parameters or parts of the same shapes.
 
     Rank r computes what rank r - `distance` did: on another machine, where there are several.
     """
@@ -115,11 +122,11 @@ class PeerCheck:
         self.parts = parts
         self.exchange = RankExchange()
         self.rank, self.world = self.exchange.rank, self.exchange.world_size
-        self._require_unsharded_parameters()
+        self._require_no_flat_parameters()
         self._require_equal_machines()
         self.hosts: list[str] = self.exchange.gather(platform.node())
-        self.distance = _choose_rank_distance(self.hosts, [0])
-        self.third_distance = _choose_rank_distance(self.hosts, [0, self.distance]) if self.world > 2 else 0
+        self.distance = choose_rank_distance(self.hosts, [0])
+        self.third_distance = choose_rank_distance(self.hosts, [0, self.distance]) if self.world > 2 else 0
 
     def compute(self, function: Callable[..., Any], arguments: tuple[Any, Any], step_number: int) -> PeerResult:
         """Compute a step, have it computed by another rank, and compare. `step_number`: of the step, for messages.
@@ -151,10 +158,11 @@ class PeerCheck:
         located = earlier.differences[self.rank] if earlier else None
         collectives = CollectiveResults()
         args, kwargs = arguments
-        original = compute_and_digest_step(
-            lambda: function(*args, **kwargs), self.parts, located.operator if located else None, collectives,
-            earlier is not None,
-        )  # fmt: skip
+        with recorded_mesh_coordinates() as coordinates:
+            original = compute_and_digest_step(
+                lambda: function(*args, **kwargs), self.parts, located.operator if located else None, collectives,
+                earlier is not None,
+            )  # fmt: skip
         if any(self.exchange.gather(bool(collectives.messages))):
             raise SamerunError(
                 f'guard(also="peer"): the step sends messages from rank to rank ({collectives.messages or "another"}).',
@@ -166,12 +174,9 @@ class PeerCheck:
             collectives.summarize(),
         )
         summaries: list[StepSummary] = self.exchange.gather(summary)
-        if any(each.parts != summary.parts for each in summaries):
-            raise SamerunError(
-                'guard(also="peer"): model and optimizer do not hold the same parts on all ranks.', hint=SHARDED_HINT
-            )
+        require_equal_parts([each.parts for each in summaries])
         generators = list(original.operators.generators.values())
-        packet = StepPacket(values, packed_arguments, generators, collectives.kept, original.digests)
+        packet = StepPacket(values, packed_arguments, generators, collectives.kept, coordinates, original.digests)
         called = [[name for name, _, _ in each.collectives] for each in summaries]
         unstable = collectives.repeat_reductions() if called.count(called[0]) == self.world else []
         unstable = sorted({name for names in self.exchange.gather(unstable) for name in names})
@@ -202,7 +207,7 @@ class PeerCheck:
             attempt.packet.collectives[at] if result is None else result for at, result in enumerate(packet.collectives)
         ]
         before.restore()
-        with acting_as_rank(whose):
+        with acting_as_rank(whose), replaced_mesh_coordinates(packet.mesh_coordinates):
             before.replace_values_after_restore(packet.values)
             for generator, state in zip(original.operators.generators, packet.own_generators, strict=False):
                 generator.set_state(state)
@@ -337,17 +342,17 @@ class PeerCheck:
         return (self.rank - distance) % self.world
 
     # --- what can be checked -------------------------------------------------------------------------------------
-    def _require_unsharded_parameters(self) -> None:
+    def _require_no_flat_parameters(self) -> None:
+        """Raises SamerunError for the first version of FSDP, which keeps views of its parts."""
         import torch
 
-        sharded = sys.modules.get("torch.distributed.tensor")
         wrapped = getattr(sys.modules.get("torch.distributed.fsdp"), "FullyShardedDataParallel", ())
         for part in self.parts:
-            for name, parameter in part.named_parameters() if isinstance(part, torch.nn.Module) else ():
-                if sharded is not None and isinstance(parameter, sharded.DTensor):
-                    raise SamerunError(f'guard(also="peer"): {name} is sharded over ranks.', hint=SHARDED_HINT)
             if isinstance(part, torch.nn.Module) and any(isinstance(module, wrapped) for module in part.modules()):
-                raise SamerunError('guard(also="peer"): the model is sharded over ranks (FSDP).', hint=SHARDED_HINT)
+                raise SamerunError(
+                    'guard(also="peer"): the model is sharded with FullyShardedDataParallel.',
+                    hint='Use fully_shard; or leave out also="peer", and the same ranks compute the step twice.',
+                )
 
     def _require_equal_machines(self) -> None:
         """Raises SamerunError if ranks may compute other bits though none is defective."""
@@ -385,16 +390,3 @@ def _restore(snapshot: TrainingSnapshot, computed: ComputedStep) -> None:
     snapshot.restore()
     for generator, state in computed.operators.generators.items():
         generator.set_state(state)
-
-
-def _choose_rank_distance(hosts: list[str], taken_distances: list[int]) -> int:
-    """How far away the rank is that computes the step again: such that most of them lie on another host."""
-
-    def count_other_hosts(distance: int) -> int:
-        world = len(hosts)
-        return sum(
-            hosts[(rank + distance) % world] not in {hosts[(rank + each) % world] for each in taken_distances}
-            for rank in range(world)
-        )
-
-    return max((each for each in range(1, len(hosts)) if each not in taken_distances), key=count_other_hosts)

@@ -20,11 +20,13 @@ Trial = tuple[int, str, int, int, str]
 CLEAN: Trial = (0, "", 0, 0, "once")
 
 
-def run_trials(ranks: int, trials: list[Trial]) -> tuple[list[dict[str, Any]], list[list[dict[str, Any]]]]:
+def run_trials(
+    ranks: int, trials: list[Trial], layout: str = "ddp"
+) -> tuple[list[dict[str, Any]], list[list[dict[str, Any]]]]:
     """What each rank had without faults, and in each trial."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SAMERUN_", "RANK"))}
     done = subprocess.run(
-        [sys.executable, str(PROGRAM), str(ranks), json.dumps(trials)],
+        [sys.executable, str(PROGRAM), str(ranks), json.dumps(trials), layout],
         env={**kept, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=590,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -61,9 +63,9 @@ def require_caught(plain: list[dict[str, Any]], told: list[dict[str, Any]], tria
         assert [(each["total"], each["drawn"]) for each in told] == [(each["total"], each["drawn"]) for each in plain]
 
 
-def inject_faults(count: int, ranks: int, seed: int) -> None:
+def inject_faults(count: int, ranks: int, seed: int, layout: str = "ddp") -> None:
     trials = [CLEAN, *draw_faults(count, ranks, seed)]
-    plain, told = run_trials(ranks, trials)
+    plain, told = run_trials(ranks, trials, layout)
     assert told[0] == plain, "a clean training is as it was"
     assert all(each["records"] == [] and not any(isinstance(line, str) for line in each["said"]) for each in plain)
     missed = []
@@ -86,30 +88,34 @@ def test_faults_of_one_of_three_ranks_are_caught_and_the_rank_is_named() -> None
 
 
 @pytest.mark.exhaustive
+@pytest.mark.parametrize("layout", ["ddp", "fsdp", "tensor"])
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_many_faults_are_caught(ranks: int) -> None:
-    inject_faults(100, ranks, 2 + ranks)
+def test_many_faults_are_caught(ranks: int, layout: str) -> None:
+    inject_faults(100, ranks, 2 + ranks, layout)
 
 
 @pytest.mark.exhaustive
+@pytest.mark.parametrize("layout", ["ddp", "fsdp", "tensor"])
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_a_thousand_clean_steps_are_the_same_on_two_ranks(ranks: int) -> None:
-    _, [told] = run_trials(ranks, [(-1, "clean", 1000, 0, "once")])
+def test_a_thousand_clean_steps_are_the_same(ranks: int, layout: str) -> None:
+    _, [told] = run_trials(ranks, [(-1, "clean", 1000, 0, "once")], layout)
     assert all(of_rank["records"] == [] and len(of_rank["said"]) == 1000 for of_rank in told)
     assert all(isinstance(value, float) for value in told[0]["said"])
 
 
 @pytest.mark.exhaustive
 def test_programs_that_depend_on_the_rank_or_are_sharded_are_refused_and_a_wrong_sum_is_noticed() -> None:
-    names = ["reads rank", "draws by rank", "sharded", "hook", "collective"]
+    names = ["reads rank", "draws by rank", "uneven", "flat", "hook", "collective"]
     _, told = run_trials(2, [(-1, name, 2, 22, "once") for name in names])
     by_name = dict(zip(names, told, strict=True))
-    for name in names[:3]:
+    for name in names[:4]:
         for of_rank in by_name[name]:
             assert of_rank["records"] == []
             said = of_rank["said"][-1]
-            if name == "sharded":
-                assert said == 'SamerunError: guard(also="peer"): 0.weight is sharded over ranks.'
+            if name == "uneven":
+                assert "do not hold parts of the same shapes on all ranks: where rank 0 has (3, 12), rank 1 has" in said
+            elif name == "flat":
+                assert said == 'SamerunError: guard(also="peer"): the model is sharded with FullyShardedDataParallel.'
             else:
                 assert said.startswith("StepNotRepeatableError: step 1 of rank 0 has other results each time"), said
     assert all(of_rank["records"] == [] and isinstance(of_rank["said"][-1], float) for of_rank in by_name["hook"])

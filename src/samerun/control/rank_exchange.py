@@ -8,6 +8,10 @@ from typing import Any, NamedTuple
 from samerun.base.errors import SamerunError
 from samerun.base.hooks import hide_from_recorder
 
+SHAPES_HINT = (
+    "A rank can only compute the step of another with parts of the same shapes: with fully_shard or tensor parallelism,"
+    ' sizes that the ranks divide. Leave out also="peer": the step is then computed twice by the same ranks.'
+)
 _ALIGNMENT = 64
 """Bytes at which torch aligns memory: products may depend on where a tensor begins in it."""
 
@@ -60,6 +64,34 @@ class RankExchange:
             return torch.load(
                 io.BytesIO(received.numpy().tobytes()), map_location=_move_storage_to_own_device, weights_only=False
             )
+
+
+def choose_rank_distance(hosts: list[str], taken_distances: list[int]) -> int:
+    """How far away the rank is that computes the step again: such that most of them lie on another host."""
+
+    def count_other_hosts(distance: int) -> int:
+        world = len(hosts)
+        return sum(
+            hosts[(rank + distance) % world] not in {hosts[(rank + each) % world] for each in taken_distances}
+            for rank in range(world)
+        )
+
+    return max((each for each in range(1, len(hosts)) if each not in taken_distances), key=count_other_hosts)
+
+
+def require_equal_parts(shapes_by_rank: list[dict[Any, Any]]) -> None:
+    """Raises SamerunError if another rank cannot have the values of one in the place of its own."""
+    first = shapes_by_rank[0]
+    for rank, shapes in enumerate(shapes_by_rank):
+        if shapes == first:
+            continue
+        key = next(key for key in {**first, **shapes} if shapes.get(key) != first.get(key))
+        of_first, of_other = (tuple(held[key]) if held.get(key) is not None else "none" for held in (first, shapes))
+        example = f": where rank 0 has {of_first}, rank {rank} has {of_other}" if of_first != of_other else ""
+        raise SamerunError(
+            f'guard(also="peer"): model and optimizer do not hold parts of the same shapes on all ranks{example}.',
+            hint=SHAPES_HINT,
+        )
 
 
 def _move_storage_to_own_device(storage: Any, location: str) -> Any:

@@ -1,7 +1,8 @@
-"""Steps guarded by peers. Trials come as JSON, `[rank, kind, at, bit, how often]` each; results go as JSON, by trial.
+"""Steps guarded by peers: RANKS TRIALS LAYOUT. Trials come as JSON, `[rank, kind, at, bit, how often]` each, and results
+go as JSON, by trial. Layout: "ddp", "fsdp" (fully_shard), "tensor" parallel.
 
 kind: "result", "gradient", "state", "collective", or "" for no fault; "reads rank", "draws by rank" for a program that
-is another one on each rank; "hook" with samerun's; "sharded"; "clean" for `at` steps, each of them checked.
+is another one on each rank; "hook" with samerun's; "uneven" and "flat" for shards that cannot be exchanged; "clean" for `at` steps, each of them checked.
 rank: -1 for all. How often: "once" or "always".
 """
 
@@ -16,7 +17,10 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing
 from torch import nn
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.tensor import Replicate
+from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import samerun
@@ -40,6 +44,7 @@ class Fault(TorchDispatchMode):
 
     def strike(self, kind, tensors):
         for tensor in tensors:
+            tensor = getattr(tensor, "_local_tensor", tensor)
             if self.armed and kind == self.kind and tensor.numel() and tensor.is_contiguous():
                 if self.count == self.at:
                     raw = tensor.detach().as_strided((tensor.numel(),), (1,), tensor.storage_offset())
@@ -51,10 +56,12 @@ class Fault(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
         name = str(func)
-        if name.startswith("c10d.") and isinstance(args[0], list):
+        if name.startswith("c10d."):
             if self.armed and self.kind == "collective":
                 torch._C._distributed_c10d.Work.unbox(out[-1]).wait()
-                self.strike("collective", args[0])
+                self.strike("collective", args[0] if isinstance(args[0], list) else [args[0]])
+        elif name.startswith("_c10d_functional.wait"):
+            self.strike("collective", [out])
         elif self.armed and self.kind == "result":
             operator = WatchedOperator(func, None, None)
             if not operator.silent and not operator.allocates:
@@ -67,9 +74,19 @@ class Fault(TorchDispatchMode):
 
 def train(rank, fault, on_mismatch, folder):
     samerun.seed_everything(0)
-    model = nn.Sequential(nn.Linear(6, 12), nn.BatchNorm1d(12), nn.ReLU(), nn.Dropout(0.2), nn.Linear(12, 2))
-    if fault and fault.kind == "sharded":
+    kind = fault.kind if fault else ""
+    layout = {"uneven": "fsdp", "flat": "flat"}.get(kind, sys.argv[3])
+    classes = 5 if kind == "uneven" else 6
+    model = nn.Sequential(nn.Linear(6, 12), nn.BatchNorm1d(12), nn.ReLU(), nn.Dropout(0.2), nn.Linear(12, classes))
+    if layout == "fsdp":
+        fully_shard(model[0])
         fully_shard(model)
+    elif layout == "flat":
+        model = FullyShardedDataParallel(model, device_id=torch.device("cpu"))
+    elif layout == "tensor":
+        rank = 0  # what parts of the same products are multiplied with
+        whole = ColwiseParallel(output_layouts=Replicate())
+        parallelize_module(model, init_device_mesh("cpu", (dist.get_world_size(),)), {"0": whole, "4": whole})
     else:
         model = nn.parallel.DistributedDataParallel(model)
     if fault and fault.kind == "hook":
@@ -115,9 +132,9 @@ def train(rank, fault, on_mismatch, folder):
         except samerun.SamerunError as error:
             said.append(f"{type(error).__name__}: {error.message}")
     said += [str(each.message) for each in caught if each.category is samerun.WrongResultWarning]
-    if fault and fault.kind == "sharded":
+    if kind in ("uneven", "flat"):
         return {"said": said, "records": guard.records}
-    total = sum(each.double().sum().item() for each in [*model.parameters(), *model.buffers()])
+    total = sum(getattr(each, "_local_tensor", each).double().sum().item() for each in [*model.parameters(), *model.buffers()])
     return {
         "said": said, "total": total, "drawn": torch.rand(1, generator=own).item() + torch.rand(1).item(),
         "records": guard.records if guard else [], "struck": fault.struck if fault else 0,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -118,7 +119,8 @@ class TrainingSnapshot:
         if isinstance(value, torch.Tensor):
             if id(value) in self._contents:
                 return
-            self._contents[id(value)] = value, value.detach().clone()
+            held = _get_tensor_in_memory(value)
+            self._contents[id(value)] = held, held.detach().clone()
             if value.is_leaf and value.requires_grad:
                 self._gradients.append((value, value.grad))
                 self._keep_nested_tensors_and_containers(value.grad)
@@ -133,6 +135,12 @@ class TrainingSnapshot:
         elif isinstance(value, tuple):
             for entry in value:
                 self._keep_nested_tensors_and_containers(entry)
+
+
+def _get_tensor_in_memory(tensor: Any) -> Any:
+    """The part of a sharded tensor that this rank holds; a tensor that is not sharded itself."""
+    kinds = sys.modules.get("torch.distributed.tensor")
+    return tensor._local_tensor if kinds is not None and isinstance(tensor, kinds.DTensor) else tensor
 
 
 def require_restorable(parts: Sequence[Any]) -> None:

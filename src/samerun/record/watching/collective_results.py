@@ -50,6 +50,21 @@ class CollectiveResults:
         call = self._call_and_keep if self._replayed is None else self._replay
         return lambda *args, **kwargs: call(operator, args, kwargs)
 
+    def keep_or_replace_rank(self, operator: WatchedOperator, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The arguments of an operator with the rank that it was given in the computation that is replayed."""
+        at = operator.rank_argument
+        replayed = self._find_replayed(operator)
+        if replayed is not None:
+            args = (*args[:at], int(replayed.tensors[0]), *args[at + 1 :])
+        self.kept.append(CollectiveResult(operator.name, [torch.tensor(args[at])], False))
+        return args
+
+    def _find_replayed(self, operator: WatchedOperator) -> CollectiveResult | None:
+        """What is kept of the call that comes now; None where nothing is replayed, or another operator is called."""
+        at = len(self.kept)
+        kept = self._replayed[at] if self._replayed is not None and at < len(self._replayed) else None
+        return kept if kept is not None and kept.name == operator.name else None
+
     def summarize(self) -> list[tuple[str, bytes, bool]]:
         """Of each result its name, its digest, and whether every rank must have got it."""
         return [(result.name, b"".join(map(d.digest, result.tensors)), result.is_shared) for result in self.kept]
@@ -83,23 +98,21 @@ class CollectiveResults:
             tensors = [tensor.detach().clone() for tensor in _written_or_returned_tensors(operator, args, kwargs, out)]
         is_shared = any(name in operator.name for name in SAME_ON_ALL_RANKS) and _has_group_of_all_ranks(args)
         self.kept.append(CollectiveResult(operator.name, tensors, is_shared))
-        return out
+        written = operator.flatten_written_arguments(args, kwargs)
+        # gloo's handle copies its result, by an operator, whenever it is waited for; a replay has no such handle.
+        return _make_return_value_by_schema(operator, args, written, tensors) if written else out
 
     def _replay(self, operator: WatchedOperator, args: Any, kwargs: Any) -> Any:
         """Put the kept result where the collective would have put it. If there is none, leave what is there."""
-        assert self._replayed is not None
-        at = len(self.kept)
-        kept = self._replayed[at] if at < len(self._replayed) else CollectiveResult("", [], False)
+        kept = self._find_replayed(operator)
+        values = kept.tensors if kept is not None else []
         written = operator.flatten_written_arguments(args, kwargs)
-        is_same = kept.name == operator.name
-        if is_same and written:
-            is_same = [tensor.shape for tensor in written] == [tensor.shape for tensor in kept.tensors]
-        if is_same:
+        if [tensor.shape for tensor in written] == [tensor.shape for tensor in values]:
             with torch_guards.HiddenFromProgram():
-                for tensor, value in zip(written, kept.tensors, strict=False):
+                for tensor, value in zip(written, values, strict=True):
                     tensor.detach().copy_(value)
         self.kept.append(CollectiveResult(operator.name, [], False))
-        return _make_return_value_by_schema(operator, args, written, kept.tensors)
+        return _make_return_value_by_schema(operator, args, written, values)
 
 
 def _clone_tensors_in_lists_and_tuples(value: Any) -> Any:

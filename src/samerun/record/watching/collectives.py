@@ -60,10 +60,18 @@ def find_process_group(values: Iterable[Any]) -> Any:
             return value
         if isinstance(value, ScriptObject) and "ProcessGroup" in str(value._type()):
             return ProcessGroup.unbox(value)
-        if isinstance(value, str) and value in distributed_c10d._world.pg_names.values():
+        if is_process_group_name(value):
             resolve: Any = distributed_c10d._resolve_process_group  # type: ignore[attr-defined]
             return resolve(value)
     return None
+
+
+def is_process_group_name(value: Any) -> bool:
+    """Whether a value is the name by which functional collectives know a process group: ranks of groups that are alike
+    have other names."""
+    from torch.distributed import distributed_c10d
+
+    return isinstance(value, str) and value in distributed_c10d._world.pg_names.values()
 
 
 def record_collective(recorder: Recorder, operator: WatchedOperator, args: Any, kwargs: Any, location_id: int) -> None:

@@ -18,6 +18,7 @@ from samerun.record.digests import digest as d
 from samerun.record.digests import torch_guards
 from samerun.record.watching import torch_internals
 from samerun.record.watching.collective_results import CollectiveResults
+from samerun.record.watching.collectives import is_process_group_name
 from samerun.record.watching.interceptors import fresh_memory
 from samerun.record.watching.stack_frames import find_user_line
 from samerun.record.watching.watched_operator import UNORDERED, WatchedOperator, flatten_to_tensors_and_stable_values
@@ -116,6 +117,8 @@ class OperatorDigests(torch_internals.KeepsProgramsCompiledMixin, TorchDispatchM
         if operator.random:
             self._save_state_of_given_generator(args, kwargs)
         call, inputs = func, b""
+        if operator.rank_argument >= 0 and self._collective_results is not None:
+            args = self._collective_results.keep_or_replace_rank(operator, args)
         if operator.asynchronous and self._collective_results is not None:
             call, inputs = self._collective_results.bind(operator), _digest_inputs(operator, args, kwargs)
         elif self._digests_inputs and not operator.silent and not operator.allocates:
@@ -199,6 +202,8 @@ def _digest_inputs(operator: WatchedOperator, args: Any, kwargs: Any) -> bytes:
         tensors: list[Any] = []
         values: list[Any] = []
         flatten_to_tensors_and_stable_values((args, kwargs), _Tensor, tensors, values)
+        if operator.asynchronous:
+            values = ["a group" if is_process_group_name(value) else value for value in values]
         if operator.overwrites:  # what was there before does not matter
             written = {id(tensor) for tensor in operator.flatten_written_arguments(args, kwargs)}
             tensors = [tensor for tensor in tensors if id(tensor) not in written]

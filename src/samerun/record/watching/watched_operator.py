@@ -38,6 +38,8 @@ def may_add_in_order_of_arrival(operator_name: str) -> bool:
 
 SILENT_SPACES = frozenset(("profiler", "prim", "debugprims"))
 ASYNCHRONOUS_SPACES = frozenset(("c10d", "_c10d_functional", "_c10d_functional_autograd", "c10d_functional"))
+RANK_SPACES = frozenset(("fsdp",))
+"""Name spaces whose operators take a rank of a process group as `rank`; elsewhere that is the rank of a matrix."""
 BARRIERS = ("barrier", "monitored_barrier_")
 """Collectives that need a tensor only because every collective does: nobody reads it."""
 MOVING = frozenset(
@@ -58,11 +60,13 @@ class WatchedOperator:
 
     `silent`: computes no value (views, metadata, reading a number). `overwrites`: what the written argument held
     before does not matter. `asynchronous`: a collective, whose results may not be there yet when it returns.
+    `rank_argument`: position of the argument that says which rank this is (`fsdp.all_gather_copy_in`); -1 without.
     """
 
     __slots__ = (
         "allocates", "async_argument", "asynchronous", "call", "func", "in_place", "name", "name_id", "only_moves",
-        "overwrites", "overwrites_first", "random", "scratch_output", "silent", "writes_nothing", "written_arguments",
+        "overwrites", "overwrites_first", "random", "rank_argument", "scratch_output", "silent", "writes_nothing",
+        "written_arguments",
     )  # fmt: skip
 
     def __init__(self, func: Any, random_tag: Any, plain_call: Any) -> None:
@@ -92,6 +96,8 @@ class WatchedOperator:
         self.scratch_output = OPAQUE.get(schema.name, -1)
         self.silent = bool(getattr(func, "is_view", False)) or space in SILENT_SPACES or schema.name in SILENT
         self.asynchronous = space in ASYNCHRONOUS_SPACES
+        ranks = [at for at, argument in enumerate(schema.arguments) if argument.name == "rank"]
+        self.rank_argument = ranks[0] if ranks and space in RANK_SPACES else -1
         self.writes_nothing = not self.written_arguments and not self.asynchronous and self.scratch_output < 0
         """Writes into none of its arguments."""
         first_alone = [at for at, _ in self.written_arguments] == [0]
