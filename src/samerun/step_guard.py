@@ -54,7 +54,8 @@ def guard(
     every: 1 checks each step. On several ranks all must take the same number, and call `step` alike.
     also: who computes it again: "recompute" the same rank, "peer" another one, on another machine where there are
     several. That catches a machine that computes the same wrong result each time, too. It takes two ranks or more that
-    hold the same parameters (DistributedDataParallel, say); of three, the third decides which of two is wrong.
+    hold the same parameters (DistributedDataParallel), or parts of the same shapes (`fully_shard`, tensor parallelism);
+    of three, the third decides which of two is wrong.
     on_mismatch: "raise" raises WrongResultError, "warn" warns with WrongResultWarning and goes on.
     folder: where records are written (`step-00000101-rank0.json`), made when there is one to write.
     keep: write each checked step there (`step-00000101.pt`), for `samerun verify --step 101` to compute it elsewhere:

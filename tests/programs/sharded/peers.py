@@ -7,6 +7,7 @@ rank: -1 for all. How often: "once" or "always".
 """
 
 import contextlib
+import ctypes
 import json
 import os
 import sys
@@ -47,9 +48,9 @@ class Fault(TorchDispatchMode):
             tensor = getattr(tensor, "_local_tensor", tensor)
             if self.armed and kind == self.kind and tensor.numel() and tensor.is_contiguous():
                 if self.count == self.at:
-                    raw = tensor.detach().as_strided((tensor.numel(),), (1,), tensor.storage_offset())
-                    raw = raw.view(torch.uint8).numpy()
-                    raw[self.bit // 8 % len(raw)] ^= 1 << self.bit % 8
+                    # Not by an operator, which would be digested; nor through numpy, whose memory FSDP2 cannot resize.
+                    address = tensor.data_ptr() + self.bit // 8 % (tensor.numel() * tensor.element_size())
+                    ctypes.c_uint8.from_address(address).value ^= 1 << self.bit % 8
                     self.struck += 1
                 self.count += 1
 
