@@ -280,14 +280,14 @@ class PeerCheck:
                 for rank, who in ((step_owner_rank, "own"), (peer, "peer"))
                 if digests_by_witness[who] != digests_by_witness["own again"]
             ]
-            return tuple(wrong) if len(wrong) == 1 else (step_owner_rank, peer)
+            return tuple(wrong) if len(wrong) == 1 else tuple(sorted((step_owner_rank, peer)))
         if self.world > 2 and digests_by_witness["third"] is not None:
             agreeing = {"own again": peer, "peer again": step_owner_rank}
             for who, wrong_rank in agreeing.items():
                 if digests_by_witness["third"] == digests_by_witness[who]:
                     return (wrong_rank,)
-            return (step_owner_rank, peer, third)
-        return (step_owner_rank, peer)
+            return tuple(sorted((step_owner_rank, peer, third)))
+        return tuple(sorted((step_owner_rank, peer)))
 
     def _find_ranks_with_unequal_collectives(self, first: Attempt, second: Attempt) -> list[Suspicion]:
         """Of results that all ranks must have got, who got another one."""

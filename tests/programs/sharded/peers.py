@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import tempfile
+import traceback
 import warnings
 
 import torch
@@ -55,15 +56,17 @@ class Fault(TorchDispatchMode):
                 self.count += 1
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if any(kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ for kind in types):
+            return NotImplemented  # of a DTensor: the operators on what it is made of come here too
         out = func(*args, **(kwargs or {}))
         name = str(func)
         if name.startswith("c10d."):
             if self.armed and self.kind == "collective":
                 torch._C._distributed_c10d.Work.unbox(out[-1]).wait()
                 self.strike("collective", args[0] if isinstance(args[0], list) else [args[0]])
-        elif name.startswith("_c10d_functional.wait"):
-            self.strike("collective", [out])
-        elif self.armed and self.kind == "result":
+        elif name.startswith("_c10d_functional."):
+            self.strike("collective", [out] if "wait" in name else [])
+        elif self.armed and self.kind == "result" and not is_gloo_copying():
             operator = WatchedOperator(func, None, None)
             if not operator.silent and not operator.allocates:
                 results = list(out) if isinstance(out, (list, tuple)) else [out]
@@ -71,6 +74,11 @@ class Fault(TorchDispatchMode):
                 # A wrong index would end this rank with an exception, and the others would wait for it.
                 self.strike("result", [each for each in results if torch.is_tensor(each) and each.is_floating_point()])
         return out
+
+
+def is_gloo_copying():
+    """Whether an operator is the copy that gloo makes of a result when it is waited for."""
+    return any(frame.name == "_wait" for frame in traceback.extract_stack(limit=8))
 
 
 def train(rank, fault, on_mismatch, folder):
