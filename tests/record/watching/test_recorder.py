@@ -67,6 +67,9 @@ torch.randn(2)  # draw 1
 torch.randn(2)  # draw 2
 torch.manual_seed(3)  # seeding again
 torch.randn(2)  # draw 3
+heads = torch.ones(1, 2, 4, 8)
+F.scaled_dot_product_attention(heads, heads, heads)  # attention
+F.scaled_dot_product_attention(heads, heads, heads, dropout_p=0.5)  # attention with dropout
 torch.seed()  # seeded by the system
 own = torch.Generator()  # generator
 own.manual_seed(5)  # generator seeded
@@ -148,6 +151,12 @@ def test_draws_show_the_state_before_them(training: Outcome) -> None:
     assert one.text.startswith("aten.randn")
     own = only(training, "own draw", f.DRAW)
     assert (own.name, own.inputs) == ("torch.Generator", 5)
+
+
+def test_an_operator_that_may_draw_and_does_not_draws_nothing(training: Outcome) -> None:
+    assert [e.text for e in at(training, "attention", f.OPERATOR)]
+    assert not at(training, "attention", f.DRAW)
+    assert at(training, "attention with dropout", f.DRAW)
 
 
 def test_torch_seeds(training: Outcome) -> None:

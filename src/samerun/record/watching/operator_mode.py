@@ -137,6 +137,8 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
         out = call(*args, **kwargs) if kwargs else call(*args)
         try:
             with no_torch_function():
+                if operator.random:
+                    self._record_draw(operator, before[1], state, before[0] & f.PHASE_MASK)
                 if self.replayer is not None and operator.writes_nothing:
                     out = self.replayer.save_or_replay_output_of_source(operator.name, before[1], out)
                 self._record_results(operator, args, kwargs, out, state, before)
@@ -273,12 +275,11 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
         if operator.random:
             if not tensors and torch_internals.creates_meta_or_fake_tensor(kwargs):
                 raise NoValues
-            self._record_draw(
-                operator,
-                torch_internals.find_operator_generator(kwargs, tensors),
-                location_id,
-                state,
-                flags & f.PHASE_MASK,
+            generator = torch_internals.find_operator_generator(kwargs, tensors)
+            state.generator_before = (
+                generator,
+                generator.initial_seed() & 0xFFFFFFFFFFFFFFFF,
+                d.digest(generator.get_state()),
             )
         scalars = xxh3_64_intdigest(repr(others).encode()) & 0xFFFFFFFF if others else 0
         inputs = parts[0] if len(parts) == 1 else b"".join(parts)
@@ -290,19 +291,17 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
         self.unwritten_origin = record.made_at
         fresh_memory.record_uninitialized_read(self.recorder, operator.name, record.made_at)
 
-    def _record_draw(
-        self, operator: WatchedOperator, generator: Any, location_id: int, state: ThreadState, phase: int
-    ) -> None:
-        """Record seed and state of the generator that an operator is about to draw from."""
+    def _record_draw(self, operator: WatchedOperator, location_id: int, state: ThreadState, phase: int) -> None:
+        """Record seed and earlier state of the generator that an operator has drawn from. Attention only may do so."""
         writer = self.recorder.writer or self.recorder.open_writer()
-        if writer is None:
+        assert state.generator_before is not None
+        generator, seed, value = state.generator_before
+        if writer is None or d.digest(generator.get_state()) == value:
             return
         if generator is torch.default_generator:
             name = "torch"
         else:
             name = "torch.Generator" if generator.device.type == "cpu" else f"torch.{generator.device}"
-        seed = generator.initial_seed() & 0xFFFFFFFFFFFFFFFF
-        value = d.digest_contiguous_cpu_tensor(generator.get_state(), 0)
         name_id, function = writer.intern_string(name), writer.intern_string(operator.name)
         writer.append(_pack(f.DRAW, phase, state.number, name_id, location_id, function, seed, value))
 

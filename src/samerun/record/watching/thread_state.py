@@ -14,8 +14,9 @@ class ThreadState:
     """State of one thread: its number, its stack of modules, whether it executes samerun's own code."""
 
     __slots__ = (
-        "child_counts", "fork_count", "inside_samerun", "last_loss", "last_sequence", "mode", "module",
-        "node_location_ids", "number", "operator_count", "outer_modules", "phase", "role", "step_location_id",
+        "child_counts", "fork_count", "generator_before", "inside_samerun", "last_loss", "last_sequence", "mode",
+        "module", "node_location_ids", "number", "operator_count", "outer_modules", "phase", "role",
+        "step_location_id",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -25,6 +26,8 @@ class ThreadState:
         self.fork_count = 0
         """How often this thread forked. Counted per thread, because the order of threads differs from run to run."""
         self.inside_samerun = 0
+        self.generator_before: tuple[Any, int, bytes] | None = None
+        """The generator of the operator that runs, with its seed and the digest of its state before."""
         self.phase = -1
         self.outer_modules: list[str] = []
         self.module = ""
