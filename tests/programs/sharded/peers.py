@@ -2,7 +2,8 @@
 go as JSON, by trial. Layout: "ddp", "fsdp" (fully_shard), "tensor" parallel.
 
 kind: "result", "gradient", "state", "collective", or "" for no fault; "reads rank", "draws by rank" for a program that
-is another one on each rank; "hook" with samerun's; "uneven" and "flat" for shards that cannot be exchanged; "clean" for `at` steps, each of them checked.
+is another one on each rank; "hook" with samerun's; "uneven" and "flat" for shards that cannot be exchanged; "clean" for
+`at` steps, each of them checked.
 rank: -1 for all. How often: "once" or "always".
 """
 
@@ -26,6 +27,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_modul
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import samerun
+from samerun.record.watching import torch_internals
 from samerun.record.watching.watched_operator import WatchedOperator
 
 STRUCK, STEPS = 3, 4
@@ -56,6 +58,8 @@ class Fault(TorchDispatchMode):
                 self.count += 1
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if torch_internals.is_on_fake_tensors():
+            return func(*args, **(kwargs or {}))
         if any(kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ for kind in types):
             return NotImplemented  # of a DTensor: the operators on what it is made of come here too
         out = func(*args, **(kwargs or {}))
@@ -143,7 +147,8 @@ def train(rank, fault, on_mismatch, folder):
     said += [str(each.message) for each in caught if each.category is samerun.WrongResultWarning]
     if kind in ("uneven", "flat"):
         return {"said": said, "records": guard.records}
-    total = sum(getattr(each, "_local_tensor", each).double().sum().item() for each in [*model.parameters(), *model.buffers()])
+    held = [getattr(each, "_local_tensor", each) for each in [*model.parameters(), *model.buffers()]]
+    total = sum(each.double().sum().item() for each in held)
     return {
         "said": said, "total": total, "drawn": torch.rand(1, generator=own).item() + torch.rand(1).item(),
         "records": guard.records if guard else [], "struck": fault.struck if fault else 0,

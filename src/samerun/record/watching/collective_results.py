@@ -80,7 +80,9 @@ class CollectiveResults:
                 out = operator.func(*args, **kwargs)
                 _wait(out)
                 kept = self.kept[at]
-                again = map(d.digest, _written_or_returned_tensors(operator, args, kwargs, out))
+                again = map(
+                    d.digest, operator.flatten_written_arguments(args, kwargs) or _flatten_returned_tensors(out)
+                )
                 if list(again) != list(map(d.digest, kept.tensors)):
                     changed.append(kept.name)
         return changed
@@ -94,11 +96,11 @@ class CollectiveResults:
             self.messages = operator.name
             return out
         _wait(out)
+        written = operator.flatten_written_arguments(args, kwargs)
         with torch_guards.HiddenFromProgram():
-            tensors = [tensor.detach().clone() for tensor in _written_or_returned_tensors(operator, args, kwargs, out)]
+            tensors = [tensor.detach().clone() for tensor in written or _flatten_returned_tensors(out)]
         is_shared = any(name in operator.name for name in SAME_ON_ALL_RANKS) and _has_group_of_all_ranks(args)
         self.kept.append(CollectiveResult(operator.name, tensors, is_shared))
-        written = operator.flatten_written_arguments(args, kwargs)
         # gloo's handle copies its result, by an operator, whenever it is waited for; a replay has no such handle.
         return _make_return_value_by_schema(operator, args, written, tensors) if written else out
 
@@ -132,11 +134,8 @@ def _wait(out: Any) -> None:
             torch.ops._c10d_functional.wait_tensor(value)
 
 
-def _written_or_returned_tensors(operator: WatchedOperator, args: Any, kwargs: Any, out: Any) -> list[Any]:
-    """The tensors that a collective wrote into, or those that it returned."""
-    written = operator.flatten_written_arguments(args, kwargs)
-    if written:
-        return written
+def _flatten_returned_tensors(out: Any) -> list[Any]:
+    """The tensors that a collective returned."""
     returned: list[Any] = []
     flatten_to_tensors_and_stable_values((out,), torch.Tensor, returned, [])
     return returned
