@@ -36,6 +36,7 @@ HAZARDS = (
     Hazard("fsdp", "entropy", ("os-entropy",)),
     Hazard("fsdp_mixed", "dropout", ("os-entropy", "unseeded-torch")),
     Hazard("tensor_parallel", "dropout", ("os-entropy",)),
+    Hazard("tensor_parallel", "rank", ("unseeded-torch",)),
     Hazard("dtensor", "time", ("time",)),
     Hazard("async_collectives", "race", ("async-order",)),
     Hazard("async_collectives", "arrival", ("async-order",), is_certain=False),

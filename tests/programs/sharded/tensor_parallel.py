@@ -1,4 +1,8 @@
-"""parallelize_module with sequence parallelism. With `dropout`: the ranks' masks in a replicated region differ."""
+"""parallelize_module with sequence parallelism.
+
+With `dropout`: the ranks' masks in a replicated region differ. With `rank`: only rank 0 is seeded, whose weights all
+take; the other's dropout is not.
+"""
 
 import os
 import sys
@@ -29,7 +33,7 @@ class Model(nn.Module):
 
     def forward(self, x):
         x = x + self.down(self.up(self.norm(x)).relu())
-        if "dropout" in sys.argv:
+        if "dropout" in sys.argv or "rank" in sys.argv:
             mask = torch.rand(x.shape) > 0.1
         else:
             mask = torch.rand(x.shape, generator=self.generator) > 0.1
@@ -38,7 +42,8 @@ class Model(nn.Module):
 
 torch.set_num_threads(1)
 mesh = init_device_mesh("cpu", (int(os.environ["WORLD_SIZE"]),), mesh_dim_names=("tp",))
-torch.manual_seed(0)
+if dist.get_rank() == 0 or "rank" not in sys.argv:
+    torch.manual_seed(0)  # WRONG rank
 model = Model()
 plan = {
     "norm": PrepareModuleInput(input_layouts=(Replicate(),), desired_input_layouts=(Shard(1),)),

@@ -8,6 +8,22 @@ from samerun.check.causes.cause import Cause
 from samerun.check.evidence.situation import Situation, Suspect, relative_event_distance
 from samerun.record import pins
 from samerun.record.trace import format as f
+from samerun.record.trace.run import Event
+
+
+def make_unseeded_suspect(
+    situation: Situation, kind: str, role: str, drawn: Event, evidence: tuple[str, ...], rank: float, pin: str
+) -> Suspect:
+    """The suspect where the process `role` first draws, or where another rank seeds the generator and `role` does not.
+
+    evidence: what was seen, and as the last that no seed came before it.
+    """
+    seeding = situation.find_seeding_by_other_rank(drawn.name, role)
+    if seeding is None:
+        return Suspect(kind, drawn.file, drawn.line, evidence, rank, (pin,))
+    other, seed = seeding
+    seen = (*evidence[:-1], f"{other} seeds it at line {seed.line}, {role} does not: this line must run on every rank")
+    return Suspect(kind, seed.file, seed.line, seen, rank, (pin,))
 
 
 # Python's `random`, never seeded.
@@ -26,8 +42,9 @@ def find_unseeded_python_suspects(situation: Situation) -> list[Suspect]:
             else f"random.seed() at line {clue.a.line} was called without a seed"
         )
         found.append(
-            Suspect("unseeded-python", clue.a.file, clue.a.line, (why, "no random.seed(...) came before it"),
-                    2 + relative_event_distance(situation, clue), (pins.PYTHON,))
+            make_unseeded_suspect(situation, "unseeded-python", clue.role, clue.a,
+                                  (why, "no random.seed(...) came before it"),
+                                  2 + relative_event_distance(situation, clue), pins.PYTHON)
         )  # fmt: skip
         break
     for clue in situation.select_clues(f.CREATE):
@@ -81,9 +98,10 @@ def find_unseeded_numpy_global_suspects(situation: Situation) -> list[Suspect]:
             else f"numpy.random.seed() at line {clue.a.line} was called without a seed"
         )
         return [
-            Suspect("unseeded-numpy-global", clue.a.file, clue.a.line,
-                    (why, "no numpy.random.seed(...) came before it"),
-                    2 + relative_event_distance(situation, clue) + (0 if clue.a.direct else 2), (pins.NUMPY_GLOBAL,))
+            make_unseeded_suspect(
+                situation, "unseeded-numpy-global", clue.role, clue.a,
+                (why, "no numpy.random.seed(...) came before it"),
+                2 + relative_event_distance(situation, clue) + (0 if clue.a.direct else 2), pins.NUMPY_GLOBAL)
         ]  # fmt: skip
     return []
 
@@ -160,9 +178,10 @@ def find_unseeded_torch_suspects(situation: Situation) -> list[Suspect]:
         return []
     line = f"{event.text.split('.')[1] if '.' in event.text else event.text} at line {event.line}"
     return [
-        Suspect("unseeded-torch", event.file, event.line,
-                (f"torch's generator started from another seed in each run ({line} drew first)",
-                 "no torch.manual_seed(...) came before it"), 1.0, (pins.TORCH,))
+        make_unseeded_suspect(
+            situation, "unseeded-torch", situation.difference.role, event,
+            (f"torch's generator started from another seed in each run ({line} drew first)",
+             "no torch.manual_seed(...) came before it"), 1.0, pins.TORCH)
     ]  # fmt: skip
 
 

@@ -107,6 +107,26 @@ class Situation:
             for e in select_host_events(self.a.traces, role, before_event_index)
         )
 
+    def find_seeding_by_other_rank(self, generator: str, role: str) -> tuple[str, Event] | None:
+        """The first other rank that seeds a generator before it draws, on a line where `role` never seeds it.
+
+        Such a seed stands behind a condition on the rank, and that line is what to mend.
+        """
+        ranks = self.a.traces.list_rank_roles()
+        if role not in ranks:
+            return None
+        own = {(e.file, e.line) for e in self._select_seeds_and_draws(generator, role) if e.kind == f.SEED}
+        for other in ranks:
+            first = next(iter(self._select_seeds_and_draws(generator, other)), None)
+            seeds = first is not None and first.kind == f.SEED and not first.is_seeded_by_system
+            if first is not None and seeds and first.line and first.direct and (first.file, first.line) not in own:
+                return other, first
+        return None
+
+    def _select_seeds_and_draws(self, generator: str, role: str) -> list[Event]:
+        events = select_host_events(self.a.traces, role)
+        return [e for e in events if e.name == generator and e.kind in (f.SEED, f.DRAW)]
+
 
 def relative_event_distance(situation: Situation, clue: HostEventDifference) -> float:
     """0 for a clue right before the difference, towards 1 for one far before it."""
