@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from check_command import check
 
-from samerun.check.evidence.clock_uses import clock_may_affect_results, is_end_of_duration
+from samerun.check.evidence.clock_uses import clock_may_affect_results
+from samerun.check.evidence.durations import find_duration_start_lines, is_end_of_duration
 
 BEGIN = "import time, logging\nfrom time import perf_counter as clock\n"
 SHOWN = {
@@ -157,3 +158,42 @@ def test_the_end_of_a_duration_decides_nothing_alone(tmp_path: Path) -> None:
     file.write_text("\n".join(lines) + "\n")
     ends = [number for number in range(1, len(lines) + 1) if is_end_of_duration(str(file), number)]
     assert ends == [2, 3]
+
+
+DURATIONS = """
+import time
+
+begun = time.time()
+seed = int(begun)
+started, step = time.time(), 0
+while time.time() - started < 5:
+    step += 1
+print(time.time() - started)
+deadline = time.monotonic() + 60
+if time.monotonic() > deadline or step > 9:
+    stop()
+
+
+class Timer:
+    def start(self):
+        self.started_at = time.time()
+
+    def is_late(self, most):
+        now = time.time()
+        return now - self.started_at > most
+
+
+def other():
+    started = time.time()
+    later(time.time() - begun, started)
+    while not Timer().is_late(3):
+        pass
+"""
+
+
+def test_the_end_of_a_duration_is_known_with_its_begin(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(DURATIONS)
+    lines = [n for n, text in enumerate(DURATIONS.splitlines(), 1) if "time()" in text or "monotonic()" in text]
+    found = {n: find_duration_start_lines(str(file), n, [m for m in lines if m != n]) for n in lines}
+    assert {n: starts for n, starts in found.items() if starts} == {7: [6], 11: [10], 20: [17], 17: [20]}

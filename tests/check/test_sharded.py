@@ -18,7 +18,12 @@ from repository_paths import PROGRAMS
 
 FOLDER = PROGRAMS / "sharded"
 FOUR_RANKS = ("hsdp", "megatron_layers", "mesh", "moe_alltoall", "zero2_snapshot")
-RANKS = dict.fromkeys(FOUR_RANKS, 4) | {"async_collectives": 0, "seed_by_name": 3, "receive_in_threads": 3}
+RANKS = dict.fromkeys(FOUR_RANKS, 4) | {
+    "async_collectives": 0,
+    "seed_by_name": 3,
+    "receive_in_threads": 3,
+    "headers_first": 3,
+}
 """How many ranks torchrun starts; 0: the program starts its own."""
 
 
@@ -49,6 +54,7 @@ HAZARDS = (
     Hazard("shard_queue", "queue", ("async-order",), is_certain=False),
     Hazard("seed_by_name", "hash", ("hash-order",)),
     Hazard("receive_in_threads", "arrival", ("async-order",)),
+    Hazard("headers_first", "arrival", ("async-order",), is_certain=False),
     Hazard("deferred", "layers", ("uninitialised-memory",)),
     Hazard("hsdp", "listing", ("listing-order",)),
 )

@@ -50,16 +50,25 @@ import sys
 import torch
 import library
 
-torch.manual_seed(0)
-model = torch.nn.Sequential(torch.nn.Linear(6, 3), torch.nn.ReLU())
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-library.ask_for_shapes(model)
-filled = library.fill(model).detach().sum().nan_to_num().clamp(-3, 3)
-for _ in range(2):
-    loss = model(torch.randn(4, 6)).pow(2).mean()
-    (loss * filled if "used" in sys.argv else loss).backward()
-    optimizer.step()
-print(float(filled)) if "printed" in sys.argv else None
+def main():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(6, 3), torch.nn.ReLU())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    library.ask_for_shapes(model)
+    filled = library.fill(model).detach().sum().nan_to_num().clamp(-3, 3)
+    for _ in range(2):
+        loss = model(torch.randn(4, 6)).pow(2).mean()
+        (loss * filled if "used" in sys.argv else loss).backward()
+        if "by-hand" not in sys.argv:
+            optimizer.step()
+        else:
+            with torch.no_grad():
+                for p in model.parameters():
+                    p.sub_(0.1 * p.grad)
+                    p.grad = None
+    print(float(filled)) if "printed" in sys.argv else None
+
+main()
 """
 
 
@@ -68,6 +77,8 @@ print(float(filled)) if "printed" in sys.argv else None
     ("use", "verdict"),
     [
         ("", "same"),
+        pytest.param("by-hand", "same", marks=pytest.mark.exhaustive),
+        pytest.param("by-hand used", "different", marks=pytest.mark.exhaustive),
         pytest.param("used", "different", marks=pytest.mark.exhaustive),
         pytest.param("printed", "different", marks=pytest.mark.exhaustive),
     ],
@@ -79,7 +90,7 @@ def test_what_a_library_computes_on_memory_that_nobody_wrote_counts_if_it_is_use
     folder.mkdir()
     (folder / "library.py").write_text(LIBRARY)
     (tmp_path / "train.py").write_text(TRAINING)
-    _, report = check(["--vary", "memory", "train.py", use], tmp_path, PYTHONPATH=str(folder))
+    _, report = check(["--vary", "memory", "train.py", *use.split()], tmp_path, PYTHONPATH=str(folder))
     assert report["verdict"] == verdict, report["first_difference"]
 
 

@@ -13,16 +13,18 @@ from samerun.check.attribution.confirmation import (
     Experiment,
     add_pins_and_settings_they_need,
     confirm_by_experiment,
-    find_decisive_or_likeliest_reading,
     find_suspect_lines_that_differ_when_varied_alone,
     is_mere_clock_or_entropy_reading,
     is_race_elsewhere_held_by_same_pin,
     limit_pins_to_line,
-    pin_lines_together_and_find_likeliest,
     rerun_and_check_later_runs_agree,
 )
 from samerun.check.attribution.draw_experiments import rerun_and_move_to_decisive_draw
 from samerun.check.attribution.hidden_sources import ALL_SOURCES, find_hidden_source
+from samerun.check.attribution.reading_experiments import (
+    find_decisive_or_likeliest_reading,
+    pin_lines_together_and_find_likeliest,
+)
 from samerun.check.attribution.task_experiments import (
     confirm_seed_with_tasks_in_turn,
     mark_untested_if_not_serial,

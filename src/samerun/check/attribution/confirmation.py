@@ -15,7 +15,6 @@ from dataclasses import replace
 from typing import Protocol
 
 from samerun.check.attribution import native_entropy
-from samerun.check.evidence.clock_uses import is_end_of_duration
 from samerun.check.evidence.situation import Situation, Suspect
 from samerun.check.evidence.trace_signs import has_no_sign_of_race
 from samerun.check.execution.runner import Run
@@ -254,7 +253,7 @@ def add_pins_and_settings_they_need(plan: RunPlan, suspect: Suspect, pin_names: 
     if pins.THREADS in pin_names:
         pinned = pinned.with_environment(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
     if any(name.partition("@")[0] == pins.CLOCK for name in pin_names):
-        pinned = pinned.with_watch(clock_tick=suspect.tick)
+        pinned = pinned.with_watch(clock_tick=suspect.tick or pins.CLOCK_TICK_SECONDS)
     if pins.NATIVE_ENTROPY in pin_names:
         pinned = native_entropy.write_stream_and_pin_native_draws_if_possible(pinned)
     if pins.MEMORY in pin_names:
@@ -334,65 +333,3 @@ def limit_pins_to_line(suspect: Suspect) -> tuple[str, ...]:
     """The suspect's pins, limited to its line where they can be: with the whole source pinned, the difference would go
     whichever line reads it, one of a library's among them."""
     return tuple(f"{pin}@{suspect.file}:{suspect.line}" if pin in pins.SEPARABLE else pin for pin in suspect.pins)
-
-
-def find_decisive_or_likeliest_reading(
-    search: ExperimentRunner, situation: Situation, plan: RunPlan, readings: Sequence[Suspect]
-) -> Suspect | None:
-    """The reading of one source that makes the difference; None if the difference stays with the source pinned.
-
-    All readings are pinned first: a program reads clocks and names of temporary files at many lines, and often compares
-    one reading with another. Then each line is pinned alone, the likeliest first, and then all of them. If they do not
-    suffice either, the likeliest is returned, which is not certain then (decisions 33 and 58).
-    """
-    likeliest = readings[0]
-    source = likeliest.pins[0]
-    lines = list_likeliest_by_line(readings)[:MOST_EXPERIMENTS]
-    if len(lines) > 1 and not confirm_by_experiment(
-        search, situation, plan, likeliest, f"pinned-{source}", likeliest.pins
-    ):
-        return None
-    for number, suspect in enumerate(lines, 1):
-        name = f"pinned-{source}-{number}"
-        if len(lines) > 1 and is_end_of_duration(suspect.file, suspect.line):
-            continue  # alone it decides nothing: what it is compared with is a reading, too
-        if confirm_by_experiment(search, situation, plan, suspect, name, limit_pins_to_line(suspect)):
-            return replace(suspect, certain=True)
-    if len(lines) == 1:
-        return None
-    return pin_lines_together_and_find_likeliest(search, situation, plan, lines) or likeliest
-
-
-def pin_lines_together_and_find_likeliest(
-    search: ExperimentRunner, situation: Situation, plan: RunPlan, suspects: Sequence[Suspect]
-) -> Suspect | None:
-    """The likeliest of the lines without which the difference goes only together; None if it stays with all pinned.
-
-    Both ends of a duration are such lines, and generators whose numbers meet in one operator. A line that can be left
-    free is left out. `suspects`: lines that read one source, the likeliest first.
-    """
-    needed = list_likeliest_by_line(suspects)
-    name = f"pinned-{suspects[0].pins[0].partition('@')[0]}-lines"
-
-    def make_experiment(some: Sequence[Suspect]) -> Experiment:
-        names = tuple(dict.fromkeys(pin for suspect in some for pin in limit_pins_to_line(suspect)))
-        return Experiment(search, situation, plan, suspects[0], name, names)
-
-    sufficient = make_experiment(needed)
-    if len(needed) < 2 or not sufficient.rerun_pinned_and_check_it_disappears():
-        return None
-    for suspect in needed[::-1]:
-        rest = [each for each in needed if each is not suspect]
-        if len(rest) > 1 and (fewer := make_experiment(rest)).rerun_pinned_and_check_it_disappears():
-            needed, sufficient = rest, fewer
-    if not sufficient.confirm_returns_unpinned_and_follows_pins():
-        return None
-    lines = ", ".join(f"{os.path.basename(each.file)}:{each.line}" for each in needed[1:])
-    only = "" if any(is_end_of_duration(each.file, each.line) for each in needed) else "only "
-    why = f"the difference goes {only}if this line and {lines} are held still together"
-    return replace(needed[0], evidence=(*needed[0].evidence, why), certain=True)
-
-
-def list_likeliest_by_line(suspects: Sequence[Suspect]) -> list[Suspect]:
-    """The likeliest suspect at each line, of suspects of which the likeliest come first."""
-    return list({(s.file, s.line): s for s in reversed(suspects)}.values())[::-1]

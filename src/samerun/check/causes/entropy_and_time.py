@@ -116,7 +116,9 @@ ALL_RECORDED = 64
 
 def find_time_suspects(situation: Situation) -> list[Suspect]:
     found = []
-    tick = estimate_seconds_per_clock_reading(situation.host_events_until_difference)
+    readings = [e for e in situation.host_events_until_difference if e.kind == f.CLOCK]
+    ticks = {at: estimate_seconds_per_clock_reading(readings, at) for at in {(e.file, e.line) for e in readings}}
+    tick_everywhere = estimate_seconds_per_clock_reading(readings)
     for clue in situation.select_clues(f.SEED, f.CREATE):
         if clue.a.is_seeded_by_system:
             continue
@@ -126,10 +128,13 @@ def find_time_suspects(situation: Situation) -> list[Suspect]:
                 Suspect("time", source.a.file, source.a.line,
                         (f"{clue.a.name} is seeded at line {clue.a.line} with another value in each run",
                          f"{source.a.name}() is read at line {source.a.line}"),
-                        1.3, (pins.CLOCK,), tick=tick)
+                        1.3, (pins.CLOCK,), tick=ticks.get(source.source_location, 0.0),
+                        tick_everywhere=tick_everywhere)
             )  # fmt: skip
             break
     found += find_started_programs_whose_output_differs(situation, "time", TIME_PROGRAMS)
+    # A loop reads the clock again and again: what its last reading said decided, and the first differed already.
+    last = {(e.file, e.line): e.index for e in readings}
     seen = set()
     for clue in reversed(situation.select_clues(f.CLOCK)):
         if clue.a.direct and clue.source_location not in seen:
@@ -137,7 +142,8 @@ def find_time_suspects(situation: Situation) -> list[Suspect]:
             found.append(
                 Suspect("time", clue.a.file, clue.a.line,
                         (f"{clue.a.name}() is read at line {clue.a.line}",),
-                        5 + relative_event_distance(situation, clue), (pins.CLOCK,), tick=tick)
+                        5 + relative_event_distance(situation, clue, last.get(clue.source_location)),
+                        (pins.CLOCK,), tick=ticks.get(clue.source_location, 0.0), tick_everywhere=tick_everywhere)
             )  # fmt: skip
     for clue in situation.select_clues(f.FACT):
         if does_only_one_run_have_file(clue):
@@ -152,21 +158,22 @@ def find_time_suspects(situation: Situation) -> list[Suspect]:
     return found
 
 
-def estimate_seconds_per_clock_reading(events: list[Event]) -> float:
-    """Seconds from one reading of a clock to the next, in the program's course: what runs for so many seconds is then
-    about as long under a clock that ticks by count. Of each line the median counts, so that pauses do not."""
-    readings = defaultdict(list)
+def estimate_seconds_per_clock_reading(events: list[Event], location: tuple[str, int] | None = None) -> float:
+    """Seconds from one reading of a clock to the next, in the program's course, at one line or at all of them; 0 where
+    that was read too seldom to tell. What runs for so many seconds is then about as long under a clock that ticks by
+    count. Of each line the median counts, so that pauses do not."""
+    values_by_line = defaultdict(list)
     for event in events:
-        if event.kind == f.CLOCK:
+        if location is None or location == (event.file, event.line):
             value = struct.unpack_from("<d", event.outputs)[0]
-            readings[event.name, event.file, event.line].append(value / 1e9 if event.name.endswith("_ns") else value)
+            seconds = value / 1e9 if event.name.endswith("_ns") else value
+            values_by_line[event.name, event.file, event.line].append(seconds)
     rate = 0.0
-    for values in readings.values():
+    for values in values_by_line.values():
         between = [b - a for a, b in pairwise(values[:ALL_RECORDED])]
         if len(between) > 1:
             rate += 1 / max(statistics.median(between), pins.CLOCK_TICK_SECONDS)
-    tick = pins.CLOCK_TICK_SECONDS
-    return min(max(1 / rate, tick), pins.SLOWEST_CLOCK_TICK_SECONDS) if rate else tick
+    return min(max(1 / rate, pins.CLOCK_TICK_SECONDS), pins.SLOWEST_CLOCK_TICK_SECONDS) if rate else 0.0
 
 
 TIME = Cause(

@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Any, Final, Literal
 
 from samerun.base.source_edits import last_identifier
-from samerun.check.evidence.line_search import parse_source_or_empty, read_statement_source_or_empty
+from samerun.check.evidence.line_search import parse_source_or_empty
 
 CLOCK_FUNCTIONS = {
     "time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "process_time",
@@ -238,7 +238,7 @@ class ClockReadingTracker:
         if isinstance(target, ast.Attribute):
             self._mark_holders_and_enqueue_uses([(ATTRIBUTE, target.attr)])
         elif isinstance(target, ast.Name):
-            scope = self._find_scope_of_variable(target)
+            scope = self.find_scope_of_variable(target)
             if isinstance(scope, ast.Module):  # or of a class in it
                 self._mark_holders_and_enqueue_uses([(ATTRIBUTE, target.id)] if self._is_in_class_body(target) else [])
             self._mark_holders_and_enqueue_uses([(scope, target.id)])
@@ -250,8 +250,8 @@ class ClockReadingTracker:
             return False
         made = self.stored.get(last_identifier(container), [])
         if isinstance(container, ast.Name):
-            scope = self._find_scope_of_variable(container)
-            made = [each for each in made if isinstance(each, ast.Name) and self._find_scope_of_variable(each) is scope]
+            scope = self.find_scope_of_variable(container)
+            made = [each for each in made if isinstance(each, ast.Name) and self.find_scope_of_variable(each) is scope]
             if any(each.arg == container.id for each in list_parameters(scope)):
                 return False
         return (
@@ -304,7 +304,7 @@ class ClockReadingTracker:
             scope = self.scopes[scope]
         yield scope
 
-    def _find_scope_of_variable(self, variable: ast.Name) -> Scope:
+    def find_scope_of_variable(self, variable: ast.Name) -> Scope:
         """The function that a variable belongs to, or its module."""
         scope: Scope = self.scopes[variable]
         for scope in self._enclosing_scopes(variable):
@@ -338,19 +338,3 @@ def contains_calls(*nodes: ast.AST) -> bool:
 
 def list_parameters(scope: Scope) -> list[ast.arg]:
     return [] if isinstance(scope, ast.Module) else [each for each in ast.walk(scope.args) if isinstance(each, ast.arg)]
-
-
-def is_end_of_duration(file: str, line: int) -> bool:
-    """Whether a line reads a clock only to subtract an earlier reading from it, and compares nothing."""
-    try:
-        tree = ast.parse(read_statement_source_or_empty(file, line).strip())
-    except SyntaxError:  # the head of a loop or a condition
-        return False
-    nodes = list(ast.walk(tree))
-    read = [node for node in nodes if isinstance(node, ast.Call) and last_identifier(node.func) in CLOCK_FUNCTIONS]
-    ends = [
-        node.left for node in nodes
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub)
-        and isinstance(node.right, (ast.Name, ast.Attribute))
-    ]  # fmt: skip
-    return len(read) == 1 and read[0] in ends and not any(isinstance(node, ast.Compare) for node in nodes)

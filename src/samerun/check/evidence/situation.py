@@ -15,7 +15,6 @@ from samerun.record.comparison.compare import (
     find_differing_host_events,
     select_host_events,
 )
-from samerun.record.pins import CLOCK_TICK_SECONDS
 from samerun.record.trace import format as f
 from samerun.record.trace.run import Event, select_events
 
@@ -42,8 +41,10 @@ class Suspect:
     """With the pin `folder`: files that the copied working directory lacks."""
     parts: tuple[str, ...] = ()
     """Of a resumed run: what is put back after the checkpoint was loaded; see record.watching.training_states."""
-    tick: float = CLOCK_TICK_SECONDS
-    """With the pin `clock`: seconds from one reading to the next."""
+    tick: float = 0.0
+    """With the pin `clock`: seconds from one reading at this line to the next; 0 where that is not known."""
+    tick_everywhere: float = 0.0
+    """The same for all lines."""
     inside_operator: bool = False
     """Of uninitialised memory: the operator's own, which is malloc's and cannot be varied for one line alone."""
     replay: tuple[str, int, str] | bool = False
@@ -128,12 +129,18 @@ class Situation:
         return [e for e in events if e.name == generator and e.kind in (f.SEED, f.DRAW)]
 
 
-def relative_event_distance(situation: Situation, clue: HostEventDifference) -> float:
-    """0 for a clue right before the difference, towards 1 for one far before it."""
+def relative_event_distance(
+    situation: Situation, clue: HostEventDifference, last_event_index: int | None = None
+) -> float:
+    """0 for a clue right before the difference, towards 1 for one far before it, 0.5 for one in another process.
+
+    last_event_index: of the last event in the differing process that is the clue's again.
+    """
     event = situation.difference.a
-    if event is None or clue.role != situation.difference.role:
+    if event is None or (last_event_index is None and clue.role != situation.difference.role):
         return 0.5
-    return min(0.99, max(0.0, (event.index - clue.a.index) / (event.index + 1.0)))
+    index = clue.a.index if last_event_index is None else last_event_index
+    return min(0.99, max(0.0, (event.index - index) / (event.index + 1.0)))
 
 
 def does_only_one_run_have_file(clue: HostEventDifference) -> bool:

@@ -118,6 +118,7 @@ class StreamComparison:
         self.ignores_unused_memory = ignores_unused_memory
         self.from_unwritten_memory: Difference | None = None
         """The first operator that gave other values because it read memory that nothing had written."""
+        self.has_results = self.trains_after_unwritten_memory = False
         self.traces = traces
         self.role = role
         self.left, self.right = streams
@@ -130,7 +131,8 @@ class StreamComparison:
 
         Values computed from memory that nothing had written do not count if they are not used: a library that wants
         the shapes of results, or a program that warms up, calls operators on `torch.empty`. They are not used if all
-        that follows from them is operators of the same names, and a result after the last of them is equal.
+        that follows from them is operators of the same names, and a result after the last of them is equal. Where a
+        program has no results, as it updates its weights without an optimizer, equal gradients are enough.
         """
         found = self._find_difference()
         return self.from_unwritten_memory if found is not None and self.from_unwritten_memory else found
@@ -140,8 +142,8 @@ class StreamComparison:
         while left.buffer_at_least(1) | right.buffer_at_least(1):
             size = min(len(left.events), len(right.events))
             equal = count_equal_head_events(left, right, size)
-            if self.from_unwritten_memory and not _RESULTS.isdisjoint(left.kinds_of_first(equal)):
-                self.from_unwritten_memory = None
+            if self.ignores_unused_memory:
+                self._note_results_among_equal_events(equal)
             self._drop_events_and_count_operators(equal, equal)
             if equal == size and size:
                 continue
@@ -156,12 +158,23 @@ class StreamComparison:
                 extra_in, count = find_extra_before_resync_ignoring_values(left.events, right.events)
                 return self._make_operator_difference(self._make_position_at_heads(extra_in, count))
             self._skip_unmatched_events(extra_in, count)
-        return self.from_unwritten_memory
+        is_unused = self.trains_after_unwritten_memory and not self.has_results
+        return None if is_unused else self.from_unwritten_memory
+
+    def _note_results_among_equal_events(self, count: int) -> None:
+        """Results or gradients that are equal though values before them came from memory that nothing had written."""
+        if not _RESULTS.isdisjoint(self.left.kinds_of_first(count)):
+            self.has_results, self.from_unwritten_memory = True, None
+        if self.from_unwritten_memory is not None:
+            events = self.left.events[:count]
+            is_backward = (events["kind"] == f.OPERATOR) & ((events["flags"] & f.PHASE_MASK) == f.BACKWARD)
+            self.trains_after_unwritten_memory |= bool(is_backward.any())
 
     def _note_if_from_unwritten_memory(self) -> bool:
         """Whether the operators at the heads differ because one before them, or they, read what nothing had written."""
         if self.left.kinds_of_first(1) != _OPERATOR:
             return False
+        self.trains_after_unwritten_memory = False
         if self.from_unwritten_memory is not None:
             return True
         difference = self._make_value_difference_at_heads()

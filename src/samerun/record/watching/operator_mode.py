@@ -223,7 +223,8 @@ class OperatorMode(KeepsProgramsCompiledMixin, TorchDispatchMode):
         storages = self.table.storages
         tensors: list[Any] = []
         others: list[Any] = []
-        for item in args:  # as `flatten_to_tensors_and_stable_values` does, without a call for the common kinds
+        # as `flatten_to_tensors_and_stable_values` does, without a call for the common kinds
+        for item in args[:1] if operator.takes_message else args:
             if isinstance(item, _Tensor):
                 tensors.append(item)
             elif type(item) in _scalars:

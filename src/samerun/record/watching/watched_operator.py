@@ -61,12 +61,14 @@ class WatchedOperator:
     `silent`: computes no value (views, metadata, reading a number). `overwrites`: what the written argument held
     before does not matter. `asynchronous`: a collective, whose results may not be there yet when it returns.
     `rank_argument`: position of the argument that says which rank this is (`fsdp.all_gather_copy_in`); -1 without.
+    `takes_message`: receives what one rank sends. From whom is recorded beside it, and is no value: a program may learn
+    it from a message of whoever was first, and put what came in order.
     """
 
     __slots__ = (
         "allocates", "async_argument", "asynchronous", "call", "func", "in_place", "name", "name_id", "only_moves",
-        "overwrites", "overwrites_first", "random", "rank_argument", "scratch_output", "silent", "writes_nothing",
-        "written_arguments",
+        "overwrites", "overwrites_first", "random", "rank_argument", "scratch_output", "silent", "takes_message",
+        "writes_nothing", "written_arguments",
     )  # fmt: skip
 
     def __init__(self, func: Any, random_tag: Any, plain_call: Any) -> None:
@@ -96,6 +98,7 @@ class WatchedOperator:
         self.scratch_output = OPAQUE.get(schema.name, -1)
         self.silent = bool(getattr(func, "is_view", False)) or space in SILENT_SPACES or schema.name in SILENT
         self.asynchronous = space in ASYNCHRONOUS_SPACES
+        self.takes_message = schema.name == "c10d::recv_"
         ranks = [at for at, argument in enumerate(schema.arguments) if argument.name == "rank"]
         self.rank_argument = ranks[0] if ranks and space in RANK_SPACES else -1
         self.writes_nothing = not self.written_arguments and not self.asynchronous and self.scratch_output < 0
