@@ -55,6 +55,7 @@ HAZARDS = (
     Hazard("seed_by_name", "hash", ("hash-order",)),
     Hazard("receive_in_threads", "arrival", ("async-order",)),
     Hazard("headers_first", "arrival", ("async-order",), is_certain=False),
+    Hazard("headers_first", "early", ("async-order",)),
     Hazard("deferred", "layers", ("uninitialised-memory",)),
     Hazard("hsdp", "listing", ("listing-order",)),
 )

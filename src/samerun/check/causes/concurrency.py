@@ -11,7 +11,7 @@ from samerun.check.evidence.trace_signs import is_inplace_operator_name
 from samerun.record import pins
 from samerun.record.trace import format as f
 from samerun.record.trace.run import select_events
-from samerun.record.watching.collectives import IN_FLIGHT_READ
+from samerun.record.watching.collectives import IN_FLIGHT_READ, UNAWAITED_MESSAGE
 from samerun.record.watching.interceptors.asyncio_tasks import ASYNCIO_SLEEP, ASYNCIO_TASK
 from samerun.record.watching.interceptors.completion import ADDED_CALLBACK, POOL_CALLBACK
 from samerun.record.watching.interceptors.rank_messages import ANY_SOURCE, STORE
@@ -57,10 +57,13 @@ def find_async_order_suspects(situation: Situation) -> list[Suspect]:
                         rank, (pins.IN_ORDER if in_turn else pins.SERIAL,))
             )  # fmt: skip
     early = [
-        e for e in situation.host_events_until_difference if e.kind == f.FACT and e.name == IN_FLIGHT_READ and e.line
-    ]
+        e for e in situation.host_events_until_difference
+        if e.kind == f.FACT and e.name in (IN_FLIGHT_READ, UNAWAITED_MESSAGE) and e.line
+    ]  # fmt: skip
     for read in early[-1:]:
         why = f"{read.text} at line {read.line} reads memory to which a collective, not waited for, may still write"
+        if read.name == UNAWAITED_MESSAGE:
+            why = f"{read.text} reads what is received at line {read.line} before that was waited for"
         found.append(Suspect("async-order", read.file, read.line, (why,), 0.4, (pins.WAITED,)))
     batches = situation.select_clues(f.BATCH)
     if batches and batches[0].b is not None:

@@ -171,7 +171,7 @@ def estimate_seconds_per_clock_reading(events: list[Event], location: tuple[str,
     rate = 0.0
     for values in values_by_line.values():
         between = [b - a for a, b in pairwise(values[:ALL_RECORDED])]
-        if len(between) > 1:
+        if between:
             rate += 1 / max(statistics.median(between), pins.CLOCK_TICK_SECONDS)
     return min(max(1 / rate, pins.CLOCK_TICK_SECONDS), pins.SLOWEST_CLOCK_TICK_SECONDS) if rate else 0.0
 

@@ -17,7 +17,7 @@ from samerun.record import pins
 from samerun.record.trace import format as f
 from samerun.record.trace.reader import Trace
 from samerun.record.trace.run import Event, RunTraces, count_events, select_events
-from samerun.record.watching.collectives import IN_FLIGHT_READ
+from samerun.record.watching.collectives import IN_FLIGHT_READ, UNAWAITED_MESSAGE
 from samerun.record.watching.watched_operator import may_add_in_order_of_arrival
 
 # --- in one run: whether the program may differ in some runs only
@@ -52,7 +52,7 @@ def has_no_sign_of_race(traces: RunTraces, treat_id_as_sign: bool = True) -> boo
             return False
         if any(map(may_add_in_order_of_arrival, trace.strings)):
             return False
-        if threads_share_generator_or_tensor(trace) or IN_FLIGHT_READ in trace.strings:
+        if threads_share_generator_or_tensor(trace) or {IN_FLIGHT_READ, UNAWAITED_MESSAGE} & {*trace.strings}:
             return False
         if has_second_worker and any(e.text == "made" and not e.inputs for e in select_events(trace, (f.LOADER,))):
             return False

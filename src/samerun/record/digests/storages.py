@@ -68,6 +68,16 @@ class WrittenByCollective(NamedTuple):
     is_partial: bool
 
 
+class PendingCollective(NamedTuple):
+    """The handle of a collective that the program can wait for.
+
+    `receiving_line`: of a message, the line (file, line, is_direct) that asks for it.
+    """
+
+    work: Any
+    receiving_line: tuple[str, int, bool] | None = None
+
+
 class StorageDigests:
     """The records of all storages that operators have used and that are still alive."""
 
@@ -80,7 +90,7 @@ class StorageDigests:
         self.epoch = 0
         """Number of optimizer steps so far: untrusted large memory is read once in each."""
         self._drop_above = 128
-        self.in_flight: dict[int, tuple[Any, list[WrittenByCollective]]] = {}
+        self.in_flight: dict[int, tuple[PendingCollective, list[WrittenByCollective]]] = {}
         """Id of the handle of a collective that the program can wait for -> the handle, and what it writes to."""
 
     def find_or_add_record(self, tensor: Any, trusted_if_new: bool = False) -> StorageRecord:
@@ -151,11 +161,11 @@ class StorageDigests:
         record.last_writer = COLLECTIVE if may_return_early else -1
         return WrittenByCollective(record, *_byte_range_or_whole_storage(tensor), partial)
 
-    def note_pending_collective(self, work: Any, written: list[WrittenByCollective]) -> None:
-        """The program can wait for `work`, a collective that writes to this memory."""
+    def note_pending_collective(self, pending: PendingCollective, written: list[WrittenByCollective]) -> None:
+        """The program can wait for a collective that writes to this memory."""
         while len(self.in_flight) >= MOST_IN_FLIGHT:  # the handle keeps memory: those nobody waits for are let go
             self.in_flight.pop(next(iter(self.in_flight)))
-        self.in_flight[id(work)] = work, written
+        self.in_flight[id(pending.work)] = pending, written
 
     def note_waited(self, work: Any, is_complete: bool) -> None:
         """The program has waited for a collective; or, if not `is_complete`, may wait for it in a way unknown here."""
@@ -166,13 +176,13 @@ class StorageDigests:
                 record.uninitialised, record.last_writer = is_partial, -1
                 record.drop_known_digests()
 
-    def is_written_by_pending_collective(self, tensor: Any) -> bool:
-        """Whether a collective that nobody has waited for yet writes to elements of the tensor."""
+    def list_pending_collectives_writing_to(self, tensor: Any) -> list[PendingCollective]:
+        """Collectives that nobody has waited for yet and that write to elements of the tensor."""
         record, (begin, end) = self.find_or_add_record(tensor), _byte_range_or_whole_storage(tensor)
-        return any(
-            each.record is record and each.begin < end and begin < each.end
-            for each in self._list_pending_collective_writes()
-        )
+        return [
+            pending for pending, written in list(self.in_flight.values())
+            if any(each.record is record and each.begin < end and begin < each.end for each in written)
+        ]  # fmt: skip
 
     def _list_pending_collective_writes(self) -> list[WrittenByCollective]:
         return [each for _, written in list(self.in_flight.values()) for each in written]

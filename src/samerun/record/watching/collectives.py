@@ -8,22 +8,36 @@ from typing import Any
 
 from samerun.base.user_code import SAMERUN_FOLDER
 from samerun.record import pins
-from samerun.record.digests.storages import StorageDigests, WrittenByCollective
+from samerun.record.digests.storages import PendingCollective, StorageDigests, WrittenByCollective
 from samerun.record.trace import format as f
+from samerun.record.watching import stack_frames
 from samerun.record.watching.recorder import Recorder
 from samerun.record.watching.watched_operator import WatchedOperator
 
 IN_FLIGHT_READ = "read before wait"
 """Name of the event that an operator read memory to which a collective that nobody waited for may still write."""
+UNAWAITED_MESSAGE = "message read before wait"
+"""The same of a message from another rank. It is at the line that receives: any other may read, backward too."""
 MESSAGES = ("send", "recv")
 """Parts of the names of operators that wait for one other rank: to wait for one at once may be a deadlock."""
 _TORCH_FILE = "distributed_c10d.py"
+waited_early: list[Any] = []
+"""Handles of messages that were waited for at the first read, with the pin `waited`: gloo hangs if one is waited for
+again."""
 
 
 def record_if_read_before_wait(recorder: Recorder, storages: StorageDigests, tensor: Any, name: str) -> None:
-    """Record that an operator reads memory that a collective may still be writing to, if that is known."""
-    if storages.is_written_by_pending_collective(tensor):
-        recorder.emit_host_event(f.FACT, IN_FLIGHT_READ, aux=name, thin_repeats=True)
+    """Record that an operator reads memory that a collective may still be writing to, if that is known.
+
+    With the pin `waited` a message is waited for here, which cannot block what waiting after the read would not.
+    """
+    for work, line in storages.list_pending_collectives_writing_to(tensor):
+        event_name = UNAWAITED_MESSAGE if line else IN_FLIGHT_READ
+        at = stack_frames.UserLine(*line) if line else None
+        recorder.emit_host_event(f.FACT, event_name, aux=name, thin_repeats=True, user_line=at)
+        if pins.WAITED in recorder.config.pins:
+            work.wait()
+            waited_early.append(work)
 
 
 def note_pending_collective_from_python(
@@ -45,8 +59,10 @@ def note_pending_collective_from_python(
         return
     unbox: Any = torch._C._distributed_c10d.Work.unbox
     work = unbox(handle)
-    storages.note_pending_collective(work, written)
-    if pins.WAITED in recorder.config.pins and not any(part in name for part in MESSAGES):
+    is_message = any(part in name for part in MESSAGES)
+    line = stack_frames.find_user_line() if is_message else None
+    storages.note_pending_collective(PendingCollective(work, line), written)
+    if pins.WAITED in recorder.config.pins and not is_message:
         work.wait()
 
 
