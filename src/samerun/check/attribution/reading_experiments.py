@@ -32,8 +32,8 @@ def find_decisive_or_likeliest_reading(
     """
     likeliest = readings[0]
     source = likeliest.pins[0]
-    lines = list_likeliest_by_line(readings)[:MOST_EXPERIMENTS]
-    groups = join_ends_of_durations(lines)
+    groups = join_ends_of_durations(list_likeliest_by_line(readings))
+    lines = [line for group in groups for line in group]
     of_all = replace(likeliest, tick=likeliest.tick_everywhere)
     everywhere = Experiment(search, situation, plan, of_all, f"pinned-{source}", likeliest.pins)
     if len(groups) > 1 and not everywhere.rerun_pinned_and_check_it_disappears():
@@ -53,11 +53,13 @@ def find_decisive_or_likeliest_reading(
 
 
 def join_ends_of_durations(lines: Sequence[Suspect]) -> list[list[Suspect]]:
-    """The lines, each alone, but the end of a duration with its begin, which is left out elsewhere."""
+    """The likeliest lines, each alone, but the end of a duration with its begin, which is left out elsewhere."""
     groups: list[list[Suspect]] = []
     for line in lines:
         if any(line in group[1:] for group in groups):
             continue
+        if len(groups) == MOST_EXPERIMENTS:
+            break
         others = [each.line for each in lines if each.file == line.file and each is not line]
         starts = find_duration_start_lines(line.file, line.line, others) if line.pins == (pins.CLOCK,) else []
         groups.append([line, *(each for each in lines if each.file == line.file and each.line in starts)])
