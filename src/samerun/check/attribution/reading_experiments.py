@@ -17,7 +17,7 @@ from samerun.check.attribution.confirmation import (
     ExperimentRunner,
     limit_pins_to_line,
 )
-from samerun.check.evidence.durations import find_duration_start_lines, is_end_of_duration
+from samerun.check.evidence.durations import find_duration_starts, is_end_of_duration
 from samerun.check.evidence.situation import Situation, Suspect
 from samerun.check.plan import RunPlan
 from samerun.record import pins
@@ -54,15 +54,19 @@ def find_decisive_or_likeliest_reading(
 
 def join_ends_of_durations(lines: Sequence[Suspect]) -> list[list[Suspect]]:
     """The likeliest lines, each alone, but the end of a duration with its begin, which is left out elsewhere."""
+    of_clocks = [line for line in lines if line.pins == (pins.CLOCK,)]
+    starts = {
+        file: find_duration_starts(file, [line.line for line in of_clocks if line.file == file])
+        for file in {line.file for line in of_clocks}
+    }
     groups: list[list[Suspect]] = []
     for line in lines:
         if any(line in group[1:] for group in groups):
             continue
         if len(groups) == MOST_EXPERIMENTS:
             break
-        others = [each.line for each in lines if each.file == line.file and each is not line]
-        starts = find_duration_start_lines(line.file, line.line, others) if line.pins == (pins.CLOCK,) else []
-        groups.append([line, *(each for each in lines if each.file == line.file and each.line in starts)])
+        own = starts.get(line.file, {}).get(line.line, [])
+        groups.append([line, *(each for each in lines if each.file == line.file and each.line in own)])
     starting = {(each.file, each.line) for group in groups for each in group[1:]}
     return [group for group in groups if len(group) > 1 or (group[0].file, group[0].line) not in starting]
 

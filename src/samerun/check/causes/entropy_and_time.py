@@ -117,8 +117,9 @@ ALL_RECORDED = 64
 def find_time_suspects(situation: Situation) -> list[Suspect]:
     found = []
     readings = [e for e in situation.host_events_until_difference if e.kind == f.CLOCK]
-    ticks = {at: estimate_seconds_per_clock_reading(readings, at) for at in {(e.file, e.line) for e in readings}}
-    tick_everywhere = estimate_seconds_per_clock_reading(readings)
+    rates = estimate_clock_readings_per_second(readings)
+    ticks = {at: seconds_per_reading_or_zero(rate) for at, rate in rates.items()}
+    tick_everywhere = seconds_per_reading_or_zero(sum(rates.values()))
     for clue in situation.select_clues(f.SEED, f.CREATE):
         if clue.a.is_seeded_by_system:
             continue
@@ -158,21 +159,25 @@ def find_time_suspects(situation: Situation) -> list[Suspect]:
     return found
 
 
-def estimate_seconds_per_clock_reading(events: list[Event], location: tuple[str, int] | None = None) -> float:
-    """Seconds from one reading of a clock to the next, in the program's course, at one line or at all of them; 0 where
-    that was read too seldom to tell. What runs for so many seconds is then about as long under a clock that ticks by
-    count. Of each line the median counts, so that pauses do not."""
-    values_by_line = defaultdict(list)
-    for event in events:
-        if location is None or location == (event.file, event.line):
-            value = struct.unpack_from("<d", event.outputs)[0]
-            seconds = value / 1e9 if event.name.endswith("_ns") else value
-            values_by_line[event.name, event.file, event.line].append(seconds)
-    rate = 0.0
-    for values in values_by_line.values():
-        between = [b - a for a, b in pairwise(values[:ALL_RECORDED])]
+def estimate_clock_readings_per_second(readings: list[Event]) -> dict[tuple[str, int], float]:
+    """How often each line (file, line) reads a clock in the program's course; lines read once are left out. Of each
+    clock at a line the median interval counts, so that pauses do not."""
+    values = defaultdict(list)
+    for event in readings:
+        value = struct.unpack_from("<d", event.outputs)[0]
+        seconds = value / 1e9 if event.name.endswith("_ns") else value
+        values[event.name, event.file, event.line].append(seconds)
+    rates: dict[tuple[str, int], float] = defaultdict(float)
+    for (_, file, line), seconds in values.items():
+        between = [b - a for a, b in pairwise(seconds[:ALL_RECORDED])]
         if between:
-            rate += 1 / max(statistics.median(between), pins.CLOCK_TICK_SECONDS)
+            rates[file, line] += 1 / max(statistics.median(between), pins.CLOCK_TICK_SECONDS)
+    return rates
+
+
+def seconds_per_reading_or_zero(rate: float) -> float:
+    """Seconds from one reading to the next under a clock that ticks by count, so that what runs for so many seconds is
+    about as long; 0 where the rate is not known."""
     return min(max(1 / rate, pins.CLOCK_TICK_SECONDS), pins.SLOWEST_CLOCK_TICK_SECONDS) if rate else 0.0
 
 

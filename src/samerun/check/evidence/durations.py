@@ -6,7 +6,7 @@ One end alone means nothing: it is compared with what a clock said at another li
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from samerun.base.source_edits import last_identifier
 from samerun.check.evidence.clock_uses import CLOCK_FUNCTIONS, ClockReadingTracker, clock_may_affect_results
@@ -16,20 +16,15 @@ ARITHMETIC = (ast.BinOp, ast.UnaryOp, ast.Compare)
 Variable = ast.Name | ast.Attribute
 
 
-def find_duration_start_lines(file: str, line: int, reading_lines: Iterable[int]) -> list[int]:
-    """Of other lines that read a clock, those whose reading is compared with the one at `line` and used no other way.
+def find_duration_starts(file: str, reading_lines: Sequence[int]) -> dict[int, list[int]]:
+    """By line that reads a clock, the others whose reading is compared with that one and used no other way.
 
-    Empty where the reading at `line` decides nothing.
+    Lines without any are left out, and those whose reading decides nothing.
     """
     source = _ReadingsInSource(file)
-    compared = list(source.iter_compared_variables(line))
-    starts = [
-        other
-        for other in reading_lines
-        if (held := [each for each in source.list_assigned_variables(other) if source.is_any_of(each, compared)])
-        and all(map(source.is_only_compared_with_readings, held))
-    ]
-    return starts if starts and clock_may_affect_results({file: [line]}) else []
+    starts = {line: source.find_start_lines(line, [other for other in reading_lines if other != line])
+              for line in reading_lines}  # fmt: skip
+    return {line: found for line, found in starts.items() if found and clock_may_affect_results({file: [line]})}
 
 
 def is_end_of_duration(file: str, line: int) -> bool:
@@ -54,6 +49,15 @@ class _ReadingsInSource:
     def __init__(self, file: str) -> None:
         self.tree = parse_source_or_empty(file)
         self.names = ClockReadingTracker([self.tree])
+
+    def find_start_lines(self, line: int, others: Sequence[int]) -> list[int]:
+        """The other lines that assign a reading which is only compared with readings, that at `line` among them."""
+        compared = list(self.iter_compared_variables(line))
+        return [
+            other for other in others
+            if (held := [each for each in self.list_assigned_variables(other) if self.is_any_of(each, compared)])
+            and all(map(self.is_only_compared_with_readings, held))
+        ]  # fmt: skip
 
     def iter_compared_variables(self, line: int) -> Iterator[Variable]:
         """What the reading at a line, or a variable that it is assigned to, is compared with or subtracted from."""
