@@ -56,6 +56,8 @@ HAZARDS = (
     Hazard("receive_in_threads", "arrival", ("async-order",)),
     Hazard("headers_first", "arrival", ("async-order",), is_certain=False),
     Hazard("headers_first", "early", ("async-order",)),
+    Hazard("gradient_hooks", "dither", ("time",)),
+    Hazard("gradient_hooks", "arrival", ("async-order",)),
     Hazard("deferred", "layers", ("uninitialised-memory",)),
     Hazard("hsdp", "listing", ("listing-order",)),
 )

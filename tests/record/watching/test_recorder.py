@@ -143,6 +143,29 @@ def test_steps_come_with_their_leaves(training: Outcome) -> None:
     assert final.name == "Net"
 
 
+def test_only_models_that_the_program_still_holds_count_at_the_end(tmp_path: Path) -> None:
+    """Another model may get the number of one that is gone; a cycle is left until the collector comes."""
+    outcome = run(
+        """
+        import gc
+        import torch
+
+        gc.disable()
+        for width in (1, 2, 3, 4):
+            model = torch.nn.Linear(width, 1)
+            model(torch.ones(width))
+            del model
+        for width in (5, 6):
+            model = torch.nn.Linear(width, 1)
+            model.itself = [model]
+            model(torch.ones(width))
+        """,
+        tmp_path,
+    )
+    (final,) = outcome.events(f.FINAL)
+    assert final.name == "Linear" and len(outcome.operators("addmm")) == 6
+
+
 def test_draws_show_the_state_before_them(training: Outcome) -> None:
     one, two, three = (only(training, f"draw {n}", f.DRAW) for n in (1, 2, 3))
     assert {e.name for e in (one, two, three)} == {"torch"}

@@ -14,6 +14,7 @@ from samerun.record.trace.run import select_events
 from samerun.record.watching.collectives import IN_FLIGHT_READ, UNAWAITED_MESSAGE
 from samerun.record.watching.interceptors.asyncio_tasks import ASYNCIO_SLEEP, ASYNCIO_TASK
 from samerun.record.watching.interceptors.completion import ADDED_CALLBACK, POOL_CALLBACK
+from samerun.record.watching.interceptors.future_callbacks import FUTURE_CALLBACK
 from samerun.record.watching.interceptors.rank_messages import ANY_SOURCE, STORE
 
 # What finishes first is used first.
@@ -23,7 +24,7 @@ PINNED_BY_IN_ORDER = (
     "Future.done",
 )  # fmt: skip
 """What the pin `in-order` acts on."""
-CALLBACKS = (ADDED_CALLBACK, POOL_CALLBACK)
+CALLBACKS = (ADDED_CALLBACK, POOL_CALLBACK, FUTURE_CALLBACK)
 TURNS_OF_TASKS = (ASYNCIO_SLEEP, ASYNCIO_TASK)
 """Tell whether tasks came in another order. No pin acts on it, and what they waited for says why."""
 
@@ -51,10 +52,13 @@ def find_async_order_suspects(situation: Situation) -> list[Suspect]:
             rank = 1.0 + relative_event_distance(situation, clue) * (0.3 if in_turn else 1.0)
             if clue.a.name in CALLBACKS:  # a pool takes from queues too, at the line that makes it
                 rank = 0.9
+            held: tuple[str, ...] = (pins.IN_ORDER if in_turn else pins.SERIAL,)
+            if clue.a.name == FUTURE_CALLBACK:  # completed by a collective, or by a thread of the program
+                held = (pins.WAITED, pins.SERIAL)
             found.append(
                 Suspect("async-order", clue.a.file, clue.a.line,
                         (f"{clue.a.name} at line {clue.a.line} gave another item first",),
-                        rank, (pins.IN_ORDER if in_turn else pins.SERIAL,))
+                        rank, held)
             )  # fmt: skip
     early = [
         e for e in situation.host_events_until_difference

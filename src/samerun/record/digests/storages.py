@@ -11,6 +11,7 @@ It is read again: at every use when it is small, once per optimizer step when it
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from xxhash import xxh3_128_digest
@@ -60,12 +61,14 @@ class StorageRecord:
 
 
 class WrittenByCollective(NamedTuple):
-    """The record of memory that a collective writes to, which bytes of it, and whether other parts stay undefined."""
+    """The record of memory that a collective writes to, which bytes of it, whether other parts stay undefined, and
+    whether there are no other parts."""
 
     record: StorageRecord
     begin: int
     end: int
     is_partial: bool
+    is_whole: bool
 
 
 class PendingCollective(NamedTuple):
@@ -155,11 +158,12 @@ class StorageDigests:
         record = self.find_or_add_record(tensor)
         beside = [each.is_partial for each in self._list_pending_collective_writes() if each.record is record]
         partial = any(beside) if beside else record.uninitialised
-        partial = bool(partial and tensor.nbytes < tensor.untyped_storage().nbytes())
+        whole = tensor.nbytes == tensor.untyped_storage().nbytes()
+        partial = bool(partial and not whole)
         record.trusted, record.uninitialised = False, may_return_early or partial
         record.drop_known_digests()
         record.last_writer = COLLECTIVE if may_return_early else -1
-        return WrittenByCollective(record, *_byte_range_or_whole_storage(tensor), partial)
+        return WrittenByCollective(record, *_byte_range_or_whole_storage(tensor), partial, whole)
 
     def note_pending_collective(self, pending: PendingCollective, written: list[WrittenByCollective]) -> None:
         """The program can wait for a collective that writes to this memory."""
@@ -167,13 +171,17 @@ class StorageDigests:
             self.in_flight.pop(next(iter(self.in_flight)))
         self.in_flight[id(pending.work)] = pending, written
 
-    def note_waited(self, work: Any, is_complete: bool) -> None:
-        """The program has waited for a collective; or, if not `is_complete`, may wait for it in a way unknown here."""
-        _, written = self.in_flight.pop(id(work), (None, []))
+    def take_collective_writes(self, work: Any) -> list[WrittenByCollective]:
+        """What the collective of a handle writes to. Nobody else is told that it is complete: the caller will see."""
+        return self.in_flight.pop(id(work), (None, []))[1]
+
+    def note_collective_complete(self, written: Iterable[WrittenByCollective]) -> None:
+        """The program knows that collectives which wrote to this memory are complete."""
         still = {id(each.record) for each in self._list_pending_collective_writes()}
-        for record, _, _, is_partial in written if is_complete else ():
+        for each in written:
+            record = each.record
             if record.last_writer == COLLECTIVE and id(record) not in still:
-                record.uninitialised, record.last_writer = is_partial, -1
+                record.uninitialised, record.last_writer = each.is_partial, -1
                 record.drop_known_digests()
 
     def list_pending_collectives_writing_to(self, tensor: Any) -> list[PendingCollective]:

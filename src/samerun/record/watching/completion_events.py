@@ -8,6 +8,7 @@ from typing import Any
 
 from samerun.record.digests.state_digests import digest_tree
 from samerun.record.trace import format as f
+from samerun.record.watching import stack_frames
 from samerun.record.watching.recorder import Recorder
 
 
@@ -44,3 +45,15 @@ def record_completed_item_digest(recorder: Recorder, event_name: str, item: Any)
 
 class NoTensor:
     """Stands for `torch.Tensor` while torch is not loaded."""
+
+
+def make_recording_callback(recorder: Recorder, event_name: str, number: int, callback: Any) -> Any:
+    """The callback of the task `number`, whose calls are recorded at the user's line that hands it over."""
+    user_line = stack_frames.find_user_line()
+
+    def call(*args: Any) -> Any:
+        if user_line.line:
+            recorder.emit_host_event(f.COMPLETION, event_name, value=str(number).encode(), user_line=user_line)
+        return callback(*args)
+
+    return call

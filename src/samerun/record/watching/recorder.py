@@ -41,14 +41,15 @@ class Recorder:
         self.role, self.failure, self.step = "", "", 0
         self._local = ThreadLocalState()
         self.writer: TraceWriter | None = None
-        self.stopped = False
+        self.stopped, self._written = False, 0.0
         self.recording = config.depth != "steps" and not (config.operator_window and config.operator_window[0] > 1)
         self.enter_operators: Callable[[], None] | None = None
         self.leave_operators: Callable[[], None] | None = None
         self.root_models: dict[int, Any] = {}
         self.thread_of_root_model: dict[int, int] = {}  # of those that another thread than the main one called first
         self.drop_known_digests: Callable[[list[Any]], None] = lambda tensors: None
-        self.note_waited: Callable[[Any, bool], None] = lambda work, is_complete: None
+        self.take_collective_writes: Callable[[Any], Any] = lambda work: ()
+        self.note_collective_complete: Callable[[Any], None] = lambda writes: None
         self.begin_recording_reads: Callable[[], None] = lambda: None
         """Once the order may vary, numbers that are read from tensors are recorded: they are results."""
         self.clock: Any = None
@@ -76,7 +77,6 @@ class Recorder:
         self.cleared_on_restart: list[dict[Any, Any]] = [self.output_files, self.skipped_operators]
         """Collections that belong to one record: emptied when another one begins."""
         self._threads, self.order_may_vary = itertools.count(1), False
-        self._written = 0.0
         self._repeats: dict[tuple[Any, ...], int] = {}
         self._lock, self._pid = threading.RLock(), os.getpid()
         self.thread.number, self.thread.role = 0, "main"

@@ -17,7 +17,12 @@ from weakref import WeakKeyDictionary
 from samerun.record import pins
 from samerun.record.trace import format as f
 from samerun.record.watching import stack_frames
-from samerun.record.watching.completion_events import SortedSet, record_completed_item_digest, record_done_tasks
+from samerun.record.watching.completion_events import (
+    SortedSet,
+    make_recording_callback,
+    record_completed_item_digest,
+    record_done_tasks,
+)
 from samerun.record.watching.interceptor import Interceptor, pins_results_to_submission_order, wrap_attribute
 from samerun.record.watching.object_numbers import ObjectNumbers
 from samerun.record.watching.recorder import Recorder
@@ -184,18 +189,6 @@ def intercept_pool_callbacks(recorder: Recorder, pool: Any) -> None:
 
 
 ADDED_CALLBACK, POOL_CALLBACK = "add_done_callback", "Pool callback"
-
-
-def make_recording_callback(recorder: Recorder, event_name: str, number: int, callback: Any) -> Any:
-    """The callback of the task `number`, whose calls are recorded at the user's line that hands it over."""
-    user_line = stack_frames.find_user_line()
-
-    def call(*args: Any) -> Any:
-        if user_line.line:
-            recorder.emit_host_event(f.COMPLETION, event_name, value=str(number).encode(), user_line=user_line)
-        return callback(*args)
-
-    return call
 
 
 def wait_for_future_ignoring_timeout(future: Any, seconds: float) -> None:

@@ -121,7 +121,8 @@ def set_up_operator_mode(recorder: Recorder, torch: Any) -> None:
     if recorder.recording or memory is not None:
         enter()
     recorder.drop_known_digests = table.storages.drop_known_digests
-    recorder.note_waited = table.storages.note_waited
+    recorder.take_collective_writes = table.storages.take_collective_writes
+    recorder.note_collective_complete = table.storages.note_collective_complete
     for name in ("numpy", "__dlpack__"):
         replace_method_to_distrust_memory(recorder, table, torch.Tensor, name)
     for name in ("_share_fd_cpu_", "_share_filename_cpu_"):  # `share_memory_`, and what goes to other processes

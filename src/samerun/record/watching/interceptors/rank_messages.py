@@ -77,14 +77,14 @@ def watch_rank_messages(recorder: Recorder, module: Any) -> None:
             if any(self is work for work in collectives.waited_early):
                 return True
             result = original(self, *args, **kwargs)
-            recorder.note_waited(self, True)
+            recorder.note_collective_complete(recorder.take_collective_writes(self))
             return result
 
         return wait
 
     def wrap_other_way_to_wait(original: Any) -> Any:
         def look(self: Any, *args: Any, **kwargs: Any) -> Any:
-            recorder.note_waited(self, False)
+            recorder.take_collective_writes(self)
             return original(self, *args, **kwargs)
 
         return look
@@ -118,7 +118,7 @@ def watch_rank_messages(recorder: Recorder, module: Any) -> None:
     work = getattr(module, "Work", None)
     if work is not None:
         wrap_attribute(work, "wait", wrap_wait)
-        for name in ("get_future", "is_completed", "synchronize", "block_current_stream"):
+        for name in ("is_completed", "synchronize", "block_current_stream"):
             wrap_attribute(work, name, wrap_other_way_to_wait)
 
 

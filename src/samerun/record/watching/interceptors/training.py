@@ -5,6 +5,7 @@ A step has a root over parameters, gradients, buffers, optimizer state, loss, ba
 
 from __future__ import annotations
 
+import gc
 import sys
 import weakref
 from collections.abc import Callable
@@ -32,8 +33,11 @@ def track_module_calls_and_final_models(recorder: Recorder, torch: Any) -> None:
     is_compiling = torch.compiler.is_compiling
 
     def learn_names(root: Any) -> None:
-        if id(root) not in roots:
+        known = roots.get(id(root))
+        if known is None or known() is not root:  # a model that is gone leaves its number to another
+            roots.pop(id(root), None)
             roots[id(root)] = weakref.ref(root)
+            recorder.thread_of_root_model.pop(id(root), None)
             if recorder.thread.number > 0:
                 recorder.thread_of_root_model[id(root)] = recorder.thread.number
         try:
@@ -81,6 +85,8 @@ def record_final_models(recorder: Recorder) -> None:
     In the order in which they were first called; of those that other threads called first, that order is chance.
     """
     recorder.thread.inside_samerun += 1
+    if any(reference() is not None for reference in recorder.root_models.values()):
+        clear_weak_references_to_unreachable_objects()
     of_threads: list[tuple[str, bytes, int]] = []
     for identity, reference in list(recorder.root_models.items()):
         root = reference()
@@ -99,6 +105,21 @@ def record_final_models(recorder: Recorder) -> None:
     for final in sorted(of_threads):
         emit_final_model(recorder, *final)
     recorder.thread.inside_samerun -= 1
+
+
+def clear_weak_references_to_unreachable_objects() -> None:
+    """Let weak references to objects in cycles that nothing leads to be dead, as they are where the collector came.
+
+    It comes by how many objects were made, in threads too. The objects themselves are left: a model that is freed frees
+    its process group, which the program may not survive at its end.
+    """
+    flags, kept = gc.get_debug(), len(gc.garbage)
+    gc.set_debug(flags | gc.DEBUG_SAVEALL)
+    try:
+        gc.collect()
+    finally:
+        gc.set_debug(flags)
+        del gc.garbage[kept:]
 
 
 def emit_final_model(recorder: Recorder, class_name: str, digest_of_states: bytes, state_count: int) -> None:
