@@ -42,7 +42,7 @@ class ParallelBlock(torch.nn.Module):
     def forward(self, x):
         hidden = F.gelu(CopyToRegion.apply(x) @ self.up.T)
         x = x + ReduceFromRegion.apply(hidden @ self.down.T)
-        return F.dropout(x, 0.1)  # WRONG dropout
+        return F.dropout(x, 0.1)
 
 
 def main():
@@ -50,7 +50,7 @@ def main():
     dist.init_process_group("gloo")
     rank, size = dist.get_rank(), dist.get_world_size()
     if "dropout" not in sys.argv or rank == 0:
-        torch.manual_seed(1234)
+        torch.manual_seed(1234)  # WRONG dropout
     model = torch.nn.Sequential(*(ParallelBlock(32, rank, size) for _ in range(2)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     data = torch.Generator().manual_seed(3)
