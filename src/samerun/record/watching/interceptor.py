@@ -59,6 +59,18 @@ def draw_again_from_run_specific_seed(recorder: Recorder, generator: Any, draw: 
     return drawn
 
 
+def begin_recording_in_thread(recorder: Recorder, role: str) -> None:
+    """In a thread that begins: give it a number, and enter the modes that see operators, which are per thread."""
+    try:
+        recorder.number_and_emit_thread(role)
+        if recorder.enter_operators is not None and recorder.recording:
+            recorder.enter_operators()
+        if recorder.numbers is not None:
+            recorder.numbers.enter_float64_or_summary_mode()
+    except Exception as error:
+        recorder.stop(f"samerun's recorder failed in a new thread: {error!r}")
+
+
 class GeneratorsOfThreads:
     """With the pin `thread-streams`: each thread but the main one draws from a generator of its own.
 

@@ -19,7 +19,7 @@ from samerun.base import hooks
 from samerun.record import pins
 from samerun.record.trace import format as f
 from samerun.record.watching import stack_frames, thread_state
-from samerun.record.watching.interceptor import Interceptor, wrap_attribute
+from samerun.record.watching.interceptor import Interceptor, begin_recording_in_thread, wrap_attribute
 from samerun.record.watching.recorder import Recorder
 from samerun.record.watching.serial_waits import (
     emit_not_serial,
@@ -45,14 +45,7 @@ def intercept_thread_start(recorder: Recorder, threading: Any) -> None:
     def run_with_role(self: Any) -> None:
         role = getattr(self, "_samerun_role", "")
         if role:
-            try:
-                recorder.number_and_emit_thread(role)
-                if recorder.enter_operators is not None and recorder.recording:
-                    recorder.enter_operators()
-                if recorder.numbers is not None:
-                    recorder.numbers.enter_float64_or_summary_mode()
-            except Exception as error:
-                recorder.stop(f"samerun's recorder failed in a new thread: {error!r}")
+            begin_recording_in_thread(recorder, role)
         try:
             bootstrap(self)
         finally:

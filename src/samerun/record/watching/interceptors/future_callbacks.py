@@ -18,7 +18,7 @@ from samerun.record.digests.storages import WrittenByCollective
 from samerun.record.trace import format as f
 from samerun.record.watching import thread_state
 from samerun.record.watching.completion_events import make_recording_callback
-from samerun.record.watching.interceptor import Interceptor, wrap_attribute
+from samerun.record.watching.interceptor import Interceptor, begin_recording_in_thread, wrap_attribute
 from samerun.record.watching.recorder import Recorder
 
 FUTURE_CALLBACK = "torch.futures.Future.then"
@@ -51,21 +51,16 @@ class CallbackThreads:
         inbox.put((callback, args, torch.is_grad_enabled(), outbox))
         result, error = outbox.get()
         if error is not None:
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # its traceback leads to this frame: a cycle would keep the program's tensors
         return result
 
     def _serve(self, inbox: SimpleQueue[Any]) -> None:
         import torch
 
-        recorder = self.recorder
-        try:
-            recorder.number_and_emit_thread(ROLE)
-            if recorder.enter_operators is not None and recorder.recording:
-                recorder.enter_operators()
-            if recorder.numbers is not None:
-                recorder.numbers.enter_float64_or_summary_mode()
-        except Exception as error:
-            recorder.stop(f"samerun's recorder failed in a thread for callbacks: {error!r}")
+        begin_recording_in_thread(self.recorder, ROLE)
         while True:
             callback, args, grad_enabled, outbox = inbox.get()
             result: Any = None
