@@ -151,4 +151,24 @@ def run_callbacks_in_own_threads(recorder: Recorder, futures: Any) -> None:
         wrap_attribute(work, "get_future", wrap_get_future)
 
 
+def replace_hook_written_in_cpp(recorder: Recorder, distributed: Any) -> None:
+    """In the place of one that compresses in C++: torch's own in Python computes the same bits, where it is watched."""
+    import torch
+
+    def wrap_register(original: Any) -> Any:
+        def _register_builtin_comm_hook(self: Any, comm_hook_type: Any) -> None:
+            is_fp16 = getattr(comm_hook_type, "name", "") == "FP16_COMPRESS"
+            if not is_fp16 or recorder.stopped or torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+                original(self, comm_hook_type)
+                return
+            from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
+
+            self.register_comm_hook(self.process_group, fp16_compress_hook)
+
+        return _register_builtin_comm_hook
+
+    wrap_attribute(distributed.DistributedDataParallel, "_register_builtin_comm_hook", wrap_register)
+
+
+CPP_HOOK = Interceptor("cpp-hook", "torch.nn.parallel.distributed", replace_hook_written_in_cpp)
 FUTURE_CALLBACKS = Interceptor("future-callbacks", "torch.futures", run_callbacks_in_own_threads)

@@ -102,6 +102,7 @@ INTERCEPTORS: tuple[Interceptor, ...] = (
     checkpoints.KEPT_STATES,
     rank_messages.RANK_MESSAGES,
     future_callbacks.FUTURE_CALLBACKS,
+    future_callbacks.CPP_HOOK,
     operators.COMPILE_CALLS,
     operators.COMPILED_GRAPHS,
     operators.DOUBLED_GRAPHS,
